@@ -22,7 +22,7 @@ from benchmarks.figures import Figure
 from benchmarks.policies import NONE, PACKS, WHOLE, Arm, Taken, figures, pack_of, plot, take
 from engine.paths import Paths
 from infra.artifacts import ROOT
-from rehearsal.standin import StandIn
+from rehearsal.fake_provider import FakeProvider
 from trainyard.session import Session
 
 SIZES = (500, 1000, 2000)
@@ -67,7 +67,7 @@ def measure() -> list[Figure]:
 @contextmanager
 def _project() -> Iterator[tuple[Callable[..., float], Mapping[str, tuple[str, ...]]]]:
     """A project over a stand-in for AWS; yields what times one preview of it, and each arm's options."""
-    with tempfile.TemporaryDirectory() as name, StandIn(["aws"]) as stand_in:
+    with tempfile.TemporaryDirectory() as name, FakeProvider(["aws"]) as fake_provider:
         folder = Path(name)
         toolchain = Session("local", replace(Paths.from_environment(), state=folder / "state")).toolchain
         toolchain.ensure("binary/pulumi", "plugin/python-exec")
@@ -78,7 +78,7 @@ def _project() -> Iterator[tuple[Callable[..., float], Mapping[str, tuple[str, .
         (folder / "backend").mkdir()
         environment = {
             **os.environ,
-            **stand_in.environment(),
+            **fake_provider.environment(),
             "PATH": f"{toolchain.paths.bin}{os.pathsep}{os.environ['PATH']}",
             "PULUMI_HOME": str(folder / "home"),
             "PULUMI_BACKEND_URL": (folder / "backend").as_uri(),

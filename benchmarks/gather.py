@@ -22,7 +22,7 @@ from trainyard_train.parallelism.mesh import Mesh
 
 RANKS = 1000
 VALUE = "node-0123"
-PATIENCE = timedelta(minutes=10)
+TIMEOUT = timedelta(minutes=10)
 Gather = Callable[[Mesh, str], list[str]]
 
 
@@ -48,9 +48,9 @@ class Counted:
 
 def measure() -> list[Figure]:
     """Gather once with each way, there and back."""
-    server = dist.TCPStore("127.0.0.1", 0, None, True, PATIENCE, wait_for_workers=False)
+    server = dist.TCPStore("127.0.0.1", 0, None, True, TIMEOUT, wait_for_workers=False)
     stores = [
-        Counted(dist.TCPStore("127.0.0.1", server.port, None, False, PATIENCE, wait_for_workers=False))
+        Counted(dist.TCPStore("127.0.0.1", server.port, None, False, TIMEOUT, wait_for_workers=False))
         for _ in range(RANKS)
     ]
     operations: dict[Gather, int] = {}

@@ -23,8 +23,8 @@ from engine.paths import Paths
 from infra.artifacts import ROOT
 from infra.spec import parse
 from rehearsal.cloud import Anything
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.rehearse import ANY_VERSION
-from rehearsal.standin import StandIn
 from trainyard.session import Session
 
 SIZES = (50, 100, 200)
@@ -97,8 +97,8 @@ def draw(arms: Sequence[Arms], path: Path) -> None:
 def attached(folder: Path) -> Iterator[Mapping[str, str]]:
     """Stand in for all providers; yields the environment of an engine that talks to them."""
     tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
-    with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
-        yield {**tools.toolchain.environment(), **stand_in.environment()}
+    with FakeProvider(PACKAGES, ANY_VERSION, cloud=Anything({})) as fake_provider:
+        yield {**tools.toolchain.environment(), **fake_provider.environment()}
 
 
 def our_program(folder: Path, data: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:

@@ -22,7 +22,7 @@ from benchmarks.peers.reads import FILE as READS
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.observability.metrics import FILE, read_metrics
 
-PATIENCE_SECONDS = 180
+TIMEOUT_SECONDS = 180
 SAME = 1e-3
 """How far the losses of two arms may be apart, relative to one of them."""
 
@@ -228,7 +228,7 @@ def wait_for(condition: Callable[[], bool], processes: Sequence[subprocess.Popen
         TimeoutError: it did not come true in time.
         RuntimeError: a process that it depends on has ended.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("the training does not come to its steps")

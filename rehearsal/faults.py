@@ -102,12 +102,12 @@ class Injector:
         """Do what the errors said, as the user would; what lasts for hours, nobody can put right."""
         with self._lock:
             self._put_right |= {each.refusal.name for each in self.met if not each.refusal.lasts}
-            self._seen_lasting |= {each.refusal.name for each in self.met if each.refusal.stays}
+            self._seen_lasting |= {each.refusal.name for each in self.met if each.refusal.retained}
             self.met.clear()
 
     def removing(self, resource: RequestedResource) -> None:
         """Decide whether a deletion is refused. Raises `InjectedError`."""
-        self._refuse(resource, "delete", stays=False)
+        self._refuse(resource, "delete", retained=False)
 
     def mending(self, resource: RequestedResource) -> None:
         """Decide whether what is half-made can be mended now: the account may refuse in more ways than one.
@@ -115,28 +115,28 @@ class Injector:
         Raises `InjectedError`.
         """
         if (resource.token, resource.name) in self._half_made:
-            self._refuse(resource, "create", stays=True)
+            self._refuse(resource, "create", retained=True)
 
-    def _refuse(self, resource: RequestedResource, moment: Moment, *, stays: bool) -> None:
-        over = self._put_right | (self._seen_lasting if stays else set())
+    def _refuse(self, resource: RequestedResource, moment: Moment, *, retained: bool) -> None:
+        over = self._put_right | (self._seen_lasting if retained else set())
         for each in self._faults.refusals:
-            if each.stays == stays and each.name not in over and each.meets(resource, moment):
+            if each.retained == retained and each.name not in over and each.meets(resource, moment):
                 said = each.text(resource)
                 with self._lock:
                     self.met.append(Met(each, said))
-                    self._half_made |= {(resource.token, resource.name)} if stays else set()
-                raise HalfMadeError(said) if stays else InjectedError(said)
+                    self._half_made |= {(resource.token, resource.name)} if retained else set()
+                raise HalfMadeError(said) if retained else InjectedError(said)
 
     def before(self, resource: RequestedResource) -> None:
         """Decide whether a creation fails. Raises `InjectedError`."""
-        self._refuse(resource, "create", stays=False)
+        self._refuse(resource, "create", retained=False)
         if not self._faults.fail or not is_type(resource.token, self._faults.fail):
             return
         with self._lock:
             self._seen += 1
             due = self._seen == self._faults.fail_at
         if due:
-            self._tell(f"{resource.token} {resource.name} was refused")
+            self._report(f"{resource.token} {resource.name} was refused")
             raise InjectedError(f"injected: creation {self._faults.fail_at} of {self._faults.fail} fails")
 
     @contextmanager
@@ -163,16 +163,16 @@ class Injector:
         if crashes:
             self._kill(resource)
         if starved:
-            self._tell(f"pool {self._faults.no_capacity} got no machines")
+            self._report(f"pool {self._faults.no_capacity} got no machines")
             raise HalfMadeError(f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}")
-        self._refuse(resource, "create", stays=True)
+        self._refuse(resource, "create", retained=True)
 
     def _kill(self, resource: RequestedResource) -> None:
         """End the engine; what a cloud has begun by then, it ends, and nothing that comes later is begun."""
         with self._quiet:
             self._crashing = True
             self._quiet.wait_for(lambda: self._under_way <= 1, timeout=ENDING_SECONDS)
-            self._tell(f"the engine was killed with {resource.token} {resource.name} made and not answered")
+            self._report(f"the engine was killed with {resource.token} {resource.name} made and not answered")
             self._crash()
             self._crashing = False
 
@@ -192,7 +192,7 @@ class Injector:
         self._starved |= due
         return due
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         with self._lock:
             self.happened.append(text)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.standin import Creation
+from rehearsal.fake_provider import Creation
 
 
 @dataclass(frozen=True)

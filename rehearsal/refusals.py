@@ -36,7 +36,7 @@ class KnownRefusal:
     moment: Moment = "create"
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Path in the inputs → what is there: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
-    stays: bool = False
+    retained: bool = False
     """Whether the resource is there afterwards, and not what it should be."""
     lasts: bool = False
     """Whether it is so for hours: nothing that a user does at once puts it right."""

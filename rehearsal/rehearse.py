@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from infra.errors import GO_ON, Problem, TrainyardError
 from rehearsal.cloud import Cloud, Kubernetes, Own
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.faults import Faults, Injector, Met
 from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import ChainStep, critical_path
-from rehearsal.standin import StandIn
 
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
@@ -132,7 +132,7 @@ Open = Callable[[Mapping[str, str]], Operations]
 """Given the variables that attach an engine to the stand-ins, open it."""
 
 
-class _Play:
+class _RehearsalRun:
     """The phases, one after the other."""
 
     def __init__(self, engine: Operations, injector: Injector, seen: Callable[[Phase], None]) -> None:
@@ -179,49 +179,49 @@ def rehearse(
     """
     engines: list[Operations] = []
     injector = Injector(stage.faults, lambda: _kill(engines))
-    with _standing_in(stage, injector) as stand_ins:
-        attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in stand_ins)
-        engine = open_engine({**stand_ins[0].environment(), "PULUMI_DEBUG_PROVIDERS": attached})
+    with _standing_in(stage, injector) as fake_providers:
+        attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in fake_providers)
+        engine = open_engine({**fake_providers[0].environment(), "PULUMI_DEBUG_PROVIDERS": attached})
         engines.append(engine)
-        play = _Play(engine, injector, seen)
-        number = play.phase("preview", engine.preview, None).get("create", 0)
+        run = _RehearsalRun(engine, injector, seen)
+        number = run.phase("preview", engine.preview, None).get("create", 0)
         if stage.faults.any:
-            _fail(play, injector)
+            _fail(run, injector)
         else:
-            _up(play, number)
+            _up(run, number)
         resources = engine.resources()
-        _compare(resources, stand_ins)
+        _compare(resources, fake_providers)
         _check_secrets(resources)
-        steps = critical_path(resources, [made for each in stand_ins for made in each.creations])
+        steps = critical_path(resources, [made for each in fake_providers for made in each.creations])
         if stage.adopts:
-            _rebuild(play, stand_ins)
-        play.phase("up again", engine.up, {"same": number})
-        play.phase("refresh", engine.refresh, {"same": number})
-        _update(play, number)
+            _rebuild(run, fake_providers)
+        run.phase("up again", engine.up, {"same": number})
+        run.phase("refresh", engine.refresh, {"same": number})
+        _update(run, number)
         resources = engine.resources()
-        _compare(resources, stand_ins)
+        _compare(resources, fake_providers)
         _check_secrets(resources)
-        _unprotect(play)
+        _unprotect(run)
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
         # What goes with another resource (objects with their cluster) is not deleted by itself.
         gone = {each["urn"] for each in resources if each.get("deletedWith")}
-        play.phase("destroy", lambda: play.through(engine.destroy), None)
-        _check_left(engine.resources(), stand_ins, retained | gone)
+        run.phase("destroy", lambda: run.through(engine.destroy), None)
+        _check_left(engine.resources(), fake_providers, retained | gone)
         if stage.adopts:
-            _come_back(play, stand_ins)
-            _unprotect(play, "unprotect again")
-            play.phase("destroy again", engine.destroy, None)
-            _check_left(engine.resources(), stand_ins, retained | gone)
+            _come_back(run, fake_providers)
+            _unprotect(run, "unprotect again")
+            run.phase("destroy again", engine.destroy, None)
+            _check_left(engine.resources(), fake_providers, retained | gone)
         _check_files(engine)
         return Rehearsal(
-            tuple(play.phases),
-            tuple(urn for each in stand_ins for urn in each.created),
+            tuple(run.phases),
+            tuple(urn for each in fake_providers for urn in each.created),
             steps,
             tuple(sorted(retained)),
             tuple(injector.happened),
             _unproven(stage.clouds),
-            tuple(play.refused),
-            _survived(stage.faults, play.refused),
+            tuple(run.refused),
+            _survived(stage.faults, run.refused),
         )
 
 
@@ -230,11 +230,11 @@ def _kill(engines: Sequence[Operations]) -> None:
         engine.kill()
 
 
-def _up(play: _Play, number: int) -> None:
+def _up(run: _RehearsalRun, number: int) -> None:
     """Make the stack; where the cloud has refused on the way, what it had made by then is not made again."""
-    outcome = play.through(play.engine.up)
-    expected = None if play.refused else {"create": number}
-    play.phase("up after refusals" if play.refused else "up", lambda: outcome, expected)
+    outcome = run.through(run.engine.up)
+    expected = None if run.refused else {"create": number}
+    run.phase("up after refusals" if run.refused else "up", lambda: outcome, expected)
 
 
 def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
@@ -252,46 +252,46 @@ def _refused(met: Met, error: TrainyardError) -> Refused:
     return Refused(name, said, found[0].fix, met.refusal.source)
 
 
-def _update(play: _Play, number: int) -> None:
+def _update(run: _RehearsalRun, number: int) -> None:
     """Change the stack; what is done is what was announced, and nothing is made anew."""
-    expected = play.engine.change()
-    changes = play.phase("update", play.engine.up, None)
+    expected = run.engine.change()
+    changes = run.phase("update", run.engine.up, None)
     besides = {change: count for change, count in changes.items() if change != "same"}
     if besides.keys() - {"update", "create"} or (expected and not besides):
-        raise TrainyardError([_unexpected(play.phases[-1], {"same": number, **expected})])
+        raise TrainyardError([_unexpected(run.phases[-1], {"same": number, **expected})])
 
 
-def _rebuild(play: _Play, stand_ins: Sequence[StandIn]) -> None:
+def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Lose the state: it is rebuilt from what exists, and nothing is made a second time."""
-    _check_files(play.engine)
-    play.engine.lose()
-    play.phase("adopt", play.engine.adopt, None)
-    play.phase("up with all of it", play.engine.up, None)
-    _compare(play.engine.resources(), stand_ins)
+    _check_files(run.engine)
+    run.engine.lose()
+    run.phase("adopt", run.engine.adopt, None)
+    run.phase("up with all of it", run.engine.up, None)
+    _compare(run.engine.resources(), fake_providers)
 
 
-def _come_back(play: _Play, stand_ins: Sequence[StandIn]) -> None:
+def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Make the stack again after its end: it goes on with what was kept."""
-    play.engine.protect()
-    play.phase("adopt what was kept", play.engine.adopt, None)
-    play.phase("up with what was kept", play.engine.up, None)
-    _compare(play.engine.resources(), stand_ins)
+    run.engine.protect()
+    run.phase("adopt what was kept", run.engine.adopt, None)
+    run.phase("up with what was kept", run.engine.up, None)
+    _compare(run.engine.resources(), fake_providers)
 
 
-def _unprotect(play: _Play, name: str = "unprotect") -> None:
+def _unprotect(run: _RehearsalRun, name: str = "unprotect") -> None:
     """Nothing that is protected can be destroyed: the guide's step before it."""
-    unprotected = play.engine.unprotect()
+    unprotected = run.engine.unprotect()
     if unprotected is not None:
-        play.phase(name, lambda: unprotected, None)
+        run.phase(name, lambda: unprotected, None)
 
 
-def _fail(play: _Play, injector: Injector) -> None:
+def _fail(run: _RehearsalRun, injector: Injector) -> None:
     """Run `up` until no fault stops it any more. Raises TrainyardError where none happens, or by itself."""
     outcome = None
     while outcome is None:
         happened = len(injector.happened)
         try:
-            outcome = play.engine.up()
+            outcome = run.engine.up()
         except TrainyardError:
             if len(injector.happened) == happened:
                 raise
@@ -300,24 +300,26 @@ def _fail(play: _Play, injector: Injector) -> None:
         fix = "name a type, a pool or a number of creations that the preview shows"
         raise TrainyardError([Problem("the fault", f"{injector.pending}: up went through", allowed, fix)])
     ended = outcome
-    play.phase("up after that", lambda: ended, None)
+    run.phase("up after that", lambda: ended, None)
 
 
 @contextmanager
-def _standing_in(stage: FakeProviders, injector: Injector) -> Iterator[list[StandIn]]:
+def _standing_in(stage: FakeProviders, injector: Injector) -> Iterator[list[FakeProvider]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                StandIn([package], ANY_VERSION, cloud=cloud, folder=stage.folder / package, injector=injector)
+                FakeProvider(
+                    [package], ANY_VERSION, cloud=cloud, folder=stage.folder / package, injector=injector
+                )
             )
             for package, cloud in stage.clouds.items()
         ]
 
 
-def _compare(resources: Sequence[Mapping[str, Any]], stand_ins: Sequence[StandIn]) -> None:
+def _compare(resources: Sequence[Mapping[str, Any]], fake_providers: Sequence[FakeProvider]) -> None:
     """Hold what exists against the engine's state. Raises TrainyardError."""
     known = Counter(each["urn"] for each in resources if _is_made(each))
-    there = Counter(kept.urn for each in stand_ins for kept in each.store)
+    there = Counter(kept.urn for each in fake_providers for kept in each.store)
     if known != there:
         raise TrainyardError(
             [
@@ -357,10 +359,10 @@ def _is_made(resource: Mapping[str, Any]) -> bool:
 
 
 def _check_left(
-    resources: Sequence[Mapping[str, Any]], stand_ins: Sequence[StandIn], meant: set[str]
+    resources: Sequence[Mapping[str, Any]], fake_providers: Sequence[FakeProvider], meant: set[str]
 ) -> None:
     """Nothing is left but what is meant to be. Raises TrainyardError."""
-    left = {kept.urn for each in stand_ins for kept in each.store} - meant
+    left = {kept.urn for each in fake_providers for kept in each.store} - meant
     problems = [_amiss(urn, "is left after destroy") for urn in sorted(left)]
     problems += [_amiss(each["urn"], "is still in the engine's state") for each in resources]
     if problems:

@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-PATIENCE_SECONDS: Final = 180.0
+TIMEOUT_SECONDS: Final = 180.0
 """For what comes in the end, however busy the machine is; it costs nothing where it comes at once."""
 _PORTS: Final = range(20_000, 30_000)
 """Below those that Linux gives to connections, of which other tests open many meanwhile."""
@@ -19,9 +19,9 @@ _PORTS: Final = range(20_000, 30_000)
 
 def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda: "") -> None:
     """Return once the condition holds; if it never does, `output` gives the details."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited for {PATIENCE_SECONDS:g} s: {output()}"
+        assert time.monotonic() < deadline, f"waited for {TIMEOUT_SECONDS:g} s: {output()}"
         time.sleep(0.02)
 
 

@@ -22,7 +22,7 @@ ASK_SECONDS = 10
 LOOK = f"`kubectl get nodes -L {names.POOL_LABEL}` says which have"
 
 
-def tell_what_lacks(session: Session) -> None:
+def report_missing_capacity(session: Session) -> None:
     """Print a line for each pool that has fewer nodes than it is to have; nothing where all have come."""
     from kubernetes.client import ApiException
     from kubernetes.config import ConfigException

@@ -540,14 +540,14 @@ def main() -> None:
         errors.print(f"[yellow]Interrupted.[/] {escape(stop.text)}", highlight=False, soft_wrap=True)
         sys.exit(stop.exit_code)
     except TrainyardError as error:
-        code = _tell(errors, error)
+        code = _report(errors, error)
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
         code = ExitCode.WRONG_INPUT
     except OSError as error:
-        code = _tell(errors, _explained(error))
+        code = _report(errors, _explained(error))
     except Exception as error:
-        code = _tell(errors, _refused(error))
+        code = _report(errors, _refused(error))
     if code == ExitCode.INTERRUPTED:
         errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
     sys.exit(code)
@@ -582,7 +582,7 @@ def _explained(error: OSError) -> TrainyardError:
     return MachineError([Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)])
 
 
-def _tell(errors: Console, error: TrainyardError) -> ExitCode:
+def _report(errors: Console, error: TrainyardError) -> ExitCode:
     number = len(error.problems)
     errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
     for problem in error.problems:

@@ -70,7 +70,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Bill:
+class PriceReport:
     """What a stack costs."""
 
     stack: str
@@ -170,12 +170,12 @@ class Bill:
         yield partly, "", "", "", _amount(self.usd_per_hour), _amount(self.usd_per_month), "", ""
 
 
-def bill(stack: Stack, today: date) -> Bill:
+def price_report(stack: Stack, today: date) -> PriceReport:
     """Price a stack as of a day."""
     cost = target_of(stack.provider.kind).cost
     purchases = cost.purchases(stack.model_dump(mode="json", by_alias=True))
     transfers = tuple(_transfers(stack, today))
-    return Bill(stack.name, catalog.estimate(purchases, today), transfers, cost.nothing_bought)
+    return PriceReport(stack.name, catalog.estimate(purchases, today), transfers, cost.nothing_bought)
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
@@ -194,7 +194,7 @@ def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
 
 def show_price(stack: Stack, form: Form, console: Console) -> None:
     """Print what a stack costs."""
-    found = bill(stack, datetime.now(UTC).date())
+    found = price_report(stack, datetime.now(UTC).date())
     if form == "json":
         sys.stdout.write(json.dumps(found.data(), indent=1) + "\n")
     elif form == "markdown":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def take_node(session: Session, node: str, notice_seconds: float | None) -> None:
     """Preempt one node, and say what happened when."""
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
-    _tell(session, record)
+    _report(session, record)
 
 
 def give_node_back(session: Session, node: str) -> None:
@@ -60,7 +60,7 @@ def cloud(cluster: EmbeddedCluster) -> Iterator[SpotReclaimer]:
             taker.give_back()
 
 
-def _tell(session: Session, record: PreemptionRecord) -> None:
+def _report(session: Session, record: PreemptionRecord) -> None:
     first = record.events[0].time
     for event in record.events:
         session.console.print(f"  {event.time - first:6.1f} s  {event.phase}", highlight=False)

@@ -6,7 +6,7 @@ import time
 
 from engine.events import OperationResult
 from infra.errors import InputError, Problem
-from trainyard.capacity import tell_what_lacks
+from trainyard.capacity import report_missing_capacity
 from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
@@ -31,9 +31,9 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             policy_packs=[session.paths.policies],
             all_at_once=is_first and session.is_embedded,
         )
-        _tell(session, result)
+        _report(session, result)
         if not session.is_embedded:  # whose nodes are awaited
-            tell_what_lacks(session)
+            report_missing_capacity(session)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
@@ -90,10 +90,10 @@ def _preview(session: Session) -> None:
     result = session.engine.preview(
         session.stack_name, session.progress, policy_packs=[session.paths.policies]
     )
-    _tell(session, result)
+    _report(session, result)
 
 
-def _tell(session: Session, result: OperationResult) -> None:
+def _report(session: Session, result: OperationResult) -> None:
     """Print what was (or would be) done, and to which pools in which way."""
     session.console.print(result.summary())
     for line in pool_changes(result, session.target.pool_types):

@@ -186,8 +186,8 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
         old, new = Properties.decode(request.old_inputs), Properties.decode(request.news)
         if request.preview:
             kept = Properties.decode(request.olds).values
-            stays = {name: value for name, value in kept.items() if name not in resource.RENEWED}
-            return provider_pb2.UpdateResponse(properties=_state(resource, new, stays))
+            retained = {name: value for name, value in kept.items() if name not in resource.RENEWED}
+            return provider_pb2.UpdateResponse(properties=_state(resource, new, retained))
         try:
             outputs = self._run(request.urn, partial(resource.update, old.values, new.values))
         except Exception as error:

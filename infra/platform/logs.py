@@ -3,7 +3,7 @@
 On each node the OpenTelemetry Collector copies the files that the kubelet keeps, line by line as they are,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the
 kubelet's files are its group's. The members of a team read them by a pod that mounts the team's folder alone,
-and that they may enter by its name (`people.py`).
+and that they may enter by its name (`role_bindings.py`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStoreLayer
 from infra.platform.operator import DefinitionsLayer, Operator, OperatorPlan
-from infra.platform.people import People
 from infra.platform.queues import Queues
+from infra.platform.role_bindings import RoleBindings
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import StorageLayer
 from infra.platform.topologies import Topologies, topologies_of
@@ -64,7 +64,7 @@ class Platform(pulumi.ComponentResource):
         Networks(context, namespaces, self)
         Limits(context, namespaces, cluster.outputs, self)
         if any(team.groups for team in stack.teams):
-            People(context, namespaces, self)
+            RoleBindings(context, namespaces, self)
         more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []
         definitions = DefinitionsLayer(context, [*plans, *more], self)
         if cluster.settings.autoscaler:

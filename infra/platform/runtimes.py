@@ -55,7 +55,7 @@ _PRRTE = {
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
 _OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
-_STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+_NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """An autoscaler that packs pods together would end a job to save a node."""
 _JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
 _IN_MEMORY = {"medium": "Memory", "sizeLimit": "1Gi"}
@@ -201,11 +201,11 @@ def _annotations(context: PlatformContext, framework: str, fabric: str) -> dict[
     """Pods close to each other, or all of them in one slice; the interfaces of their fabric; their grace."""
     level = context.settings.required_topology
     place = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
-    stays = _STAYS if context.settings.autoscaler else {}
+    retained = _NOT_EVICTED if context.settings.autoscaler else {}
     ends = {names.GRACE_ANNOTATION: str(_grace_seconds(context, framework, fabric))}
     if notices := [notice for notice in _notices(context, fabric) if notice is not None]:
         ends[names.NOTICE_ANNOTATION] = str(min(notices))
-    return {**place, **stays, **pod_annotations(fabric), **ends}
+    return {**place, **retained, **pod_annotations(fabric), **ends}
 
 
 def _grace_seconds(context: PlatformContext, framework: str, fabric: str) -> int:

@@ -37,9 +37,9 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
                 break
         else:
             if dataset.residency is not None and not _permitted(provider, dataset.residency):
-                got = f"a cluster in {provider.whereabouts or 'no place that the stack says'}"
+                got = f"a cluster in {provider.location or 'no place that the stack says'}"
                 fix = "use a stack that is there, or data that may be here"
-                if not provider.whereabouts and hasattr(provider, "country"):
+                if not provider.location and hasattr(provider, "country"):
                     fix = "say where the machines stand: provider.country"
                 yield ("datasets", index, "residency"), got, ", ".join(dataset.residency), fix
 
@@ -173,4 +173,4 @@ def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
         return provider.place not in known or any(
             catalog.matches(cloud, provider.place, pattern) for pattern in patterns
         )
-    return any(catalog.country_within(provider.whereabouts, pattern) for pattern in patterns)
+    return any(catalog.country_within(provider.location, pattern) for pattern in patterns)

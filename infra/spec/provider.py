@@ -79,7 +79,7 @@ class ProviderSpec(Spec):
         return None
 
     @property
-    def whereabouts(self) -> str:
+    def location(self) -> str:
         """Its place, or the country of machines that are in no cloud; empty where the stack says neither."""
         return self.place or str(getattr(self, "country", None) or "")
 

@@ -22,7 +22,7 @@ from moto.utilities.utils import get_partition
 from rehearsal import sdk
 from rehearsal.aws import models, principals
 from rehearsal.aws.existing import Existing
-from rehearsal.aws.lives import GONE, filled, kind, life, service
+from rehearsal.aws.lifecycles import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedResource, at, changed
 from rehearsal.wire import has_unknown
@@ -99,28 +99,34 @@ class MotoAccount:
             answers = self._make(resource)
         context = self._context(resource)
         identity = self._identity(resource, answers)
-        lives = life(resource.token)
+        lifecycles = life(resource.token)
         known = {**context, "self": identity, "arn": identity}
-        outputs = {key: _found(path, answers, known) for key, path in lives.get("outputs", {}).items()}
+        outputs = {key: _found(path, answers, known) for key, path in lifecycles.get("outputs", {}).items()}
         outputs = {key: value for key, value in outputs.items() if value is not None}
         if kind(resource.token) == "Cluster":
             outputs |= self._of_cluster(resource, answers)
         if kind(resource.token) == "NodeGroup":
             outputs |= self._of_node_group(resource, answers)
         made = {**known, **outputs}
-        return Made(str(filled(lives.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
+        return Made(
+            str(filled(lifecycles.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs}
+        )
 
     def exists(self, resource: RequestedResource) -> bool:
         with self._lock:
             return self._look(resource) is not None
 
     def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
-        lives = life(resource.token)
-        if "update" not in lives:
+        lifecycles = life(resource.token)
+        if "update" not in lifecycles:
             names = ", ".join(changed(resource.inputs, inputs))
             raise RefusedError(f"{resource.token} {resource.name}: {names} cannot be changed in place")
         after = replace(resource, inputs=inputs)
-        calls = self._again(after) if lives["update"] == "again" else self._calls(after, lives["update"])
+        calls = (
+            self._again(after)
+            if lifecycles["update"] == "again"
+            else self._calls(after, lifecycles["update"])
+        )
         with self._lock:
             answers: dict[str, Any] = {}
             for call in calls:

@@ -24,9 +24,9 @@ from infra.artifacts import ROOT
 from infra.spec import load
 from local.toolchain import Toolchain, load_versions
 from rehearsal.fake import fake_of
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.rehearse import ANY_VERSION, with_common
-from rehearsal.standin import StandIn
 from tests.e2e.rehearsed import plain_environment
 from trainyard.parts import PACKAGE_PARTS
 
@@ -34,7 +34,7 @@ PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin
 """Our provider as this clone has it; `pulumi package add` has tests of its own."""
 
 
-class OwnStandIn(StandIn):
+class OwnFakeProvider(FakeProvider):
     """Stands in for our provider's resources; its schema and its components are the real ones."""
 
     def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
@@ -52,7 +52,7 @@ class OwnStandIn(StandIn):
         return self.provider.Construct(request, context)
 
 
-class ClusterStandIn(StandIn):
+class ClusterStandIn(FakeProvider):
     """Stands in for a cluster; what a program may say of it, the real provider of Kubernetes says."""
 
     def GetSchema(
@@ -115,7 +115,7 @@ def engine_for(
             clouds = with_common(started.clouds)
         made = {
             package: opened.enter_context(
-                (ClusterStandIn if package == "kubernetes" else StandIn)(
+                (ClusterStandIn if package == "kubernetes" else FakeProvider)(
                     [package], ANY_VERSION, cloud=cloud, folder=folder / package
                 )
             )

@@ -16,8 +16,8 @@ from infra.artifacts import ROOT
 from infra.targets.aws.account.find import AwsFinder
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import clients
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.rehearse import ANY_VERSION
-from rehearsal.standin import StandIn
 from tests.engine.progress import RecordedProgress
 from trainyard.session import Session
 
@@ -61,7 +61,7 @@ class AdoptionProject:
 
     folder: Path
     environment: Mapping[str, str]
-    stand_in: StandIn
+    fake_provider: FakeProvider
 
     def engine(self, state: str) -> Engine:
         paths = replace(Paths.from_environment(), repository=self.folder, state=self.folder / state)
@@ -86,8 +86,10 @@ def place(tmp_path: Path) -> Iterator[AdoptionProject]:
     (folder / "__main__.py").write_text(PROGRAM)
     (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
     tools = Session("mine", replace(Paths.from_environment(), state=tmp_path / "tools"))
-    with MotoAccount(REGION) as account, StandIn(["aws"], ANY_VERSION, cloud=account) as stand_in:
-        yield AdoptionProject(folder, {**tools.toolchain.environment(), **stand_in.environment()}, stand_in)
+    with MotoAccount(REGION) as account, FakeProvider(["aws"], ANY_VERSION, cloud=account) as fake_provider:
+        yield AdoptionProject(
+            folder, {**tools.toolchain.environment(), **fake_provider.environment()}, fake_provider
+        )
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_after_a_destroy_what_was_kept_is_adopted_and_made_no_second_time(
     again = engine.up("mine", progress)
     assert again.changes["create"] == MADE - 2
     assert again.changes["same"] == 2 + GROUPING
-    assert len(list(place.stand_in.store)) == MADE
+    assert len(list(place.fake_provider.store)) == MADE
 
 
 def test_a_lost_state_is_rebuilt_from_what_exists(

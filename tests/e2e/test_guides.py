@@ -27,9 +27,9 @@ from infra.artifacts import ROOT
 from infra.spec import load
 from infra.targets.registry import target_of
 from rehearsal.fake import fake_of
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import leaks_in
 from rehearsal.rehearse import ANY_VERSION, with_common
-from rehearsal.standin import StandIn
 from tests.e2e.guide import FencedBlock, Transcript, blocks, paste
 from tests.e2e.rehearsed import install_plugin
 from tests.e2e.test_templates import new_project
@@ -155,7 +155,7 @@ def cloud_of(kind: str, home: Path, folder: Path) -> Iterator[dict[str, str]]:
             sign_in_to_aws(home, opened.enter_context(moto_server()))
         attached = {}
         for package, cloud in with_common(started.clouds).items():
-            provider = StandIn([package], ANY_VERSION, cloud=cloud, folder=folder / "made" / package)
+            provider = FakeProvider([package], ANY_VERSION, cloud=cloud, folder=folder / "made" / package)
             opened.enter_context(provider)
             if package in target_of(kind).plugins:
                 install_plugin(home, package, provider.port)
@@ -202,7 +202,7 @@ def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder
     return shown
 
 
-def expect_a_whole_life(shown: Transcript, guide: list[FencedBlock]) -> None:
+def expect_a_whole_lifecycle(shown: Transcript, guide: list[FencedBlock]) -> None:
     """The stack was rehearsed, made by `pulumi up`, and removed."""
     texts = {block.name: shown.of(block) for block in guide if block.is_pasted}
     whole = "".join(texts.values())
@@ -237,7 +237,7 @@ def test_the_guide_works_as_printed_and_its_cloud_refuses(
     survived, refused = REFUSALS[kind]
     refusing = {"TRAINYARD_REFUSE": " ".join((*survived, *refused))}
     shown = follow(kind, clone, home, reader | refusing, tmp_path)
-    expect_a_whole_life(shown, blocks(GUIDES[kind]))
+    expect_a_whole_lifecycle(shown, blocks(GUIDES[kind]))
     text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.text)
     assert set(re.findall(r"^survived (\S+):", text, re.MULTILINE)) == {*survived}
     assert set(re.findall(r"^refused  (\S+):", text, re.MULTILINE)) == {*refused}

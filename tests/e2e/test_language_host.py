@@ -18,7 +18,7 @@ from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
 from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -184,7 +184,7 @@ def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project
     while "nap creating" not in output:
         output += engine.stdout.readline()
     engine.send_signal(signal.SIGINT)
-    rest, _ = engine.communicate(timeout=PATIENCE_SECONDS)
+    rest, _ = engine.communicate(timeout=TIMEOUT_SECONDS)
     assert "nap created" in rest
     assert "Traceback" not in output + rest
     assert engine.returncode != 0

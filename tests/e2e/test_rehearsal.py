@@ -44,7 +44,7 @@ def test_every_refusal_of_a_cloud_is_survived_or_reported_with_the_next_step(
     stack: str, tmp_path: Path
 ) -> None:
     report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", "--refuse", "all")
-    expect_a_whole_life(report, load(stack_file(stack)))
+    expect_a_whole_lifecycle(report, load(stack_file(stack)))
     expect_all_refusals(report, stack)
 
 
@@ -198,7 +198,7 @@ def test_refusals_that_no_shipped_stack_meets(
     case: Path, output: list[str], survived: list[str], tmp_path: Path
 ) -> None:
     report = rehearse_case(tmp_path, case, *refusing(*output, *survived))
-    expect_a_whole_life(report, load(case))
+    expect_a_whole_lifecycle(report, load(case))
     assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
 
 
@@ -206,10 +206,10 @@ def test_refusals_that_no_shipped_stack_meets(
 @pytest.mark.parametrize("case", OTHERS, ids=subject)
 def test_every_other_case_lives_its_whole_life(case: Path, tmp_path: Path) -> None:
     report = rehearse_case(tmp_path, case)
-    expect_a_whole_life(report, load(case))
+    expect_a_whole_lifecycle(report, load(case))
 
 
-def expect_a_whole_life(report: Any, stack: Stack) -> None:
+def expect_a_whole_lifecycle(report: Any, stack: Stack) -> None:
     """All phases, and the pools of its queues on the way."""
     protected = getattr(stack.provider, "deletion_protection", False)
     expected = [phase for phase in PHASES if protected or phase != "unprotect"]

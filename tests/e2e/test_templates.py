@@ -18,10 +18,10 @@ from engine.paths import Paths
 from infra.artifacts import ROOT
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
-from rehearsal.standin import StandIn
-from tests.e2e.engines import OwnStandIn, engine_for
+from tests.e2e.engines import OwnFakeProvider, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
 from trainyard.access import reaching
 from trainyard.session import Session
@@ -308,7 +308,7 @@ def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
         account = stack.enter_context(MotoAccount("us-east-2"))
         made = [
             stack.enter_context(
-                (OwnStandIn if package == "trainyard" else StandIn)(
+                (OwnFakeProvider if package == "trainyard" else FakeProvider)(
                     [package], ANY_VERSION, cloud=cloud, folder=tmp_path / package
                 )
             )

@@ -24,7 +24,7 @@ from engine.recovery import MARKER
 from infra.errors import ExitCode, TrainyardError
 from infra.targets.advice import next_step
 from tests.engine.progress import RecordedProgress
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$kubernetes:apps/v1:Deployment::web"
 
@@ -306,7 +306,7 @@ def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
     (engine,) = psutil.Process(command.pid).children()
     command.kill()
     command.wait()
-    gone, _ = psutil.wait_procs([engine], timeout=PATIENCE_SECONDS)
+    gone, _ = psutil.wait_procs([engine], timeout=TIMEOUT_SECONDS)
     assert gone == [engine]
 
 

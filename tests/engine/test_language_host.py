@@ -21,7 +21,7 @@ from engine.language_host.environment import ProgramEnvironment, ProgramEnvironm
 from engine.language_host.server import EXEC_VARIABLE, LanguageHost, Options, parse
 from engine.stubs import language_pb2, language_pb2_grpc
 from tests.engine.wheels import write_wheel
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 
 VENV = Path(sys.prefix)
 
@@ -183,7 +183,7 @@ def test_cancel_ends_a_running_program_without_an_error(
     running = host.Run.future(run_request(tmp_path))
     wait_for(started.exists)
     host.Cancel(Empty())
-    assert running.result(timeout=PATIENCE_SECONDS).bail
+    assert running.result(timeout=TIMEOUT_SECONDS).bail
 
 
 def test_a_plugin_streams_its_output_and_its_exit_code(
@@ -279,7 +279,7 @@ def test_the_host_ends_quietly_on_a_signal(number: signal.Signals) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().strip().isdigit()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    _, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -301,7 +301,7 @@ def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
         program_process = psutil.Process(int(pids.read_text()))
         engine.kill()
         engine.wait()
-        gone, alive = psutil.wait_procs([host, program_process], timeout=PATIENCE_SECONDS)
+        gone, alive = psutil.wait_procs([host, program_process], timeout=TIMEOUT_SECONDS)
         wait_for(running.done)
     assert len(gone) == 2 and not alive
 
@@ -323,6 +323,6 @@ def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
         program_process = psutil.Process(int(pids.read_text()))
         host.kill()
         host.wait()
-        program_process.wait(timeout=PATIENCE_SECONDS)
+        program_process.wait(timeout=TIMEOUT_SECONDS)
         wait_for(running.done)
     assert not program_process.is_running()

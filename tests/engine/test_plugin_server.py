@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 
 STOPPED_AT_A_LINE = """
 import os, signal, sys, threading
@@ -44,4 +44,4 @@ LINES = (2, 5, 8, 11, 14)
 
 def test_a_plugin_that_is_reported_to_end_right_after_its_port_ends() -> None:
     plugins = [subprocess.Popen([sys.executable, "-c", STOPPED_AT_A_LINE, str(line)]) for line in LINES]
-    assert [plugin.wait(PATIENCE_SECONDS) for plugin in plugins] == [0] * len(plugins)
+    assert [plugin.wait(TIMEOUT_SECONDS) for plugin in plugins] == [0] * len(plugins)

@@ -18,7 +18,7 @@ from tests.infra.judged import findings
 from tests.infra.plan import plan
 from trainyard.component.outputs import OUTPUTS
 from trainyard.component.training_job import check
-from trainyard.price import bill
+from trainyard.price import price_report
 from trainyard.questions import ASKED, questions, questions_of_program, with_questions
 
 TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
@@ -42,7 +42,7 @@ def test_a_template_is_a_stack_that_holds_and_can_be_priced(template: str) -> No
     stack = parse(config["trainyard:stack"])
     assert stack.provider.kind == ("onprem" if template == "team" else template)
     assert stack.name == ("dev" if template == "local" else "vision-models")
-    assert bill(stack, date(2026, 11, 21)).data()["stack"] == stack.name
+    assert price_report(stack, date(2026, 11, 21)).data()["stack"] == stack.name
 
 
 def project_of(template: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from pulumi import automation
 from pulumi.runtime import _grpc_settings
 
-from rehearsal.standin import StandIn
+from rehearsal.fake_provider import FakeProvider
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACK = REPOSITORY / "policies"
@@ -107,8 +107,8 @@ class PolicyEngine:
         """Preview or update the program as a new stack, under the pack; `files` lie beside the stack file."""
         output: list[str] = []
         verdicts: list[Verdict] = []
-        with StandIn(PACKAGES) as stand_in:
-            stack = self._stack(program, config or {}, {**stand_in.environment(), **(environment or {})})
+        with FakeProvider(PACKAGES) as fake_provider:
+            stack = self._stack(program, config or {}, {**fake_provider.environment(), **(environment or {})})
             settings = self.work / "pack.json"
             settings.write_text(json.dumps(pack_config or {}))
             for name, text in (files or {}).items():
@@ -128,10 +128,10 @@ class PolicyEngine:
                 succeeded = False
             if operation != "preview":
                 self._kept = None  # its state is no longer empty
-            created = tuple(_name(urn) for urn in stand_in.created)
+            created = tuple(_name(urn) for urn in fake_provider.created)
             state = {
                 identity.rpartition("-")[0]: json_format.MessageToDict(properties)
-                for identity, properties in stand_in.state.items()
+                for identity, properties in fake_provider.state.items()
             }
         return PolicyRun(succeeded, "\n".join(output), tuple(verdicts), created, state)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.standin import StandIn
+from rehearsal.fake_provider import FakeProvider
 from tests.policies.engine import PACK, REPOSITORY, PolicyEngine
 
 pytestmark = pytest.mark.engine
@@ -50,11 +50,11 @@ def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gon
     settings = project / "Pulumi.yaml"
     settings.write_text(settings.read_text().replace("../../../.venv", str(REPOSITORY / ".venv")))
     (project / "state").mkdir()
-    with StandIn([cloud]) as stand_in:
+    with FakeProvider([cloud]) as fake_provider:
         environment = {
             **os.environ,
             **engine.environment,
-            **stand_in.environment(),
+            **fake_provider.environment(),
             "PULUMI_BACKEND_URL": (project / "state").as_uri(),
         }
         pulumi("stack", "init", project=project, environment=environment)
@@ -65,4 +65,4 @@ def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gon
         pulumi("config", "set", "compliant", "true", project=project, environment=environment)
         passed = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert passed.returncode == 0, passed.stdout
-        assert stand_in.created == []
+        assert fake_provider.created == []

@@ -16,7 +16,7 @@ from google.protobuf import empty_pb2, struct_pb2
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 from policies import rpc
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 
 
 class Servicer:
@@ -98,7 +98,7 @@ def test_a_method_that_is_not_served_is_unimplemented(port: int) -> None:
 
 
 def test_who_speaks_something_else_is_hung_up_on(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as peer:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with suppress(ConnectionResetError):  # a way to hang up, too
             while peer.recv(4096):
@@ -147,7 +147,7 @@ def test_pings_are_answered_all_of_them_and_once_a_second() -> None:
 
 
 def test_a_peer_that_falls_silent_gets_its_ping_answered(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as peer:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as peer:
         ping = rpc._frame(rpc.PING, 0, 0, b"12345678")
         peer.sendall(rpc.PREFACE + ping + ping)
         received = b""

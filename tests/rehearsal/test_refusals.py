@@ -18,8 +18,8 @@ from rehearsal.faults import Faults, Injector
 from rehearsal.refusals import KnownRefusal
 from rehearsal.rehearse import FakeProviders
 from rehearsal.rehearse import rehearse as rehearse_on
+from tests.rehearsal.test_fake_provider import serving
 from tests.rehearsal.test_rehearse import FakeEngine, settled
-from tests.rehearsal.test_standin import serving
 from trainyard.rehearse.command import ALL, refusing
 from trainyard.session import Session
 
@@ -102,7 +102,7 @@ def test_a_deletion_is_refused_and_what_it_was_for_is_still_there(tmp_path: Path
 
 
 def test_what_stays_half_made_is_reported_to_the_engine_with_its_id(tmp_path: Path) -> None:
-    half = KnownRefusal("half", "", ("Subnet",), "no machines", "", stays=True)
+    half = KnownRefusal("half", "", ("Subnet",), "no machines", "", retained=True)
     request = provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct())
     with serving(Anything({}), tmp_path, Faults(refusals=(half,))) as provider:
         with pytest.raises(grpc.RpcError, match="no machines") as failed:
@@ -111,7 +111,7 @@ def test_what_stays_half_made_is_reported_to_the_engine_with_its_id(tmp_path: Pa
 
 
 def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_path: Path) -> None:
-    rows = [KnownRefusal(name, "", ("Subnet",), name, "", stays=True) for name in ("first", "second")]
+    rows = [KnownRefusal(name, "", ("Subnet",), name, "", retained=True) for name in ("first", "second")]
     injector = Injector(Faults(refusals=tuple(rows)), lambda: None)
     for name, ask in (("first", injector.after), ("second", injector.mending)):
         with pytest.raises(Exception, match=name):

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from trainyard_train import train
 from trainyard_train.elasticity.nodes import NAME
 from trainyard_train.observability.metrics import FILE, read_metrics
@@ -42,7 +42,7 @@ class Rank:
     process: BaseProcess
     words: Path
 
-    def wait(self, seconds: float = PATIENCE_SECONDS) -> tuple[int | None, str]:
+    def wait(self, seconds: float = TIMEOUT_SECONDS) -> tuple[int | None, str]:
         """Its exit code, None if it did not end in time, and what it said."""
         self.process.join(seconds)
         words = self.words.read_text()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from engine.paths import REPOSITORY
-from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from tests.training.launch import events, reached, run, settings, tell_ranks
 from trainyard_train.by_deepspeed import read_settings
 from trainyard_train.config import load_config
@@ -133,7 +133,7 @@ def test_a_run_that_is_reported_to_leave_goes_on_with_the_same_losses(tmp_path: 
     slow = subprocess.Popen(paced, env=surroundings())
     wait_for(lambda: reached(parted, 4) or slow.poll() is not None)
     tell_ranks(slow)
-    assert slow.wait(PATIENCE_SECONDS) != 0
+    assert slow.wait(TIMEOUT_SECONDS) != 0
     (left,) = events(parted, "preempted")
     assert 4 <= left["step"] < STEPS
     subprocess.run(by_mpirun(*command(parted, zero, **values)), env=surroundings(), check=True)

@@ -17,7 +17,7 @@ from infra.spec import Stack, load
 from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
 from trainyard.access import client_from
-from trainyard.capacity import lacking, ready_nodes, tell_what_lacks
+from trainyard.capacity import lacking, ready_nodes, report_missing_capacity
 from trainyard.session import Session
 
 
@@ -102,7 +102,7 @@ def test_a_cluster_that_cannot_be_asked_is_no_failure(
 ) -> None:
     session = Session("aws", console=Console())
     monkeypatch.setitem(session.__dict__, "engine", Outputs(kubeconfig(server) if server else "{}"))
-    tell_what_lacks(session)
+    report_missing_capacity(session)
     assert "could not be asked" in capsys.readouterr().out
 
 
@@ -111,7 +111,7 @@ def test_what_lacks_is_reported(
 ) -> None:
     session = Session("aws", console=Console())
     monkeypatch.setitem(session.__dict__, "engine", Outputs(reached))
-    tell_what_lacks(session)
+    report_missing_capacity(session)
     assert "pool spot: 1 of 4 nodes have come so far (spot comes" in capsys.readouterr().out
 
 

@@ -20,7 +20,7 @@ from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
-from trainyard.price import Bill, bill, remark, show_price
+from trainyard.price import PriceReport, price_report, remark, show_price
 
 TODAY = date(2026, 9, 25)
 """50 days after the prices of p5en in Ohio, 4 after those of NAT, EFS and S3."""
@@ -28,7 +28,7 @@ LATER = date(2026, 12, 31)
 
 
 def test_every_pool_has_its_price_per_hour_and_month() -> None:
-    data = bill(load(stack_file("aws")), TODAY).data()
+    data = price_report(load(stack_file("aws")), TODAY).data()
     spot = next(pool for pool in data["pools"] if pool["name"] == "spot")
     assert spot["usdPerHour"] == 4 * 26.57
     assert spot["usdPerMonth"] == round(4 * 26.57 * 730, 4)
@@ -37,7 +37,7 @@ def test_every_pool_has_its_price_per_hour_and_month() -> None:
 
 
 def test_what_has_no_price_is_in_no_total_and_said() -> None:
-    found = bill(load(stack_file("aws")), TODAY)
+    found = price_report(load(stack_file("aws")), TODAY)
     data = found.data()
     assert not data["complete"]
     missing = {pool["name"] for pool in data["pools"] if pool["usdPerHour"] is None}
@@ -53,7 +53,7 @@ def test_what_has_no_price_is_in_no_total_and_said() -> None:
 
 
 def test_storage_that_grows_has_its_rate_and_no_total() -> None:
-    found = bill(load(stack_file("gcp")), TODAY)
+    found = price_report(load(stack_file("gcp")), TODAY)
     store = next(each for each in found.data()["storage"] if each["name"] == "object store")
     assert (store["usdPerGibMonth"], store["usdPerMonth"], store["ageDays"]) == (0.02, None, 568)
     rate = "object store: not in the totals: 0.02 USD per GiB-month of what is put there, on 2025-03-06"
@@ -65,18 +65,18 @@ def test_storage_of_a_known_size_is_in_the_totals() -> None:
     bought = StorageCost(name="filesystem", cloud="aws", region="us-east-1", kind="efs-standard", gib=7300)
     share = Cost(bought, price)
     assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
-    assert Bill("lab", Estimate((share,))).usd_per_month == 2190
+    assert PriceReport("lab", Estimate((share,))).usd_per_month == 2190
     assert "filesystem: the price is 101 days old" in remark(share)
 
 
 def test_snapshots_that_are_kept_apart_are_named() -> None:
     stack = load(stack_file("aws-dev"))
-    assert "snapshots: not in the totals" in " ".join(bill(stack, TODAY).remarks)
+    assert "snapshots: not in the totals" in " ".join(price_report(stack, TODAY).remarks)
     checkpoints = stack.storage.checkpoints.model_copy(update={"snapshot_days": 0})
     without = stack.model_copy(
         update={"storage": stack.storage.model_copy(update={"checkpoints": checkpoints})}
     )
-    assert "snapshots" not in {each.name for each in bill(without, TODAY).storage}
+    assert "snapshots" not in {each.name for each in price_report(without, TODAY).storage}
 
 
 def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
@@ -84,14 +84,14 @@ def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() 
     (service,) = catalog.estimate([bought], LATER).costs
     assert (service.usd_per_hour, service.usd_per_month) == (Decimal("0.135"), Decimal("98.55"))
     assert "NAT: the price is 101 days old" in remark(service)
-    found = Bill("lab", Estimate((service,)))
+    found = PriceReport("lab", Estimate((service,)))
     assert found.usd_per_hour == Decimal("0.135")
     assert not found.is_complete
     assert "control plane" not in found.not_included
 
 
 def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> None:
-    found = bill(load(stack_file("aws")), TODAY)
+    found = price_report(load(stack_file("aws")), TODAY)
     output = {each["name"]: each for each in found.data()["services"]}
     assert {name: each["number"] for name, each in output.items()} == {"control plane": 1, "NAT": 3}
     assert {name: each["usdPerHour"] for name, each in output.items()} == {
@@ -101,20 +101,21 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
     unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
     assert unknown in found.remarks
     google = {
-        each["name"]: each["number"] for each in bill(load(stack_file("gcp")), TODAY).data()["services"]
+        each["name"]: each["number"]
+        for each in price_report(load(stack_file("gcp")), TODAY).data()["services"]
     }
     assert google == {"control plane": 1, "NAT": 15}
-    assert "control plane" in bill(load(stack_file("coreweave")), TODAY).not_included
+    assert "control plane" in price_report(load(stack_file("coreweave")), TODAY).not_included
 
 
 def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
-    pools = bill(load(stack_file("aws")), TODAY).data()["pools"]
+    pools = price_report(load(stack_file("aws")), TODAY).data()["pools"]
     bought = {pool["machine"]: pool["nodes"] for pool in pools if pool["name"] == "preprocessing"}
     assert bought == {"m7i.8xlarge": 3, "m7i.16xlarge": 3}
 
 
 def test_an_old_price_is_said_to_be_old() -> None:
-    later = bill(load(stack_file("aws")), date(2026, 11, 21))
+    later = price_report(load(stack_file("aws")), date(2026, 11, 21))
     assert any("spot: the price is 107 days old, more than 90" in each for each in later.remarks)
     assert not later.is_complete
 
@@ -125,19 +126,19 @@ def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
     existing = ExistingEfsSpec(id="fs-0123456789abcdef0", security_group="sg-0123456789abcdef0")
     filesystem = EfsSpec(kind="efs", existing=existing)
     provider = stack.provider.model_copy(update={"filesystem": filesystem})
-    found = bill(stack.model_copy(update={"provider": provider}), TODAY)
+    found = price_report(stack.model_copy(update={"provider": provider}), TODAY)
     assert [each.name for each in found.storage] == ["object store"]
 
 
 def test_where_nothing_has_a_price_there_is_no_total() -> None:
-    found = bill(load(stack_file("aws-dev")), TODAY)
+    found = price_report(load(stack_file("aws-dev")), TODAY)
     data = replace(found, estimate=Estimate((*found.pools, *found.storage))).data()
     assert data["usdPerHour"] is data["usdPerMonth"] is None
 
 
 def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     local = load(stack_file("local"))
-    assert bill(local, TODAY).data()["pools"] == []
+    assert price_report(local, TODAY).data()["pools"] == []
     text = io.StringIO()
     show_price(local, Form.TEXT, Console(file=text, width=120))
     assert "nothing is bought" in text.getvalue()
@@ -185,9 +186,9 @@ def test_a_filter_that_the_catalogue_lacks_is_refused_with_the_nearest(
 DIGEST = f"sha256:{'0' * 64}"
 
 
-def staged(stack: Stack, source: str, region: str | None) -> Bill:
+def staged(stack: Stack, source: str, region: str | None) -> PriceReport:
     dataset = DatasetSpec(name="pile", source=source, digest=DIGEST, size_gib=100, region=region)
-    return bill(stack.model_copy(update={"datasets": (dataset,)}), TODAY)
+    return price_report(stack.model_copy(update={"datasets": (dataset,)}), TODAY)
 
 
 def test_egress_is_priced_by_where_the_data_are_and_where_they_go() -> None:

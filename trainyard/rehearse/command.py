@@ -20,7 +20,7 @@ from rehearsal.rehearse import FakeProviders, Phase, Rehearsal, rehearse, with_c
 from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.parts import ENGINE_PARTS
-from trainyard.price import bill, show_price
+from trainyard.price import price_report, show_price
 from trainyard.rehearse.operations import EngineOperations
 from trainyard.rehearse.project import MADE, Assumption, apart
 from trainyard.rehearse.report import RehearsalReport, changes, failure
@@ -128,7 +128,7 @@ def run_rehearsal(
 ) -> None:
     """Rehearse the stack, and print how it went."""
     session.stack  # noqa: B018 -- wrong input ends here
-    price = bill(session.stack, datetime.now(UTC).date())
+    price = price_report(session.stack, datetime.now(UTC).date())
     try:
         played = play(session, faults, assumed, adopts=adopts, origin=origin)
         report = RehearsalReport(session.stack_name, played, _assumed_note(session, assumed))

@@ -56,15 +56,15 @@ def manifests(
     yield from _bound("pods", _POD_RESOURCES, _pod_rules(queued=queued), controllers, _POD_CONDITION)
     for kind in kinds:
         resources = [_resource(kind.group, kind.versions, [kind.resource])]
-        yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _PEOPLE)
+        yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _USERS)
     for orphans in (False, True):
         chosen = [kind for kind in kinds if kind.orphans_by_default == orphans]
         resources = [_resource(kind.group, kind.versions, [kind.resource], "DELETE") for kind in chosen]
         name, rule = ("deleted-jobs", _deletion_rule()) if orphans else ("deleted", _orphaning_rule())
         if resources:
-            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, controllers, _PEOPLE)
+            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, controllers, _USERS)
     for name, resource, rule in _OTHERS:
-        yield from _bound(name, [resource], {rule.name: (rule.holds, rule)}, controllers, _PEOPLE)
+        yield from _bound(name, [resource], {rule.name: (rule.holds, rule)}, controllers, _USERS)
 
 
 Rules = Mapping[str, tuple[str, AdmissionRule]]
@@ -127,7 +127,7 @@ def _resource(
 
 
 _POD_RESOURCES = [_resource("", ["v1"], ["pods", "pods/ephemeralcontainers"])]
-_PEOPLE = "!({controller})"
+_USERS = "!({controller})"
 """What the cluster's own controllers make of a job was judged with the job."""
 _POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
 

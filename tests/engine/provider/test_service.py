@@ -25,7 +25,7 @@ from engine.provider.service import VERSION, ProviderService
 from engine.provider.values import SECRET, SIGNATURE, UNKNOWN_MARK
 from engine.stubs import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from infra.errors import Problem, TrainyardError
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:Lamp::one"
 
@@ -294,7 +294,7 @@ def test_an_operation_shows_in_its_row_how_far_it_is(bench: ProviderBench) -> No
 def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_does_not_listen(
     bench: ProviderBench, deaf: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "CANCEL_GRACE_SECONDS", 0.1 if deaf else PATIENCE_SECONDS)
+    monkeypatch.setattr(operations, "CANCEL_GRACE_SECONDS", 0.1 if deaf else TIMEOUT_SECONDS)
     begun, let_go = threading.Event(), threading.Event()
 
     def work(progress: HandlerProgress) -> None:
@@ -307,11 +307,11 @@ def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_does_not_li
     creating = bench.provider.Create.future(
         provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a"))
     )
-    assert begun.wait(PATIENCE_SECONDS)
+    assert begun.wait(TIMEOUT_SECONDS)
     bench.provider.Cancel(Empty())
     try:
         with pytest.raises(grpc.RpcError) as caught:
-            creating.result(timeout=PATIENCE_SECONDS)
+            creating.result(timeout=TIMEOUT_SECONDS)
     finally:
         let_go.set()
     assert half_done(caught.value).reasons == ["interrupted; run again to resume"]
@@ -362,4 +362,4 @@ def test_the_plugin_prints_its_port_and_needs_none_of_what_makes_a_start_slow() 
     with grpc.insecure_channel(f"127.0.0.1:{int(process.stdout.readline())}") as channel:
         answer = provider_pb2_grpc.ResourceProviderStub(channel).GetPluginInfo(Empty())
     process.terminate()
-    assert (answer.version, process.wait(PATIENCE_SECONDS)) == (VERSION, 0)
+    assert (answer.version, process.wait(TIMEOUT_SECONDS)) == (VERSION, 0)

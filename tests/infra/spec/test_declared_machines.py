@@ -13,7 +13,7 @@ from infra.targets.aws.spec import groups as aws
 from infra.targets.aws.spec.nics import network_interfaces
 from infra.targets.gcp.spec import groups as gcp
 from tests.infra.spec.wrong import good
-from trainyard.price import bill
+from trainyard.price import price_report
 
 P7 = {
     "vcpus": 224,
@@ -112,7 +112,7 @@ def test_groups_and_interfaces_are_those_of_the_facts() -> None:
 
 def test_its_price_is_not_known() -> None:
     stack = parse(stack_data("aws", "p7.48xlarge", P7))
-    (cost,) = [each for each in bill(stack, date(2026, 11, 23)).pools if each.name == "work"]
+    (cost,) = [each for each in price_report(stack, date(2026, 11, 23)).pools if each.name == "work"]
     assert cost.usd_per_hour is None
 
 

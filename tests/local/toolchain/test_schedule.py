@@ -13,7 +13,7 @@ from infra.errors import TrainyardError
 from local.toolchain.artifact import Action, Artifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
 from local.toolchain.schedule import run_all
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 
 
 class TimedArtifact(Artifact):
@@ -49,7 +49,7 @@ def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
             running.append(work)
             seen.append({other.name for other in running})
         if work in (compiles[0], download):
-            overlap.wait(PATIENCE_SECONDS)
+            overlap.wait(TIMEOUT_SECONDS)
         time.sleep(0.1)  # for what must not begin meanwhile
         with lock:
             running.remove(work)
@@ -66,7 +66,7 @@ def test_a_failure_ends_the_programs_of_all_others_and_is_raised() -> None:
     def make(work: Artifact) -> None:
         if work is slow:
             runner.run(["sh", "-c", "echo on; sleep 600"], what="slow", on_line=lambda _: started.set())
-        started.wait(PATIENCE_SECONDS)
+        started.wait(TIMEOUT_SECONDS)
         runner.run(["sh", "-c", "echo no luck; exit 3"], what="broken")
 
     begun = time.monotonic()

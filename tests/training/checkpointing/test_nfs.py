@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 from tests.training.checkpointing.nfs import NfsServer, kernel_has_fuse, nfs, nfs_server
 from tests.training.checkpointing.test_checkpoint import content, flip_a_bit, newest_step, save
 from tests.training.checkpointing.test_saver import IDENTITY, on_ranks
@@ -143,7 +143,7 @@ def test_two_runs_that_commit_the_same_step_at_once_leave_one_whole_checkpoint(c
     def save_five(client: Path) -> None:
         store = FolderStore(client)
         for step in range(1, 6):
-            together.wait(PATIENCE_SECONDS)
+            together.wait(TIMEOUT_SECONDS)
             save(store, step)
 
     with ThreadPoolExecutor(2) as pool:

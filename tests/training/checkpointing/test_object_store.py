@@ -278,7 +278,7 @@ def test_a_file_of_any_size_has_parts_that_s3_takes(size: int) -> None:
     assert 5 << 20 <= part <= 5 << 30
 
 
-def patience(fault: str) -> float:
+def timeout(fault: str) -> float:
     """Seconds for a request: few where nothing else ends the wait for an answer."""
     return 2 if fault == "hang" else 60
 
@@ -311,7 +311,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
     save(ObjectStore(url), 1)
     s3.reset(from_put(at, fault))
     with pytest.raises(StoreError) as caught:
-        save(ObjectStore(url, timeout_seconds=patience(fault)), 2)
+        save(ObjectStore(url, timeout_seconds=timeout(fault)), 2)
     assert f"put {BUCKET}/" in str(caught.value)
     assert advice in str(caught.value)
     s3.reset()
@@ -321,7 +321,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
 def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
     url: str, s3: Proxy, impatient: None
 ) -> None:
-    store = ObjectStore(url, timeout_seconds=patience("mute"))
+    store = ObjectStore(url, timeout_seconds=timeout("mute"))
     save(store, 1)
     draft = store.begin(2)
     files = {name: store.write(draft, name, content(2)) for name in FILES}
@@ -401,7 +401,7 @@ def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginnin
     assert not train(config, NoticeAt(6))
     before = ObjectStore(url).names()
     s3.reset(lambda verb, path, number: fault if verb == "GET" and asked in path else "")
-    timeouts = config.timeouts.model_copy(update={"store": patience(fault)})
+    timeouts = config.timeouts.model_copy(update={"store": timeout(fault)})
     with pytest.raises(StoreError, match=advice):
         train(config.model_copy(update={"timeouts": timeouts}))
     s3.reset()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 from trainyard_train.data.config import DataConfig
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import AHEAD, GlobalOrder, Loader
@@ -91,7 +91,7 @@ class SlowSource:
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         assert at is not None
         self.asked.append(at)
-        assert self.may.wait(PATIENCE_SECONDS)
+        assert self.may.wait(TIMEOUT_SECONDS)
         return Samples(indices, indices)
 
 

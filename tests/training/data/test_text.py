@@ -15,7 +15,7 @@ import pytest
 import torch
 import zstandard
 
-from tests.training.checkpointing.test_object_store import patience
+from tests.training.checkpointing.test_object_store import timeout
 from tests.training.launch import events, run, settings, sha256
 from tests.training.parallelism.test_parallelize import distance
 from tests.training.s3 import BUCKET, Proxy, s3
@@ -184,7 +184,7 @@ def test_a_store_that_fails_while_text_is_read_ends_the_run_and_what_was_committ
     train(gpt(tmp_path / "whole", shards))
     s3.reset(lambda verb, path, number: fault if number > 40 and "shard-" in path else "")
     with pytest.raises(StoreError, match=rf"get .*/shard-.*; {advice}"):
-        train([*gpt(tmp_path / "parted", url), "--set", f"timeouts.store={patience(fault)}"])
+        train([*gpt(tmp_path / "parted", url), "--set", f"timeouts.store={timeout(fault)}"])
     s3.reset()
     assert train(gpt(tmp_path / "parted", url))
     assert events(tmp_path / "parted", "resumed")[0]["step"] > 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from tests.training.launch import events, ranks_of, reached, run, settings, sha256
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import Agent, Node, node_of, verdict
@@ -92,7 +92,7 @@ def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, r
     os._exit(
         Agent(
             Node(PET_NPROC_PER_NODE=str(ranks)),
-            lambda _started, patience: work(folder, patience),
+            lambda _started, timeout: work(folder, timeout),
             restarts,
             SOON,
         ).run(0)
@@ -111,8 +111,8 @@ def notes(folder: Path, rank: int) -> list[str]:
 
 
 def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) -> None:
-    def work(folder: Path, patience: float) -> int:
-        if note(folder, f"{patience:g}") > 1:
+    def work(folder: Path, timeout: float) -> int:
+        if note(folder, f"{timeout:g}") > 1:
             return 0
         if os.environ["RANK"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -123,8 +123,8 @@ def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) 
 
 
 def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
-    def work(folder: Path, patience: float) -> int:
-        return 76 if note(folder, f"{patience:g}") == 1 else 77
+    def work(folder: Path, timeout: float) -> int:
+        return 76 if note(folder, f"{timeout:g}") == 1 else 77
 
     assert agent(tmp_path, work) == 76
     assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
@@ -183,7 +183,7 @@ def test_a_rank_that_stays_stopped_is_a_lost_one(tmp_path: Path) -> None:
             return 0
         if os.environ["RANK"] == "1":
             os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(PATIENCE_SECONDS)
+        time.sleep(TIMEOUT_SECONDS)
         return 1
 
     assert agent(tmp_path, work) == 0
@@ -217,25 +217,25 @@ def test_a_rank_that_nccls_watchdog_ends_is_a_lost_one_and_no_crash(
     assert agent(tmp_path, work, restarts=0, ranks=1) == code
 
 
-@pytest.mark.parametrize(("saves", "lives"), [([0, 0, 0, 0, 0], 3), ([10, 10, 20, 20, 20], 5)])
+@pytest.mark.parametrize(("saves", "attempts"), [([0, 0, 0, 0, 0], 3), ([10, 10, 20, 20, 20], 5)])
 def test_restarts_are_counted_since_the_last_newer_checkpoint(
-    tmp_path: Path, saves: list[int], lives: int
+    tmp_path: Path, saves: list[int], attempts: int
 ) -> None:
-    """With two restarts; the first life's checkpoint is the one that it resumed from, or its first."""
+    """With two restarts; the first attempt's checkpoint is the one that it resumed from, or its first."""
 
     def work(folder: Path, _: float) -> int:
-        life = note(folder, "came")
-        RankStatus.of().write(saved_step=saves[life - 1])
+        attempt = note(folder, "came")
+        RankStatus.of().write(saved_step=saves[attempt - 1])
         return 76
 
     assert agent(tmp_path, work, restarts=2, ranks=1) == 1
-    assert len(notes(tmp_path, 0)) == lives
+    assert len(notes(tmp_path, 0)) == attempts
 
 
 def test_an_exception_that_nobody_caught_is_a_failure(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def work(_folder: Path, _patience: float) -> int:
+    def work(_folder: Path, _timeout: float) -> int:
         raise KeyError("surprise")
 
     assert agent(tmp_path, work, ranks=1) == 1
@@ -263,14 +263,14 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
     tmp_path: Path, undisturbed: str, lost: int
 ) -> None:
     meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    patient = settings(tmp_path, **PACED, **{"timeouts.rejoin": PATIENCE_SECONDS})
+    patient = settings(tmp_path, **PACED, **{"timeouts.rejoin": TIMEOUT_SECONDS})
     nodes = [node(patient, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
     try:
         wait_for(lambda: reached(tmp_path, 15))
         for file in tmp_path.glob("checkpoints/step-*/rank-*"):
             file.write_bytes(bytes(file.stat().st_size))  # who reads it finds it damaged
         ranks_of(nodes[lost].pid)[0].kill()
-        assert [each.wait(PATIENCE_SECONDS) for each in nodes] == [0, 0]
+        assert [each.wait(TIMEOUT_SECONDS) for each in nodes] == [0, 0]
     finally:
         for each in nodes:
             each.kill()
@@ -289,7 +289,7 @@ def test_a_node_that_does_not_come_back_is_reported_from_a_failure(tmp_path: Pat
     try:
         wait_for(lambda: reached(tmp_path, 5))
         nodes[0].kill()
-        assert nodes[1].wait(PATIENCE_SECONDS) == 76
+        assert nodes[1].wait(TIMEOUT_SECONDS) == 76
     finally:
         for each in nodes:
             each.kill()
@@ -302,9 +302,9 @@ def test_ctrl_c_saves_the_step_and_the_next_start_goes_on(tmp_path: Path, undist
     process = node(arguments)
     wait_for(lambda: reached(tmp_path, 15))
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_SECONDS) == 75
+    assert process.wait(TIMEOUT_SECONDS) == 75
     assert events(tmp_path, "checkpoint")[-1]["reason"] == "notice"
-    assert node(arguments).wait(PATIENCE_SECONDS) == 0
+    assert node(arguments).wait(TIMEOUT_SECONDS) == 0
     assert sha256(tmp_path) == undisturbed
 
 
@@ -315,6 +315,6 @@ def test_ranks_do_not_outlive_their_agent(tmp_path: Path) -> None:
     ranks = psutil.Process(process.pid).children()
     process.kill()
     process.wait()
-    _, alive = psutil.wait_procs(ranks, timeout=PATIENCE_SECONDS)
+    _, alive = psutil.wait_procs(ranks, timeout=TIMEOUT_SECONDS)
     assert len(ranks) == 2
     assert alive == []

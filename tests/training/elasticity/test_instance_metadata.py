@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.test_trainer import configure, events
 from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
 from trainyard_train.elasticity.preemption import Notice
@@ -195,6 +195,6 @@ def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: bool(events(tmp_path, "step")))
     cloud.answers[ACTION] = (200, json.dumps({"action": "terminate", "time": "2026-11-21T20:00:00Z"}))
-    assert "EC2 will terminate this instance" in process.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert "EC2 will terminate this instance" in process.communicate(timeout=TIMEOUT_SECONDS)[1]
     assert process.returncode == 75
     assert len(events(tmp_path, "preempted")) == 1

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
 from tests.training.launch import Rank, events, run, settings, sha256, start_agent
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train.checkpointing.checkpoint import CheckpointStore
@@ -37,7 +37,7 @@ EVERY_STEP = {
     "checkpoint.keep_last": 2,
     "model.dropout": 0.2,
 }
-PATIENT = {"restarts": KILLS, "timeouts.rejoin": PATIENCE_SECONDS, "timeouts.store": 2}
+PATIENT = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
 PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
 CUT_SECONDS = 4.0
 """For which the connection to a store is gone at most; some cuts last longer than a request may take."""
@@ -92,7 +92,7 @@ class SingleNode:
             kill(rank)
         if what in {"agent", "node"}:
             self.agent.wait()
-            _, alive = psutil.wait_procs(ranks, timeout=PATIENCE_SECONDS)
+            _, alive = psutil.wait_procs(ranks, timeout=TIMEOUT_SECONDS)
             assert alive == [], "ranks end with their agent"
             self.start()
 
@@ -209,7 +209,7 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
     workers = children(launcher)
     launcher.kill()
     launcher.wait()
-    _, alive = psutil.wait_procs(workers, timeout=PATIENCE_SECONDS)
+    _, alive = psutil.wait_procs(workers, timeout=TIMEOUT_SECONDS)
     for worker in alive:
         kill(worker)
     assert len(workers) >= 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 from tests.training.launch import Ranks, events, reached, settings, start_agent
 from trainyard_train import train
 from trainyard_train.config_base import ConfigError
@@ -56,7 +56,7 @@ def tell(mode: str, *signals: signal.Signals, leave_seconds: float = 600) -> tup
     for number in signals:
         process.send_signal(number)
         heard += process.stderr.readline()
-    _, words = process.communicate(timeout=PATIENCE_SECONDS)
+    _, words = process.communicate(timeout=TIMEOUT_SECONDS)
     return process.returncode, heard + words
 
 
@@ -97,7 +97,7 @@ notice.watch()
 notice.begin_steps()
 """
     ended = subprocess.run(
-        [sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        [sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )
     return ended.returncode, ended.stdout + ended.stderr
 

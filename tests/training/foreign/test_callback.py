@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
 
 TWICE = """
@@ -40,7 +40,7 @@ def refusal(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[
     (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
     file, log = folder / "program.py", folder / "log"
     file.write_text(program)
-    code = forks.start(file, [str(folder / "run"), *arguments], log).wait(PATIENCE_SECONDS)
+    code = forks.start(file, [str(folder / "run"), *arguments], log).wait(TIMEOUT_SECONDS)
     return code, log.read_text().splitlines()[-1]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
 
 ROUND = """
@@ -51,4 +51,4 @@ with run:
 def test_shards_go_to_transformers_and_come_from_it(tmp_path: Path, forks: Forks) -> None:
     program, log = tmp_path / "program.py", tmp_path / "log"
     program.write_text(ROUND)
-    assert forks.start(program, [str(tmp_path)], log).wait(PATIENCE_SECONDS) == 0, log.read_text()
+    assert forks.start(program, [str(tmp_path)], log).wait(TIMEOUT_SECONDS) == 0, log.read_text()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from tests.training.foreign.forks import Forks
 from tests.training.foreign.programs import environment
 
@@ -64,7 +64,7 @@ def ask(address: str, path: str, **query: Any) -> Any:
         json.dumps(query).encode() if query else None,
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
         return json.load(answer)
 
 
@@ -76,8 +76,8 @@ def test_a_server_has_one_run_of_both_attempts_and_each_step_once(
     program, log = tmp_path / "program.py", tmp_path / "log"
     program.write_text(ATTEMPTS)
     run = tmp_path / "run"
-    words = [server, str(run), str(PATIENCE_SECONDS)]
-    assert forks.start(program, words, log).wait(PATIENCE_SECONDS) == 0, log.read_text()
+    words = [server, str(run), str(TIMEOUT_SECONDS)]
+    assert forks.start(program, words, log).wait(TIMEOUT_SECONDS) == 0, log.read_text()
     experiment = ask(server, "experiments/get-by-name?experiment_name=training")["experiment"]
     [found] = ask(server, "runs/search", experiment_ids=[experiment["experiment_id"]])["runs"]
     assert found["info"]["status"] == "FINISHED"

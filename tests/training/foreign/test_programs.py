@@ -19,7 +19,7 @@ import psutil
 import pytest
 import torch
 
-from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.foreign.forks import ForkedProgram, Forks
 from tests.training.foreign.programs import PACKAGES, PROGRAMS, WheelProgram, start
 from tests.training.launch import events
@@ -32,7 +32,7 @@ KILLS = 2
 SEEDS = 1 + 25
 """Of each program: 200 kills of four in `make soak`."""
 MOST_LINES = 10
-_PATIENCE_SECONDS = 4 * PATIENCE_SECONDS
+_TIMEOUT_SECONDS = 4 * TIMEOUT_SECONDS
 """For three processes that import everything at once."""
 _TWO_RANKS = (
     "-m",
@@ -68,7 +68,7 @@ class ProgramFolder:
         return self.program.parent / f"{name}.log"
 
     def finish(self, name: str, *, anew: bool = False) -> None:
-        assert self.start(name, anew=anew).wait(PATIENCE_SECONDS) == 0, self.log(name).read_text()
+        assert self.start(name, anew=anew).wait(TIMEOUT_SECONDS) == 0, self.log(name).read_text()
 
     def result(self, name: str) -> Result:
         """The losses of all steps and the tensors of the last checkpoint."""
@@ -139,7 +139,7 @@ def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
             place.log(name).read_text,
         )
         process.send_signal(number)
-        code = process.wait(PATIENCE_SECONDS)
+        code = process.wait(TIMEOUT_SECONDS)
         assert code == (75 if number is signal.SIGTERM else -number), place.log(name).read_text()
     place.finish(name, anew=anew)
     assert _attempts(run_dir) == KILLS + 1
@@ -159,7 +159,7 @@ def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_repor
     """As torchrun starts it, which ends the other rank, or hands the notice to both."""
     (program,) = (each for each in PROGRAMS if each.wheel == "accelerate")
     place = ProgramFolder(program.patched(tmp_path), list(program.prepare(tmp_path)), forks)
-    assert place.start_ranks("undisturbed").wait(_PATIENCE_SECONDS) == 0, place.log("undisturbed").read_text()
+    assert place.start_ranks("undisturbed").wait(_TIMEOUT_SECONDS) == 0, place.log("undisturbed").read_text()
     run_dir, chance = tmp_path / "disturbed", random.Random(seed)
     for number in chance.sample([signal.SIGTERM, signal.SIGKILL], KILLS):
         known, more = len(events(run_dir, "step")), chance.randrange(1, 4)
@@ -173,8 +173,8 @@ def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_repor
         ]
         target = launcher if number is signal.SIGTERM else chance.choice(ranks)
         target.send_signal(number)
-        assert launcher.wait(_PATIENCE_SECONDS) != 0
-    assert place.start_ranks("disturbed").wait(_PATIENCE_SECONDS) == 0, place.log("disturbed").read_text()
+        assert launcher.wait(_TIMEOUT_SECONDS) != 0
+    assert place.start_ranks("disturbed").wait(_TIMEOUT_SECONDS) == 0, place.log("disturbed").read_text()
     assert _attempts(run_dir) == KILLS + 1
     losses, tensors = place.result("disturbed")
     expected_losses, expected_tensors = place.result("undisturbed")

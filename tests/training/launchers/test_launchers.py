@@ -18,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
 from tests.training.launch import Ranks, events, reached, run, settings, sha256, start, tell_ranks
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.state import load_tensors
@@ -113,7 +113,7 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=1"])
     wait_for(lambda: reached(tmp_path, 4))
     tell_ranks(launcher)
-    assert launcher.wait(PATIENCE_SECONDS) != 0
+    assert launcher.wait(TIMEOUT_SECONDS) != 0
     saved = events(tmp_path, "preempted")[0]["step"]
     subprocess.run(run_module, check=True)
     assert events(tmp_path, "resumed")[0]["step"] == saved
@@ -165,12 +165,12 @@ def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
     """One node of a job of one or two, as `torchrun` runs it."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=run"]
-    patience = ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1", "--max-restarts=9"]
+    timeout = ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1", "--max-restarts=9"]
     values = {"steps": 10_000, "pace_seconds": 0.05, "checkpoint.every_steps": 5}  # more than it comes to
     arguments = settings(run_dir, **values)
     own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
     return subprocess.Popen(
-        [*launch, *meeting, *patience, "-m", "trainyard_train.train", *arguments], env=own_store
+        [*launch, *meeting, *timeout, "-m", "trainyard_train.train", *arguments], env=own_store
     )
 
 
@@ -183,7 +183,7 @@ def test_torchrun_starts_a_killed_worker_again_and_the_end_is_the_same(tmp_path:
     try:
         wait_for(lambda: bool(events(tmp_path / "killed", "checkpoint")))
         psutil.Process(launcher.pid).children()[1].kill()
-        assert launcher.wait(PATIENCE_SECONDS) == 0
+        assert launcher.wait(TIMEOUT_SECONDS) == 0
     finally:
         kill_all(launcher)
     assert len(events(tmp_path / "killed", "resumed")) == 1

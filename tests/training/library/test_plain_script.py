@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, free_port
+from tests.processes import TIMEOUT_SECONDS, free_port
 
 SUM = """
 import os, pathlib, signal, sys, torch, torch.distributed as dist
@@ -45,7 +45,7 @@ def start(folder: Path, words: Sequence[str], **output: str) -> subprocess.Popen
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    out, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     return process.returncode, out, errors
 
 

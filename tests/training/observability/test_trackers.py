@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import pytest
 
 from engine.paths import REPOSITORY
-from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from trainyard_train.config import parse_config
 from trainyard_train.config_base import ConfigError
@@ -32,7 +32,7 @@ from trainyard_train.observability.trackers import _InBackground
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes to a server has come there when a run ends, however slow the machine is."""
-    monkeypatch.setattr("trainyard_train.observability.trackers._PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("trainyard_train.observability.trackers._PATIENCE_SECONDS", TIMEOUT_SECONDS)
 
 
 def test_prometheus_is_reported_what_the_log_says(tmp_path: Path) -> None:

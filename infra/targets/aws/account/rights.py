@@ -149,7 +149,7 @@ class _Statements:
 
     def _lent(self) -> Iterator[Statement]:
         """What the stack uses and has not made has no tag of it: it is named."""
-        for name, arns in _brought_along(self._spec, self._arns).items():
+        for name, arns in _existing(self._spec, self._arns).items():
             service = self._service(name)
             found = {
                 each
@@ -209,7 +209,7 @@ class _Statements:
             yield from self._statement("cni", left, cards, {"StringEquals": self._of_cni})
 
 
-def _brought_along(spec: AwsSpec, arns: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+def _existing(spec: AwsSpec, arns: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
     """Name of an ARN in the table → the ARNs that the stack file has."""
     found: dict[str, list[str]] = defaultdict(list)
     if network := spec.network.existing:

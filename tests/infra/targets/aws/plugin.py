@@ -33,12 +33,12 @@ import signal
 
 from rehearsal.aws import models
 from rehearsal.aws.account import MotoAccount
-from rehearsal.standin import StandIn
+from rehearsal.fake_provider import FakeProvider
 
 # The account is never entered: moto's mocks stay off, and every request goes out.
 models.asks_a_server = True
-with StandIn(["aws"], cloud=MotoAccount("us-east-2")) as stand_in:
-    print(stand_in.port, flush=True)
+with FakeProvider(["aws"], cloud=MotoAccount("us-east-2")) as fake_provider:
+    print(fake_provider.port, flush=True)
     signal.pause()
 """
 
@@ -59,7 +59,7 @@ def _number(folder: str) -> tuple[int, ...]:
     return tuple(int(part) for part in folder.rpartition("-v")[2].split(".") if part.isdigit())
 
 
-def put_stand_in(home: Path) -> Path:
+def put_fake_plugin(home: Path) -> Path:
     """Install the stand-in, as the engine installs a plugin."""
     program = home / "plugins" / f"resource-aws-v{version('pulumi-aws')}" / "pulumi-resource-aws"
     program.parent.mkdir(parents=True)

@@ -25,9 +25,9 @@ from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, cluster_plan, plan
-from tests.infra.targets.aws.test_moto import Life, in_order
+from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
-from trainyard.price import bill
+from trainyard.price import price_report
 
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
 SUBNETS = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "abc"}
@@ -181,8 +181,8 @@ def test_the_policies_let_it_pass(beside: Plan, in_a_cluster: Stack, rendered: P
 
 def test_its_control_plane_is_not_the_stacks_to_pay(in_a_cluster: Stack, aws: Stack) -> None:
     today = date(2026, 11, 22)
-    assert "control plane" in [each.name for each in bill(aws, today).services]
-    assert not bill(in_a_cluster, today).services
+    assert "control plane" in [each.name for each in price_report(aws, today).services]
+    assert not price_report(in_a_cluster, today).services
 
 
 def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack, rendered: Path) -> None:
@@ -201,7 +201,7 @@ def test_all_of_it_lives_through_moto_in_what_was_there(in_a_cluster: Stack, ren
     there = Existing(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
     found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
     with MotoAccount("us-east-2", there) as account:
-        life = Life(account)
+        life = Lifecycle(account)
         for registered in in_order(found):
             life.create(registered)
         assert all(account.exists(each) for each in life.made)

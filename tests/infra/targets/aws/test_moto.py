@@ -31,7 +31,7 @@ from tests.infra.targets.aws.plugin import (
     home_of,
     installed,
     moto_server,
-    put_stand_in,
+    put_fake_plugin,
     running,
 )
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
@@ -51,7 +51,7 @@ def plans(aws: Stack, rendered: Path) -> list[Plan]:
 
 
 @dataclass
-class Life:
+class Lifecycle:
     """The resources of a plan in an account; `known` maps names of the plan to what they have become."""
 
     account: MotoAccount
@@ -104,7 +104,7 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
     lacks: set[str] = set()
     for found in plans:
         with MotoAccount("us-east-2") as account:
-            life = Life(account)
+            life = Lifecycle(account)
             for registered in in_order(found):
                 life.create(registered)
             for resource in life.made:
@@ -125,7 +125,7 @@ def account_lacks(account: MotoAccount) -> set[str]:
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
     """The pulumi-aws of this machine's engine, and where it has none a stand-in that is run in its place."""
-    program = installed(home_of(os.environ)) or put_stand_in(tmp_path)
+    program = installed(home_of(os.environ)) or put_fake_plugin(tmp_path)
     with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
         yield plugin
 
@@ -135,7 +135,7 @@ def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
 ) -> None:
     for found in plans:
         with MotoAccount("us-east-2") as account:
-            life = Life(account, plugin)
+            life = Lifecycle(account, plugin)
             for registered in in_order(found):
                 life.create(registered)
             by_plugin = [each for each in life.made if each.token not in LACKING]

@@ -26,7 +26,7 @@ from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
 from tests.infra.targets.azure.stacks import with_pools, with_provider
 from trainyard.images import inventory
-from trainyard.price import bill
+from trainyard.price import price_report
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
 """What is there already."""
@@ -445,7 +445,7 @@ def test_what_is_there_already_is_used_and_not_made(azure: Stack, rendered: Path
 
 
 def test_machines_are_priced_and_what_has_no_price_says_so(azure: Stack) -> None:
-    found = bill(azure, date(2026, 11, 21))
+    found = price_report(azure, date(2026, 11, 21))
     assert {cost.name for cost in found.pools if isinstance(cost.price, MissingPrice)} == {"spot"}
     assert found.usd_per_hour is not None
     assert {each.purchase.kind for each in found.storage if isinstance(each.purchase, StorageCost)} == {

@@ -16,7 +16,7 @@ from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
-from trainyard.price import bill
+from trainyard.price import price_report
 
 CHECKPOINT_SECONDS = 60
 
@@ -141,7 +141,7 @@ def test_the_object_store_has_an_endpoint_inside_and_one_outside(coreweave_plan:
 
 
 def test_machines_are_priced_by_the_zone(coreweave: Stack) -> None:
-    pools = {cost.name for cost in bill(coreweave, date(2026, 11, 21)).pools}
+    pools = {cost.name for cost in price_report(coreweave, date(2026, 11, 21)).pools}
     assert pools == {"system", "spot", "on-demand"}
 
 

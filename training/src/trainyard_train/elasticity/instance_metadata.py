@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 POLL_SECONDS: Final = 5.0
 """As often as AWS advises."""
-_PATIENCE_SECONDS: Final = 2.0
+_TIMEOUT_SECONDS: Final = 2.0
 _AZURE_ENDS: Final = frozenset({"Preempt", "Terminate", "Redeploy", "Reboot"})
 
 
@@ -41,7 +41,7 @@ class Metadata:
         Raises:
             OSError, HTTPException: there was none.
         """
-        connection = HTTPConnection(urlsplit(self.base).netloc, timeout=_PATIENCE_SECONDS)
+        connection = HTTPConnection(urlsplit(self.base).netloc, timeout=_TIMEOUT_SECONDS)
         try:
             connection.request(verb, path, headers=dict(headers or {}))
             answer = connection.getresponse()

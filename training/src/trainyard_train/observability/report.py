@@ -98,7 +98,7 @@ def _draw_loss(axes: Axes, steps: Sequence[dict[str, Any]]) -> None:
     axes.plot(places, _smooth(values), color=_LOSS, linewidth=1.8, label="training, smoothed")
     axes.set_yscale("log")
     axes.set_ylabel("loss (nats)")
-    _tidy(axes)
+    _clean_up(axes)
 
 
 def _draw_accuracy(axes: Axes, steps: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]) -> None:
@@ -117,7 +117,7 @@ def _draw_accuracy(axes: Axes, steps: Sequence[dict[str, Any]], lines: Sequence[
         )
     axes.set_ylabel("accuracy (%)")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    _tidy(axes)
+    _clean_up(axes)
 
 
 def _mark(loss: Axes, accuracy: Axes, interruption: Interruption) -> None:
@@ -138,7 +138,7 @@ def _mark(loss: Axes, accuracy: Axes, interruption: Interruption) -> None:
     )
 
 
-def _tidy(axes: Axes) -> None:
+def _clean_up(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e3e6e8", linewidth=0.6)
     axes.tick_params(labelsize=8, colors=_FAINT)

@@ -28,7 +28,7 @@ _GAUGES: Final = {
     "samples_per_second": "of all ranks",
 }
 _LAST: Final = frozenset({"finished", "preempted", "failed"})
-_PATIENCE_SECONDS: Final = 5.0
+_TIMEOUT_SECONDS: Final = 5.0
 """For what is under way when the process ends."""
 _FOLDER: Final = "training.run_dir"
 _NEEDED: Final = {
@@ -200,7 +200,7 @@ def _opentelemetry(run_dir: Path) -> Listener:
         elif line["event"] == "checkpoint":
             saves.record(line["seconds"], {"reason": line["reason"]})
         if line["event"] in _LAST:
-            provider.shutdown(int(_PATIENCE_SECONDS * 1000))  # which sends what is left
+            provider.shutdown(int(_TIMEOUT_SECONDS * 1000))  # which sends what is left
 
     return sink
 
@@ -277,7 +277,7 @@ class _InBackground:
         done = Event()
         self._lines.put((line, done))
         if line["event"] in _LAST:  # after which the process ends
-            done.wait(_PATIENCE_SECONDS)
+            done.wait(_TIMEOUT_SECONDS)
 
     def close(self) -> None:
         """End the thread once it has done what it was given."""

@@ -18,12 +18,12 @@ from infra.targets.aws.cluster.scope import tags_of
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from rehearsal.aws.account import ACCOUNT
-from rehearsal.aws.lives import kind, life
+from rehearsal.aws.lifecycles import kind, life
 from rehearsal.cloud import RefusedError
 from tests.infra.plan import Plan, cluster_plan, stack_file
 from tests.infra.targets.aws.calls import REGION, S3, GuardedAccount, arn
 from tests.infra.targets.aws.iam import IamCall, is_allowed
-from tests.infra.targets.aws.test_moto import Life, in_order
+from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 
 pytestmark = pytest.mark.clouds
@@ -75,14 +75,14 @@ def test_every_call_of_the_stacks_whole_life_is_allowed(
     tags = tags_of(stack.name, cast(AwsSpec, stack.provider))
     account = GuardedAccount(stack.name, tags, subject.policies)
     with account:
-        life_of = Life(account)
+        lifecycle_of = Lifecycle(account)
         for registered in in_order(subject.plan):
-            life_of.create(registered)
-        for resource in life_of.made:
+            lifecycle_of.create(registered)
+        for resource in lifecycle_of.made:
             assert account.exists(resource), resource
             if "update" in life(resource.token) and kind(resource.token) != "Schedule":
                 account.update(resource, resource.inputs)
-        for resource in reversed(life_of.made):
+        for resource in reversed(lifecycle_of.made):
             account.delete(resource)
     assert len(account.asked) > 80
 
@@ -93,10 +93,10 @@ def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRol
     tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
     text = json.dumps(subject.policies).replace('"ec2:CreateSubnet"', '"ec2:CreateNothing"')
     with GuardedAccount(subject.stack.name, tags, json.loads(text)) as account:
-        life_of = Life(account)
+        lifecycle_of = Lifecycle(account)
         with pytest.raises(RefusedError, match=r"AccessDenied: .*ec2:CreateSubnet"):
             for registered in in_order(subject.plan):
-                life_of.create(registered)
+                lifecycle_of.create(registered)
 
 
 ASKED = {"aws:RequestTag/trainyard.dev/stack": "training"}

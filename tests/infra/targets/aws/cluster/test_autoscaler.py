@@ -18,7 +18,7 @@ from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, artifacts, plan
 from tests.infra.shown import blocks_of
-from tests.infra.targets.aws.test_moto import Life, in_order
+from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from trainyard.images import inventory
 
 CASE = CASES / "autoscaled" / "aws.yaml"
@@ -212,7 +212,7 @@ def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) 
 
 def test_groups_and_tags_live_through_moto(found: Plan) -> None:
     with MotoAccount("us-east-2") as account:
-        life = Life(account)
+        life = Lifecycle(account)
         for registered in in_order(found):
             life.create(registered)
         tags = [each for each in life.made if each.token.endswith(":Tag")]

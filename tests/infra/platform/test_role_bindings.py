@@ -16,7 +16,7 @@ FORBIDDEN = {"pods/attach", "pods/ephemeralcontainers", "serviceaccounts/token",
 
 
 @pytest.fixture(scope="module")
-def with_people(local: Stack, rendered: Path) -> Plan:
+def with_members(local: Stack, rendered: Path) -> Plan:
     team, other = local.teams
     team = team.model_copy(update={"members": ("research",), "viewers": ("evaluation", "audit")})
     return plan(local.model_copy(update={"teams": (team, nobodys(other))}), rendered)
@@ -45,9 +45,11 @@ def test_a_team_without_groups_has_no_roles(local: Stack, rendered: Path) -> Non
     assert not [name for name in found.named("ClusterRole") if name.startswith("trainyard-")]
 
 
-def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_people: Plan, local: Stack) -> None:
+def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_members: Plan, local: Stack) -> None:
     namespace = f"team-{local.teams[0].name}"
-    made = {name: each for name, each in with_people.named("RoleBinding").items() if "trainyard-team" in name}
+    made = {
+        name: each for name, each in with_members.named("RoleBinding").items() if "trainyard-team" in name
+    }
     assert set(made) == {f"{namespace}/trainyard-team-member", f"{namespace}/trainyard-team-viewer"}
     member, viewer = (made[f"{namespace}/trainyard-team-{role}"] for role in ("member", "viewer"))
     assert subjects(member) == [("Group", "research")]
@@ -55,15 +57,15 @@ def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_people: Plan
     assert member["metadata"]["namespace"] == namespace
 
 
-def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_people: Plan) -> None:
-    bound = with_people.named("ClusterRoleBinding")
+def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_members: Plan) -> None:
+    bound = with_members.named("ClusterRoleBinding")
     assert [name for name in bound if name.startswith("trainyard")] == ["trainyard-teams"]
     assert subjects(bound["trainyard-teams"]) == [
         ("Group", "audit"),
         ("Group", "evaluation"),
         ("Group", "research"),
     ]
-    seen = rules(with_people, "trainyard-teams")
+    seen = rules(with_members, "trainyard-teams")
     assert set(seen) == {
         "clusterqueues",
         "clustertrainingruntimes",
@@ -74,8 +76,8 @@ def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_people
     assert all(verbs == {"get", "list", "watch"} for verbs in seen.values())
 
 
-def test_members_submit_and_cancel_jobs_and_read_logs(with_people: Plan) -> None:
-    member = rules(with_people, "trainyard-team-member")
+def test_members_submit_and_cancel_jobs_and_read_logs(with_members: Plan) -> None:
+    member = rules(with_members, "trainyard-team-member")
     for jobs in ("jobs", "jobsets", "mpijobs", "trainjobs"):
         assert member[jobs] == {"get", "list", "watch", "create", "delete"}
     for seen in ("pods", "pods/log"):
@@ -83,20 +85,20 @@ def test_members_submit_and_cancel_jobs_and_read_logs(with_people: Plan) -> None
     assert member["workloads"] == {"get", "list", "watch", "patch"}, "to pause a job"
 
 
-def test_members_write_secrets_that_nobody_reads(with_people: Plan) -> None:
+def test_members_write_secrets_that_nobody_reads(with_members: Plan) -> None:
     """`patch` and `delete` would return what is in them."""
-    assert rules(with_people, "trainyard-team-member")["secrets"] == {"create"}
-    assert "secrets" not in rules(with_people, "trainyard-team-viewer")
+    assert rules(with_members, "trainyard-team-member")["secrets"] == {"create"}
+    assert "secrets" not in rules(with_members, "trainyard-team-viewer")
 
 
-def test_members_enter_pods_and_viewers_do_not(with_people: Plan) -> None:
+def test_members_enter_pods_and_viewers_do_not(with_members: Plan) -> None:
     ways = ("pods/exec", "pods/portforward")
-    assert all(rules(with_people, "trainyard-team-member")[way] == {"create", "get"} for way in ways)
-    assert not {*ways} & set(rules(with_people, "trainyard-team-viewer"))
+    assert all(rules(with_members, "trainyard-team-member")[way] == {"create", "get"} for way in ways)
+    assert not {*ways} & set(rules(with_members, "trainyard-team-viewer"))
 
 
-def test_members_enter_the_reader_of_their_logs_by_its_name_alone(with_people: Plan) -> None:
-    roles = {name: each for name, each in with_people.named("Role").items() if "trainyard-logs/" in name}
+def test_members_enter_the_reader_of_their_logs_by_its_name_alone(with_members: Plan) -> None:
+    roles = {name: each for name, each in with_members.named("Role").items() if "trainyard-logs/" in name}
     assert set(roles) == {"trainyard-logs/team-research"}, "the other team has no members"
     [role] = roles.values()
     assert {tuple(rule["resourceNames"]) for rule in role["rules"]} == {("team-research-0",)}
@@ -104,17 +106,17 @@ def test_members_enter_the_reader_of_their_logs_by_its_name_alone(with_people: P
         "pods": {"get"},
         "pods/exec": {"create", "get"},
     }
-    binding = with_people.named("RoleBinding")["trainyard-logs/team-research"]
+    binding = with_members.named("RoleBinding")["trainyard-logs/team-research"]
     assert subjects(binding) == [("Group", "research")]
     assert binding["roleRef"]["kind"] == "Role"
 
 
-def test_viewers_change_nothing_and_nobody_has_more_than_a_job_needs(with_people: Plan) -> None:
+def test_viewers_change_nothing_and_nobody_has_more_than_a_job_needs(with_members: Plan) -> None:
     assert all(
-        verbs == {"get", "list", "watch"} for verbs in rules(with_people, "trainyard-team-viewer").values()
+        verbs == {"get", "list", "watch"} for verbs in rules(with_members, "trainyard-team-viewer").values()
     )
     for role in ("trainyard-team-member", "trainyard-team-viewer"):
-        granted = rules(with_people, role)
+        granted = rules(with_members, role)
         assert not FORBIDDEN & set(granted)
         assert not any("*" in verbs | {resource} for resource, verbs in granted.items())
 

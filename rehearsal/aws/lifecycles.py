@@ -1,4 +1,4 @@
-"""How each type of AWS resource is read, changed and removed: `lives.yaml`, and its placeholders."""
+"""How each type of AWS resource is read, changed and removed: `lifecycles.yaml`, and its placeholders."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SERVICES = {
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
-def _lives() -> Mapping[str, Any]:
-    return table("rehearsal.aws", "lives")
+def _lifecycles() -> Mapping[str, Any]:
+    return table("rehearsal.aws", "lifecycles")
 
 
 def kind(token: str) -> str:
@@ -33,7 +33,7 @@ def kind(token: str) -> str:
 
 def life(token: str) -> Mapping[str, Any]:
     """Return what is written of a type; KeyError for one that no one has described."""
-    found: Mapping[str, Any] = _lives()[kind(token)]
+    found: Mapping[str, Any] = _lifecycles()[kind(token)]
     return found
 
 

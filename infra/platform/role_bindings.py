@@ -1,4 +1,4 @@
-"""People: what the groups of a team may do, in the namespace of their team and nowhere else."""
+"""Role bindings: what the groups of a team may do, in the namespace of their team and nowhere else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CATALOGUE: Mapping[str, Sequence[str]] = {
 _LEGACY_JOBS = ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs")
 
 
-class People(Layer):
+class RoleBindings(Layer):
     """Two roles, bound in each team's namespace to the groups that the stack file names."""
 
     def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
@@ -54,11 +54,11 @@ class People(Layer):
             self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_submitting(jobs), *_pausing(context)])),
             self.add(_role(VIEWER, _rules(seen, _LOOK))),
         ]
-        everybody = sorted(
+        every_group = sorted(
             {self._called(context, group) for team in context.stack.teams for group in team.groups}
         )
         catalogue = self.add(_role(CATALOGUE, _rules(_catalogue(context), _LOOK)))
-        self.add(_cluster_binding(CATALOGUE, everybody), [catalogue])
+        self.add(_cluster_binding(CATALOGUE, every_group), [catalogue])
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
             for role, groups in ((MEMBER, team.members), (VIEWER, team.viewers)):

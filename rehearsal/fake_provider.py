@@ -45,7 +45,7 @@ class Creation:
     """Seconds of a clock that only goes forward."""
 
 
-class StandIn(provider_pb2_grpc.ResourceProviderServicer):
+class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     """Serves all given packages on one loopback port, and remembers what was really made."""
 
     def __init__(
@@ -77,7 +77,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(self, self._server)
         self.port: int = self._server.add_insecure_port("127.0.0.1:0")
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> FakeProvider:
         self._server.start()
         return self
 

@@ -14,9 +14,9 @@ from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
 from infra.errors import InputError
 from rehearsal.cloud import Anything, Cloud, Kubernetes, Typed
+from rehearsal.fake_provider import FakeProvider
 from rehearsal.faults import Faults, Injector, parse_fail
 from rehearsal.gcp.project import GcpProject
-from rehearsal.standin import StandIn
 from rehearsal.store import ResourceStore
 from rehearsal.wire import UNKNOWN, plain
 
@@ -24,14 +24,14 @@ URN = "urn:pulumi:s::p::aws:s3/bucket:Bucket::logs"
 
 
 @pytest.fixture
-def stand_in() -> Iterator[StandIn]:
-    with StandIn(["aws", "gcp"]) as stand_in:
-        yield stand_in
+def fake_provider() -> Iterator[FakeProvider]:
+    with FakeProvider(["aws", "gcp"]) as fake_provider:
+        yield fake_provider
 
 
 @pytest.fixture
-def provider(stand_in: StandIn) -> Iterator[ResourceProviderStub]:
-    with grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel:
+def provider(fake_provider: FakeProvider) -> Iterator[ResourceProviderStub]:
+    with grpc.insecure_channel(f"127.0.0.1:{fake_provider.port}") as channel:
         yield ResourceProviderStub(channel)
 
 
@@ -41,22 +41,22 @@ def struct(**values: object) -> struct_pb2.Struct:
     return made
 
 
-def test_the_engine_is_reported_to_attach_for_every_package(stand_in: StandIn) -> None:
-    attached = stand_in.environment()["PULUMI_DEBUG_PROVIDERS"]
-    assert attached == f"aws:{stand_in.port},gcp:{stand_in.port}"
+def test_the_engine_is_reported_to_attach_for_every_package(fake_provider: FakeProvider) -> None:
+    attached = fake_provider.environment()["PULUMI_DEBUG_PROVIDERS"]
+    assert attached == f"aws:{fake_provider.port},gcp:{fake_provider.port}"
 
 
-def test_a_preview_makes_nothing(stand_in: StandIn, provider: ResourceProviderStub) -> None:
+def test_a_preview_makes_nothing(fake_provider: FakeProvider, provider: ResourceProviderStub) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1), preview=True))
     assert made.id == ""
-    assert stand_in.created == []
+    assert fake_provider.created == []
 
 
 def test_what_is_created_can_be_read_changed_and_deleted(
-    stand_in: StandIn, provider: ResourceProviderStub
+    fake_provider: FakeProvider, provider: ResourceProviderStub
 ) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1)))
-    assert stand_in.created == [URN]
+    assert fake_provider.created == [URN]
     provider.Update(provider_pb2.UpdateRequest(id=made.id, urn=URN, news=struct(a=2)))
     read = provider.Read(provider_pb2.ReadRequest(id=made.id, urn=URN))
     assert dict(read.properties) == {"a": 2}
@@ -78,8 +78,8 @@ WEB = "urn:pulumi:s::p::kubernetes:apps/v1:Deployment::web"
 def serving(cloud: Cloud, folder: Path, faults: Faults | None = None) -> Iterator[ResourceProviderStub]:
     injector = Injector(faults or Faults(), lambda: None)
     with (
-        StandIn(["kubernetes"], cloud=cloud, folder=folder, injector=injector) as stand_in,
-        grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel,
+        FakeProvider(["kubernetes"], cloud=cloud, folder=folder, injector=injector) as fake_provider,
+        grpc.insecure_channel(f"127.0.0.1:{fake_provider.port}") as channel,
     ):
         yield ResourceProviderStub(channel)
 
@@ -196,14 +196,14 @@ def test_an_engine_is_killed_once_with_nothing_under_way(tmp_path: Path) -> None
     injector = Injector(Faults(crash_after=3), lambda: killed.append(len(list(store))))
     request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
     with (
-        StandIn(["kubernetes"], folder=tmp_path, injector=injector) as stand_in,
-        grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel,
+        FakeProvider(["kubernetes"], folder=tmp_path, injector=injector) as fake_provider,
+        grpc.insecure_channel(f"127.0.0.1:{fake_provider.port}") as channel,
     ):
-        store = stand_in.store
+        store = fake_provider.store
         calls = [ResourceProviderStub(channel).Create.future(request) for _ in range(12)]
         ended = [call.exception() for call in calls]
     assert len(killed) == 1
     assert killed[0] >= 3
     refused = [error for error in ended if error is not None]
     assert all("the engine is being killed" in str(error) for error in refused)
-    assert len(stand_in.creations) == 12 - len(refused)
+    assert len(fake_provider.creations) == 12 - len(refused)
