@@ -46,7 +46,7 @@ class Computation:
             on_loss: called when this rank has its loss, and from here on needs the others.
         """
         carrying = self._carrying
-        sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
+        sums: list[torch.Tensor] = []
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
@@ -54,11 +54,11 @@ class Computation:
                 with self._autocast():
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
-                sums += sums_of(loss, outputs, part.targets)
+                sums.append(sums_of(loss, outputs, part.targets))
                 if not last:
                     self._scaled(loss).backward()
                     continue
-                own = torch.cat([sums, to_device(flags(), self.mesh.device)])
+                own = torch.cat([sum(sums[1:], sums[0]), to_device(flags(), self.mesh.device)])
                 on_loss()
                 if carrying:
                     carrying.backward(self._scaled(loss), own)

@@ -100,7 +100,7 @@ class Update:
 
     def apply(self, totals: torch.Tensor) -> None:
         """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""
-        found_inf = (~(totals[0].isfinite() & totals[5].isfinite())).float()
+        found_inf = ((totals[0] + totals[5]) * 0 != 0).float()  # a number times 0 is 0; no other is
         self.optimizer.found_inf = found_inf
         scale = self.loss_scale.value() if self.loss_scale else None
         if self.clip_norm:

@@ -30,6 +30,8 @@ class Samples:
 
     def split(self, parts: int) -> list[Samples]:
         """As many parts, of the same size."""
+        if parts == 1:
+            return [self]
         size = len(self) // parts
         return [
             Samples(self.inputs[i : i + size], self.targets[i : i + size]) for i in range(0, len(self), size)

@@ -87,7 +87,8 @@ class Notice:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, unless a notice comes first."""
-        self._requested.wait(seconds)
+        if seconds:
+            self._requested.wait(seconds)
 
     def tell(self, word: str) -> None:
         """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""

@@ -33,10 +33,11 @@ def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.
         gradient = _placed_as(parameter)
         if local_of(gradient).numel():
             by_copies.setdefault(_copies(gradient, ranks), []).append(local_of(gradient))
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for copies, gradients in by_copies.items():
-        total += torch.stack(torch._foreach_norm(gradients)).double().square().sum() / copies
-    return total
+    parts = [
+        torch.stack(torch._foreach_norm(gradients)).double().square().sum() / copies
+        for copies, gradients in by_copies.items()
+    ]
+    return sum(parts[1:], parts[0]) if parts else torch.zeros((), dtype=torch.float64, device=device)
 
 
 def divisor(norm: torch.Tensor, longest: float) -> torch.Tensor:

@@ -104,7 +104,8 @@ class Carrying(nn.Module):
         self._last_to_first = nn.ParameterList(reversed(list(model.parameters())))
         self.model = model
         self._count = count
-        self._parcel = nn.Parameter(torch.zeros(-(-count // _ALIGNED) * _ALIGNED, device=device))
+        self._padding = torch.zeros(-count % _ALIGNED, device=device)
+        self._parcel = nn.Parameter(torch.zeros(count + len(self._padding), device=device))
         """No part of the model, and known to no optimizer: DDP averages its gradient with the others."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -115,8 +116,7 @@ class Carrying(nn.Module):
     def backward(self, loss: torch.Tensor, numbers: torch.Tensor) -> None:
         """A backward pass in which ranks add up gradients, and these numbers (float32 on the way)."""
         self._parcel.grad = None
-        gradient = torch.zeros_like(self._parcel)
-        gradient[: self._count] = numbers
+        gradient = torch.cat([numbers.float(), self._padding])
         torch.autograd.backward([loss, self._parcel], [None, gradient])
 
     def sums(self, ranks: int) -> torch.Tensor:
