@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.observability import trackers
 
-trackers._PATIENCE_SECONDS = float(sys.argv[3])
+trackers._TIMEOUT_SECONDS = float(sys.argv[3])
 config = configure(Path(sys.argv[2]), export={"mlflow": sys.argv[1]})
 assert not train(config, NoticeAt(7))
 assert train(config)

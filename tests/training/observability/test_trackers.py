@@ -32,7 +32,7 @@ from trainyard_train.observability.trackers import _InBackground
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes to a server has come there when a run ends, however slow the machine is."""
-    monkeypatch.setattr("trainyard_train.observability.trackers._PATIENCE_SECONDS", TIMEOUT_SECONDS)
+    monkeypatch.setattr("trainyard_train.observability.trackers._TIMEOUT_SECONDS", TIMEOUT_SECONDS)
 
 
 def test_prometheus_is_reported_what_the_log_says(tmp_path: Path) -> None:
