@@ -1,6 +1,6 @@
 """Preview of generated stacks with 50, 100 and 200 pools, against a bare program with as many resources.
 
-Both talk to the same stand-ins, which take whatever they are given: what is measured is the program and the
+Both talk to the same fakes, which take whatever they are given: what is measured is the program and the
 engine, not a cloud's API.
 """
 

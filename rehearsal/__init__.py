@@ -1,1 +1,1 @@
-"""Rehearsal: any stack on the real engine, with stand-ins in the place of the clouds."""
+"""Rehearsal: any stack on the real engine, with fakes in the place of the clouds."""

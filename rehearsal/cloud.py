@@ -1,4 +1,4 @@
-"""What a stand-in asks of the cloud that it stands in for."""
+"""What a fake asks of the cloud that it stands in for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""A stand-in provider: it takes the place of any resource provider, and asks a cloud that is none.
+"""A fake provider: it takes the place of any resource provider, and asks a cloud that is none.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
 cloud, no network and no credentials. What only a cloud could know stays unknown at preview.
@@ -66,7 +66,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self.packages = tuple(packages)
         self.version = version
         self.cloud: Cloud = cloud or Anything(outputs)
-        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="stand-in-")
+        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-")
         self.store = ResourceStore(folder or Path(self._temporary.name if self._temporary else ""))
         self.creations: list[Creation] = []
         """In the order in which they ended."""

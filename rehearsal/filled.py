@@ -12,7 +12,7 @@ class Filled(Own):
     """This project's own types, of which one names the group that it is to fill: the cloud must have it."""
 
     def __init__(self, token: str, group: str, folder: Path) -> None:
-        """`group` is the input that holds the group's ID; `folder`, what the cloud's stand-in has made."""
+        """`group` is the input that holds the group's ID; `folder`, what the cloud's fake has made."""
         super().__init__()
         self._token, self._group, self._folder = token, group, folder
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECRET = "rehearsed-secret"  # noqa: S105 -- it is none; what begins so must never be read in a state
-"""How secrets begin that the stand-ins give out."""
+"""How secrets begin that the fakes give out."""
 
 CREDENTIALS: Mapping[str, str] = {
     name: f"{SECRET}-{name.lower()}"
@@ -25,7 +25,7 @@ CREDENTIALS: Mapping[str, str] = {
 """Variables in which programs and providers look for credentials: a rehearsal has none of anyone's."""
 
 KINDS: Mapping[str, re.Pattern[str]] = {
-    "a secret of a stand-in": re.compile(re.escape(SECRET)),
+    "a secret of a fake": re.compile(re.escape(SECRET)),
     "a secret that the engine has not encrypted": re.compile(r'\\*"plaintext\\*":'),
     "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     "an access key of AWS": re.compile(r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b"),

@@ -1,4 +1,4 @@
-"""A rehearsal: all that happens to a stack in its life, on the real engine, with stand-ins for the providers.
+"""A rehearsal: all that happens to a stack in its life, on the real engine, with fakes for the providers.
 
 No credential, no network, nothing made. Each phase says what it expects, so that a program that never
 settles, or leaves something over, fails here and not in a cloud.
@@ -22,7 +22,7 @@ from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import ChainStep, critical_path
 
 ANY_VERSION = "999.0.0"
-"""Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
+"""Newer than whatever an SDK asks for: one fake serves packages of many versions."""
 
 
 class Outcome(Protocol):
@@ -129,7 +129,7 @@ class FakeProviders:
 
 
 Open = Callable[[Mapping[str, str]], Operations]
-"""Given the variables that attach an engine to the stand-ins, open it."""
+"""Given the variables that attach an engine to the fakes, open it."""
 
 
 class _RehearsalRun:

@@ -1,4 +1,4 @@
-"""What stand-ins have made, on disk: one file per resource, so that it outlives whoever asked for it."""
+"""What fakes have made, on disk: one file per resource, so that it outlives whoever asked for it."""
 
 from __future__ import annotations
 

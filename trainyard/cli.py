@@ -193,7 +193,7 @@ def rehearse_stack(
 ) -> None:
     """Play the stack's whole life with nothing real behind it.
 
-    Preview, up, up again, refresh, update, destroy: the real engine and the policies, with stand-ins in
+    Preview, up, up again, refresh, update, destroy: the real engine and the policies, with fakes in
     place of the providers; no credentials, no network.
     Every input is held against the SDK's types; on AWS every request against botocore's models, and moto
     answers it. An API server answers only where `up` runs in a network that reaches it: a private one

@@ -94,7 +94,7 @@ def _guid(name: str, what: str) -> str:
 
 
 class AzureAnswers:
-    """What Azure would say of what a stand-in has made: a resource by its path, or a list of its like."""
+    """What Azure would say of what a fake has made: a resource by its path, or a list of its like."""
 
     def __init__(self, folder: Path, subscription: str) -> None:
         self._folder = folder

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""The real engine on a project in a folder, with stand-ins in place of the clouds."""
+"""The real engine on a project in a folder, with fakes in place of the clouds."""
 
 from __future__ import annotations
 

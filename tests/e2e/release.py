@@ -1,6 +1,6 @@
 """The state that a release's program makes: `python -m tests.e2e.release`, once before each tag.
 
-It is made by the real engine and stand-ins, of a small stack, and kept packed. What the next code does to it
+It is made by the real engine and fakes, of a small stack, and kept packed. What the next code does to it
 is held in `test_release.py`.
 """
 
@@ -37,7 +37,7 @@ def own_program(folder: Path) -> Path:
 
 
 def make(folder: Path) -> dict[str, Any]:
-    """Bring the stack up on stand-ins and return the engine's state of it."""
+    """Bring the stack up on fakes and return the engine's state of it."""
     with engine_for(own_program(folder / "project"), folder, own=True) as engine:
         engine.pulumi("stack", "init", "dev")
         up = engine.pulumi("up", "-s", "dev", "--yes", "--skip-preview", "--suppress-progress")

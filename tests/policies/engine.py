@@ -1,4 +1,4 @@
-"""The real engine over stand-in providers: what a test declares is judged as a user's stack would be."""
+"""The real engine over fake providers: what a test declares is judged as a user's stack would be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PolicyRun:
     output: str
     verdicts: tuple[Verdict, ...]
     created: tuple[str, ...]
-    """Logical names of what the stand-ins really made."""
+    """Logical names of what the fakes really made."""
     state: Mapping[str, Mapping[str, Any]]
     """Logical name → properties of what is there at the end."""
 

@@ -1,4 +1,4 @@
-"""What the stand-in asks of AWS in the provider's place."""
+"""What the fake asks of AWS in the provider's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Azure's stand-in: what it answers has the form that the SDK expects, and each resource an ID of its own."""
+"""Azure's fake: what it answers has the form that the SDK expects, and each resource an ID of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in keeps what it is given, as a cloud would."""
+"""The fake keeps what it is given, as a cloud would."""
 
 from __future__ import annotations
 

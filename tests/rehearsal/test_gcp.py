@@ -1,4 +1,4 @@
-"""The stand-in for Google Cloud judges inputs by the SDK's types, and names what is not named."""
+"""The fake for Google Cloud judges inputs by the SDK's types, and names what is not named."""
 
 from __future__ import annotations
 

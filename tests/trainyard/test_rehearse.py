@@ -45,7 +45,7 @@ def test_a_secret_is_found_wherever_the_engine_or_the_program_writes(place: str,
     planted = paths.repository.parent / place
     planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(f"begun\n  value: {SECRET}\n  by: {PASSPHRASE}\n")
-    kinds = ["a secret of a stand-in", "the passphrase of the state"]
+    kinds = ["a secret of a fake", "the passphrase of the state"]
     assert leaks_left(paths) == [
         Leak(f"{planted}:{line}", kind) for line, kind in zip((2, 3), kinds, strict=True)
     ]

@@ -38,7 +38,7 @@ class Recorder:
 
 @dataclass
 class ReleaseSite:
-    """A stand-in for a publisher's release site."""
+    """A fake of a publisher's release site."""
 
     address: str
     files: dict[str, bytes]

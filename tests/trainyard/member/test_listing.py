@@ -45,8 +45,12 @@ def test_each_state(record: Object, conditions: list[dict[str, str]], state: str
 def test_a_failed_job_whose_pods_are_kept_is_held_and_not_running(tmp_path: Path) -> None:
     """By what the program itself says, which is the only thing that knows."""
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
-    told = {"TERMINATION_LOG": str(tmp_path / "said"), "TRAINYARD_JOB": "digits", "PATH": os.environ["PATH"]}
-    said = subprocess.run(hold, env=told, capture_output=True, text=True, check=False).stderr
+    environment = {
+        "TERMINATION_LOG": str(tmp_path / "said"),
+        "TRAINYARD_JOB": "digits",
+        "PATH": os.environ["PATH"],
+    }
+    said = subprocess.run(hold, env=environment, capture_output=True, text=True, check=False).stderr
     made: Any = train_job("digits")
     made["metadata"]["annotations"] = {JOB: json.dumps({"hold_on_failure_minutes": 30})}
     cluster = research(workload("digits", *admitted()), jobs=[made])

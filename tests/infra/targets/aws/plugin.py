@@ -1,7 +1,7 @@
 """A plugin of the provider protocol that makes AWS's resources: the real one where it is installed.
 
 It runs as the engine runs it, with moto's server as the only AWS that it can reach. Where no pulumi-aws is
-installed, a stand-in in a process of its own takes its place: the same start, protocol and requests.
+installed, a fake in a process of its own takes its place: the same start, protocol and requests.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _number(folder: str) -> tuple[int, ...]:
 
 
 def put_fake_plugin(home: Path) -> Path:
-    """Install the stand-in, as the engine installs a plugin."""
+    """Install the fake, as the engine installs a plugin."""
     program = home / "plugins" / f"resource-aws-v{version('pulumi-aws')}" / "pulumi-resource-aws"
     program.parent.mkdir(parents=True)
     program.write_text(STAND_IN)

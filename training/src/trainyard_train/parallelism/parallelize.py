@@ -232,7 +232,7 @@ def _replicate(model: nn.Module, mesh: Mesh, blank: bool) -> nn.Module:
 
     DDP orders its gradient buckets anew after the first backward pass, and the order of a sum over many
     ranks follows from the buckets. A run that resumes would thus add its first step's gradients in another
-    order than the run that never stopped. So it is told the order before the first step, as it does for
+    order than the run that never stopped. So it is given the order before the first step, as it does for
     ranks that have run out of data: that of its parameters, which `Carrying` gives it from last to first.
     """
     on_gpu = mesh.device.type == "cuda"

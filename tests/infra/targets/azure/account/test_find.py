@@ -37,7 +37,7 @@ RIGHT = {
 
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
-    """Make a resource as a stand-in does; return its ID."""
+    """Make a resource as a fake does; return its ID."""
     cloud = AzureSubscription(SUBSCRIPTION)
     key = cloud.autoname(token)
     named = {**inputs, **({key: str(uuid.uuid4())} if key else {})}

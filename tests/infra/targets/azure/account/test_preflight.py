@@ -1,4 +1,4 @@
-"""What a subscription lacks is known before `up`; a stand-in answers for Azure."""
+"""What a subscription lacks is known before `up`; a fake answers for Azure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ RING = {"location": "europe-west1", "name": "training-keys-1a2b3c4"}
 
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
-    """Make a resource as a stand-in does; return its ID."""
+    """Make a resource as a fake does; return its ID."""
     identity = GcpProject(*PLACE).create(RequestedResource(token, name, inputs)).id
     ResourceStore(folder).put(
         StoredResource(f"urn:pulumi:s::p::{token}::{name}", identity, dict(inputs), dict(inputs))

@@ -1,4 +1,4 @@
-"""What a project lacks is known before `up`; a stand-in answers for Google."""
+"""What a project lacks is known before `up`; a fake answers for Google."""
 
 from __future__ import annotations
 
