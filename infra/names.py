@@ -55,6 +55,8 @@ HUGGING_FACE_CACHE = f"{CHECKPOINTS_MOUNT}/.cache/huggingface"
 """Of the whole team: what one job has fetched, the next one finds."""
 JOB_VOLUME, JOB_MOUNT = "job", "/mnt/job"
 """A volume of each pod of a job, in memory."""
+JOB_VOLUME_GIB = 1
+"""Its size: the pack of a job's code lies there beside the files that it becomes."""
 CODE_FOLDER = f"{JOB_MOUNT}/code"
 """Where the code of a job is unpacked, read-only, and its command starts."""
 CODE_VARIABLE = "TRAINYARD_CODE"

@@ -22,11 +22,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from infra.errors import InputError, Problem
+from infra.names import JOB_VOLUME_GIB
 
 MAX_BYTES = 256 << 20
 """Of all files: code is small, and each pod of a job unpacks it. Data are for datasets and volumes."""
-MAX_UNPACKED = 1 << 30
-"""Of the pack and its files in a pod's memory (`infra.platform.runtimes`), where a file takes whole pages."""
+MAX_UNPACKED = JOB_VOLUME_GIB << 30
+"""Of the pack and its files in a pod's memory, where a file takes whole pages."""
 _PAGE = 4096
 NUM_LARGEST = 5
 """Files that are named where a folder is too large."""
