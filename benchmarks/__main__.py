@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.figures import PAGE, save, show, write_page
+from benchmarks.figures import save, show, write_pages
 from engine.paths import Paths
 
 BENCHES = {
@@ -54,7 +54,8 @@ def main(
         figures = importlib.import_module(f"benchmarks.{name}").measure()
         show(console, figures)
         save(name, figures)
-        PAGE.write_text(write_page())
+        for page, text in write_pages().items():
+            page.write_text(text)
         missed |= not all(figure.holds for figure in figures)
     sys.exit(missed)
 

@@ -34,9 +34,9 @@ def measure() -> list[Figure]:
         Figure(claim, samples("ours", key), at_most, peer=samples("peer", key))
         for claim, key, at_most in (
             ("step time added by a checkpoint of 50 MB, two ranks", "total", 0.35),
-            ("CPU time that it takes, which other work on the machine hardly touches", "cpu", 0.5),
+            ("CPU time of the checkpoint", "cpu", 0.5),
             ("time until it is durable", "durable", 1.0),
-            ("time for which the training stands still", "blocked", 0.25),
+            ("time for which the training is blocked", "blocked", 0.25),
         )
     ]
 

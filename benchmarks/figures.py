@@ -16,9 +16,57 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parents[1] / "docs"
+SUMMARY, METHODS = DOCS / "benchmarks.md", DOCS / "benchmark-methods.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
-"""What is between them on the page is written by `python -m benchmarks.figures`."""
+"""What is between them on both pages is written by `python -m benchmarks.figures`."""
+BUSY = 4.0
+"""Load average of the two cores above which the summary says that other work ran beside a benchmark."""
+HEADLINES = (
+    ("throughput", "time per sample", "torchrun and DDP, default", "Training time per sample, two ranks"),
+    (
+        "throughput",
+        "time per sample",
+        "torchrun and DDP, tuned as ours",
+        "Training time per sample, two ranks",
+    ),
+    ("throughput", "time per sample", "Accelerate", "Training time per sample, two ranks"),
+    ("throughput", "time per sample", "Lightning", "Training time per sample, two ranks"),
+    ("throughput", "deterministic algorithms, time", "", "The same of tuned DDP, deterministic algorithms"),
+    ("checkpoints", "step time added", "", "Step time added by a checkpoint of 50 MB"),
+    ("checkpoints", "time for which the training", "", "Training blocked by that checkpoint"),
+    ("restart", "worker killed", "torchrun, dcp.load", "Killed worker → next step, 515 MiB of state"),
+    ("restart", "worker killed", "NVRx", "Killed worker → next step, 515 MiB of state"),
+    ("restart", "worker killed", "torchrun --max-restarts", "Killed worker → next step, small state"),
+    ("lost", "bytes of checkpoints read again after a loss, 4", "", "Bytes read after a loss, four ranks"),
+    ("lost", "steps repeated after a loss, steps of 0.2 s", "", "Steps repeated after a loss, idle CPU"),
+    ("lost", "steps repeated after a loss, steps that take", "", "Steps repeated after a loss, busy CPU"),
+    ("resharding", "peak memory of a load, FSDP, 2 → 4", "", "Peak memory of a load, FSDP, 2 → 4 ranks"),
+    ("resharding", "seconds of a load, FSDP, 2 → 4", "", "Time of that load, FSDP, 2 → 4 ranks"),
+    ("resharding", "seconds of a load, FSDP, 4 → 2", "", "Time of a load, FSDP, 4 → 2 ranks"),
+    ("resharding", "seconds of a load, DDP, 2 → 2", "", "Time of a load, DDP, 2 → 2 ranks"),
+    ("resharding", "seconds of a load, DDP, 2 → 4", "", "Time of a load, DDP, 2 → 4 ranks"),
+    ("loading", "loading a picture", "", "A picture of 500 × 400 from shards"),
+    ("startup", "`up` → first optimizer step", "helm", "`trainyard up` → first training step"),
+    ("again", "second `up`", "", "Second `trainyard up`, no change"),
+    ("recovery", "notice given", "", "Preemption notice → next step"),
+    ("recovery", "node killed", "", "Node killed without notice → next step"),
+    ("folder", "command → first step", "", "`trainyard run` of 5,000 files → first step"),
+    ("allreduce", "all-reduce", "", "All-reduce of 32 MiB under the team's NetworkPolicy"),
+    ("admission", "admission of a pod", "", "Pod admission, added by all policies"),
+    ("idle", "idle cluster, CPU", "", "Idle cluster, CPU"),
+    ("idle", "idle cluster, memory", "", "Idle cluster, memory"),
+    ("preview", "preview of the local stack", "", "Preview of the local stack"),
+    ("package", "preview of the local stack", "", "Preview of the local stack, through the package"),
+    ("pools", "preview of 200 pools", "", "Preview of 200 pools"),
+    ("policies", "preview of", "", "Preview of a large AWS stack under all policies"),
+    ("buckets", "preview of", "", "Preview of 2,000 S3 buckets and locks under all policies"),
+    ("buckets", "added per resource", "", "The same, added per resource"),
+    ("buckets", "CPU of a preview", "no pack", "The same, CPU time"),
+    ("buckets", "CPU of a preview", "policy SDK", "The same, CPU time"),
+)
+"""The summary's rows: benchmark, start of the claim, start of the peer's name, text. Every other figure that
+misses its target follows them with its own claim, so that no miss is left out."""
 
 
 @dataclass(frozen=True)
@@ -114,22 +162,78 @@ def load(path: Path) -> list[Figure]:
     ]
 
 
-def write_page(page: Path = PAGE, results: Path = RESULTS) -> str:
-    """The page with its table of figures written anew from what was kept; whoever measures writes it back."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    rows = [row for path in sorted(results.glob("*.json")) for row in _rows(path)]
+def write_pages(results: Path = RESULTS) -> dict[Path, str]:
+    """Return both pages with their tables written anew from what was kept.
+
+    The summary has a row per headline and per missed target, the methods page every figure with its spread.
+    """
+    loads = {
+        path.stem: json.loads(path.read_text()).get("machine", {}) for path in sorted(results.glob("*.json"))
+    }
+    taken = {name: load(results / f"{name}.json") for name in loads}
+    tables = {SUMMARY: _summary(taken, loads), METHODS: _every_figure(taken, loads)}
+    return {page: _with_table(page.read_text(), table) for page, table in tables.items()}
+
+
+def _with_table(text: str, table: str) -> str:
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"
+
+
+def _summary(taken: Mapping[str, Sequence[Figure]], loads: Mapping[str, Mapping[str, Any]]) -> str:
+    every = [figure for figures in taken.values() for figure in figures]
+    shown = [
+        (text, figure)
+        for name, claim, peer, text in HEADLINES
+        for figure in taken.get(name, ())
+        if figure.claim.startswith(claim) and (figure.peer.name if figure.peer else "").startswith(peer)
+    ]
+    shown += [
+        (figure.claim, figure)
+        for figure in every
+        if not figure.holds and not any(figure is known for _, known in shown)
+    ]
+    missed = sum(not figure.holds for figure in every)
+    busy = ", ".join(
+        f"`{name}` ({loads[name]['load']:.0f})" for name in taken if loads[name].get("load", 0) > BUSY
+    )
+    return "\n".join(
+        (
+            f"{len(every)} figures were taken; {len(every) - missed} hold and {missed} miss their target."
+            f" All misses are below. Other work ran on the machine beside {busy} (load average in brackets).",
+            "",
+            "| claim | ours | peer | ratio | target | |",
+            "|---|---|---|---|---|---|",
+            *(_short_row(text, figure) for text, figure in shown),
+        )
+    )
+
+
+def _short_row(text: str, figure: Figure) -> str:
+    peer = f"{figure.peer.name}: {_number(figure.peer)}" if figure.peer else "–"
+    ratio = f"{figure.value:.3f}" if figure.peer else "–"
+    target = f"≤ {figure.at_most:.3g}" + ("" if figure.peer else f" {figure.ours.unit}")
+    mark = "held" if figure.holds else "**missed**"
+    return f"| {text} | {_number(figure.ours)} | {peer} | {ratio} | {target} | {mark} |"
+
+
+def _number(samples: Repeats) -> str:
+    value = samples.median
+    return f"{value:,.0f} {samples.unit}" if abs(value) >= 1000 else f"{value:.3g} {samples.unit}"
+
+
+def _every_figure(taken: Mapping[str, Sequence[Figure]], loads: Mapping[str, Mapping[str, Any]]) -> str:
     head = "| benchmark | claim | ours | peer | figure | target | load |\n|---|---|---|---|---|---|---|"
-    return f"{before}{BEGIN}\n{head}\n{''.join(f'{row}{chr(10)}' for row in rows)}{END}{after}"
+    rows = [row for name, figures in taken.items() for row in _rows(name, figures, loads[name])]
+    return "\n".join((head, *rows))
 
 
-def _rows(path: Path) -> list[str]:
-    machine = json.loads(path.read_text()).get("machine", {})
+def _rows(name: str, figures: Sequence[Figure], machine: Mapping[str, Any]) -> list[str]:
     return [
-        f"| `{path.stem}` | {figure.claim} | {_shown(figure.ours)} |"
+        f"| `{name}` | {figure.claim} | {_shown(figure.ours)} |"
         f" {f'{figure.peer.name}: {_shown(figure.peer)}' if figure.peer else '–'} | {_result(figure)} |"
         f" {_target(figure)} | {machine['load']:.1f} |"
-        for figure in load(path)
+        for figure in figures
     ]
 
 
@@ -153,4 +257,5 @@ def _samples(kept: Mapping[str, Any]) -> Repeats:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(write_page())
+    for page, text in write_pages().items():
+        page.write_text(text)

@@ -52,7 +52,7 @@ def measure() -> list[Figure]:
     taken = dict(_of_stack(pools) for pools in POOLS)
     wall, cpu = ({size: clocks[clock] for size, clocks in taken.items()} for clock in (0, 1))
     plot("policies", wall, cpu)
-    return figures("a stack of ours", wall, cpu)
+    return figures("AWS stack", wall, cpu)
 
 
 def _of_stack(pools: int) -> tuple[int, tuple[Taken, Taken]]:

@@ -21,7 +21,7 @@ def measure() -> list[Figure]:
         silent = tuple(_lose_one(place, None) for _ in range(REPEATS))
     return [
         Figure("notice given → first new step", Repeats("trainyard", "s", noticed), at_most=20),
-        Figure("node killed with no word → first new step", Repeats("trainyard", "s", silent), at_most=40),
+        Figure("node killed without notice → first new step", Repeats("trainyard", "s", silent), at_most=40),
     ]
 
 

@@ -24,10 +24,10 @@ SETTINGS: Mapping[str, Any] = {
 BLOCKS = 15
 """Of each of A B C D D C B A."""
 PEERS = {
-    "bare": ("torchrun and DDP, as they come", 1 / 0.99),
+    "bare": ("torchrun and DDP, default settings", 1 / 0.99),
     "tuned": ("torchrun and DDP, tuned as ours", 1.02),
-    "accelerate": ("Accelerate, as it comes", 1.0),
-    "lightning": ("Lightning, as it comes", 1.0),
+    "accelerate": ("Accelerate, default settings", 1.0),
+    "lightning": ("Lightning, default settings", 1.0),
     FREE: ("torchrun and DDP, tuned as ours, algorithms of PyTorch's choice", 1.05),
 }
 """Arm → its name, and at most how much of its time ours may take. Tuned: channels last, a fused optimizer,
@@ -42,7 +42,7 @@ def measure() -> list[Figure]:
     check(measured["losses"])
     clocks = {
         "seconds": "time per sample",
-        "cpu_seconds": "CPU time per sample, which other work on the machine hardly touches",
+        "cpu_seconds": "CPU time per sample",
     }
     figures = [
         _figure(f"{claim}, two ranks", measured[clock], peer)

@@ -1,28 +1,71 @@
-"""What docs/benchmarks.md says was measured is what benchmarks/results keeps."""
+"""What the pages of the benchmarks say was measured is what benchmarks/results keeps."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.figures import PAGE, RESULTS, write_page
+import pytest
+
+from benchmarks.figures import HEADLINES, METHODS, RESULTS, SUMMARY, load, write_pages
 
 
-def test_the_page_has_the_figures_that_were_kept() -> None:
-    assert PAGE.read_text() == write_page(), "run `python -m benchmarks.figures`"
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    copy = tmp_path / "results"
+    shutil.copytree(RESULTS, copy)
+    return copy
 
 
-def test_a_sample_that_changes_changes_the_page(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(RESULTS, results)
-    for name, row in (("lost", "| `lost` | bytes"), ("restart", "| `restart` | worker")):
-        before = write_page(results=results)
+def changed(before: Mapping[Path, str], after: Mapping[Path, str], page: Path) -> list[str]:
+    """Rows of a page's table that were not there before."""
+    old = before[page].splitlines()
+    return [line for line in after[page].splitlines() if line not in old and line.startswith("|")]
+
+
+def test_the_pages_have_the_figures_that_were_kept() -> None:
+    for page, text in write_pages().items():
+        assert page.read_text() == text, "run `python -m benchmarks.figures`"
+
+
+def test_a_sample_that_changes_changes_both_pages(results: Path) -> None:
+    before = write_pages(results)
+    for name in ("lost", "restart"):
         kept = json.loads((results / f"{name}.json").read_text())
         kept["figures"][0]["ours"]["values"] = [1e6]
         (results / f"{name}.json").write_text(json.dumps(kept))
-        changed = set(write_page(results=results).splitlines()) - set(before.splitlines())
-        (line,) = changed
-        assert line.startswith(row)
-        assert "1e+06" in line
-        assert "missed**" in line
+        after = write_pages(results)
+        (row,) = changed(before, after, METHODS)
+        assert row.startswith(f"| `{name}` |")
+        assert "1e+06" in row
+        assert "missed**" in row
+        (short,) = changed(before, after, SUMMARY)
+        assert "| 1,000,000 " in short
+        assert "**missed**" in short
+        before = after
+
+
+def test_the_summary_leaves_no_missed_target_out(results: Path) -> None:
+    before = write_pages(results)
+    kept = json.loads((results / "pools.json").read_text())
+    figure = next(each for each in kept["figures"] if each["claim"] == "preview of 50 pools")
+    figure["at_most"] = 0.001
+    (results / "pools.json").write_text(json.dumps(kept))
+    after = write_pages(results)
+    (row,) = changed(before, after, SUMMARY)
+    assert row.startswith("| preview of 50 pools |")
+    assert "**missed**" in row
+    every = [figure for path in results.glob("*.json") for figure in load(path)]
+    assert after[SUMMARY].count("| **missed** |") == sum(not figure.holds for figure in every)
+
+
+def test_each_headline_is_of_a_figure_that_is_kept() -> None:
+    for name, claim, peer, text in HEADLINES:
+        found = [
+            figure
+            for figure in load(RESULTS / f"{name}.json")
+            if figure.claim.startswith(claim) and (figure.peer.name if figure.peer else "").startswith(peer)
+        ]
+        assert len(found) == 1, text

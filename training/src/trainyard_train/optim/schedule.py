@@ -15,7 +15,7 @@ from typing import Final
 from trainyard_train.optim.config import OptimConfig
 
 LINEAR_FAILED: Final = 16
-"""The smallest k at which the linear rule lost a run of our experiment (docs/benchmarks.md): one of five."""
+"""The smallest k at which the linear rule lost a run of five in docs/benchmark-methods.md."""
 LINEAR_HELD: Final = 32
 """The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 ours lost all runs."""
 
