@@ -40,7 +40,7 @@ from pulumi_policy import PolicyPack, ResourceValidationPolicy
 PolicyPack("standard", [ResourceValidationPolicy("idle", "Finds nothing", lambda resource, report: None)])
 """,
 }
-"""What the engine and a server cost before anything is judged."""
+"""What the engine and a server cost before anything is evaluated."""
 
 
 Taken = Mapping[str, tuple[float, ...]]

@@ -26,7 +26,7 @@ from trainyard.jobs import manifest
 
 CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
 LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
-"""Groups whose objects a webhook judges, so that its controller must serve first."""
+"""Groups whose objects a webhook validates, so that its controller must serve first."""
 
 
 def measure() -> list[Figure]:

@@ -56,7 +56,7 @@ class Fault:
 
 
 def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterator[Fault]:
-    """Judge a pod's spec that runs on so many nodes; paths start at the spec.
+    """Evaluate a pod's spec that runs on so many nodes; paths start at the spec.
 
     `fabric` is the class that it is made for, where its node selector does not say one.
     """
@@ -89,7 +89,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
 
 
 def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
-    """Judge the spec of a TrainJob: its resources take the place of its runtime's."""
+    """Evaluate the spec of a TrainJob: its resources take the place of its runtime's."""
     trainer = spec.get("trainer") or {}
     resources = trainer.get("resourcesPerNode") or {}
     fabric = str((spec.get("runtimeRef") or {}).get("name", "")).partition("-")[2]
@@ -106,7 +106,7 @@ def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
-    """Judge a cluster's spec as plain data: pools, queues, the stack's own job."""
+    """Evaluate a cluster's spec as plain data: pools, queues, the stack's own job."""
     pools = {pool["name"]: pool for pool in spec.get("pools") or ()}
     for index, pool in enumerate(pools.values()):
         if _fabric(pool) == "none":

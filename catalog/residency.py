@@ -14,7 +14,7 @@ REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDS
 """Variables that name a region to a program."""
 ENDPOINT_VARIABLE = r"^AWS_ENDPOINT_URL(_\w+)?$"
 REGION_IN_HOST = r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com"
-"""Both as Python and RE2 read them: the plan's policy and the API server's judge by the same."""
+"""Both as Python and RE2 read them: the plan's policy and the API server's evaluate by the same."""
 JURISDICTION = "in:"
 """Prefix of a pattern that names a jurisdiction: `in:eu`, `in:de`."""
 

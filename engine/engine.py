@@ -105,7 +105,7 @@ class Engine:
     def preview(
         self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()
     ) -> OperationResult:
-        """Say what an `up` would do, and judge it by the policy packs."""
+        """Say what an `up` would do, and evaluate it by the policy packs."""
         return self._operate(stack, "preview", self._packs(policy_packs), progress)
 
     def refresh(self, stack: str, progress: Progress) -> OperationResult:

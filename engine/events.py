@@ -175,7 +175,7 @@ class EventReporter:
             where = f"{label(urn)}: " if urn else ""
             self.progress.said(f"{severity.partition('#')[0]}: {where}{message}")
 
-    def _judges(self, event: Mapping[str, Any]) -> None:
+    def _policy_event(self, event: Mapping[str, Any]) -> None:
         name = f"{event['policyPackName']}/{event['policyName']}"
         message = event["message"].strip()
         where = label(event.get("resourceUrn", "")) or "the stack"
@@ -192,7 +192,7 @@ class EventReporter:
         "resourcePreEvent": _begins,
         "resOutputsEvent": _ends,
         "diagnosticEvent": _diagnoses,
-        "policyEvent": _judges,
+        "policyEvent": _policy_event,
         "summaryEvent": _sums_up,
     }
 

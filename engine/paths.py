@@ -64,7 +64,7 @@ class Paths:
 
     @property
     def policies(self) -> Path:
-        """The policy pack that every stack is judged by."""
+        """The policy pack that every stack is evaluated by."""
         return self.repository / "policies"
 
     @property

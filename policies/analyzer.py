@@ -24,10 +24,10 @@ from pulumi.runtime.proto import analyzer_pb2, plugin_pb2
 
 from policies import pack, presence, previews, rpc, wire
 from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
+from policies.evaluation import Finding, PolicyEvaluator
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
-from policies.judgement import Court, Finding
-from policies.neighbours import Neighbour, Neighbours
 from policies.policy import EnforcementLevel, Policy, Provider, Resource, Severity
+from policies.related_resources import RelatedResource, RelatedResources
 from policies.reports import PolicyReport, write
 from policies.unknowns import PropertyBlock
 
@@ -51,15 +51,16 @@ SEVERITIES = {
 
 
 class Analyzer:
-    """Judges what the engine is about to make: the methods of the service `pulumirpc.Analyzer`."""
+    """Evaluates each resource before the engine creates it: the methods of the service
+    `pulumirpc.Analyzer`."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = policies
         self.findings: list[Finding] = []
         self.num_resources = 0
         self.kept: dict[str, Resource] = {}
-        """By URN: what rules over several resources judge at the end; not what a program only reads."""
-        self.court = Court(policies)
+        """By URN: resources for the policies over several resources; not those that a program only reads."""
+        self.evaluator = PolicyEvaluator(policies)
         self.stack = EvaluatedStack(environment=dict(os.environ))
 
     def Handshake(
@@ -104,7 +105,7 @@ class Analyzer:
         levels = {value: level for level, value in LEVELS.items()}
         with _refusing(context):
             parameters = {name: wire.decode(c.properties) for name, c in request.policyConfig.items()}
-            self.court = Court(
+            self.evaluator = PolicyEvaluator(
                 self.policies,
                 {name: levels[c.enforcementLevel] for name, c in request.policyConfig.items()},
                 parameters,
@@ -117,21 +118,21 @@ class Analyzer:
         self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
         resource = self._resource(request)
-        findings = list(self.court.judge(resource))
+        findings = list(self.evaluator.evaluate(resource))
         self.findings += findings
         self.num_resources += 1
-        if self.court.is_kept(resource.type):
+        if self.evaluator.is_related(resource.type):
             self.kept[resource.urn] = resource
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
         self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
     ) -> analyzer_pb2.RemediateResponse:
-        if not self.court.repairing:
+        if not self.evaluator.repairing:
             return analyzer_pb2.RemediateResponse()
         properties = request.properties
         repairs = []
-        for policy, patch in self.court.repairs(self._resource(request)):
+        for policy, patch in self.evaluator.repairs(self._resource(request)):
             properties = wire.patched(properties, patch)
             repairs.append(
                 analyzer_pb2.Remediation(
@@ -147,14 +148,14 @@ class Analyzer:
     def AnalyzeStack(
         self, request: analyzer_pb2.AnalyzeStackRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
-        neighbours = Neighbours(
-            _neighbour(self.kept[declared.urn], declared)
+        related_resources = RelatedResources(
+            _related(self.kept[declared.urn], declared)
             for declared in request.resources
             if declared.urn in self.kept
         )
-        findings = list(self.court.judge_together(neighbours))
+        findings = list(self.evaluator.evaluate_stack(related_resources))
         self.findings += findings
-        if self.stack.dry_run and (passed := set(self.court.passed(neighbours, findings))):
+        if self.stack.dry_run and (passed := set(self.evaluator.passed(related_resources, findings))):
             file = previews.file_of(self.stack.project, self.stack.name, self.stack.environment)
             previews.write(file, passed)
         self.write_reports()
@@ -182,7 +183,7 @@ class Analyzer:
             write(self.report(), Path(folder))
 
     def _unused(self) -> list[Exemption]:
-        return [exemption for exemption in self.stack.exemptions if exemption not in self.court.used]
+        return [exemption for exemption in self.stack.exemptions if exemption not in self.evaluator.used]
 
     def _resource(self, request: analyzer_pb2.AnalyzeRequest) -> Resource:
         provider = request.provider
@@ -200,9 +201,9 @@ class Analyzer:
         )
 
 
-def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Neighbour[Resource]:
-    made_of = {name: tuple(origins.urns) for name, origins in declared.propertyDependencies.items()}
-    return Neighbour(resource, PropertyBlock(wire.decode(declared.properties)), made_of)
+def _related(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> RelatedResource[Resource]:
+    depends_on = {name: tuple(origins.urns) for name, origins in declared.propertyDependencies.items()}
+    return RelatedResource(resource, PropertyBlock(wire.decode(declared.properties)), depends_on)
 
 
 @contextmanager
@@ -283,7 +284,7 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
 def serve(policies: Sequence[Policy]) -> None:
     """Serve the engine until it ends us; the first line on stdout is the port."""
     analyzer = Analyzer(policies)
-    # What was imported stays, and judging leaves no cycles: no need to look for garbage after every resource.
+    # Imports are permanent and evaluation leaves no cycles: collect garbage seldom.
     gc.freeze()
     gc.set_threshold(50_000)
     server = rpc.RpcServer()

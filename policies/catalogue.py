@@ -30,7 +30,7 @@ def _table(topic: str) -> Iterator[str]:
     yield "| policy | rule and reason | severity, level | what to do | serves |"
     yield "|---|---|---|---|---|"
     for policy in POLICIES:
-        if policy.judge.__module__.split(".")[1] == topic:
+        if policy.evaluate.__module__.split(".")[1] == topic:
             yield _row(policy)
     yield ""
 

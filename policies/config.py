@@ -1,4 +1,4 @@
-"""Configuration of a run: the stack that is judged, where its data may be, and who may do otherwise."""
+"""Configuration of a run: the stack, the regions that its data may be in, and the exemptions."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class EvaluatedStack:
-    """The stack under judgement: its names, configuration, and the environment that the engine runs in."""
+    """The stack being evaluated: its names, configuration, and the environment that the engine runs in."""
 
     project: str = ""
     name: str = ""
@@ -126,7 +126,7 @@ class EvaluatedStack:
     passed: Passed = frozenset()
     """What rules over several resources found in order in the last preview."""
     costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
-    """USD per hour of what was judged so far, by URN: the one thing that judges of a run share."""
+    """USD per hour of what was evaluated so far, by URN: the only state that policies of a run share."""
 
     def setting(self, key: str, default: Value = None) -> Value:
         """A structured value of the `trainyard:` namespace.

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 
 class PolicyConfigError(ValueError):
-    """Configuration that cannot be understood; the run stops before anything is judged."""
+    """Configuration that cannot be understood; the run stops before anything is evaluated."""
 
 
 FIELDS = ("policy", "resource", "owner", "reason", "expires")

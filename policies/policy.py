@@ -1,4 +1,4 @@
-"""What a policy is: metadata that a reader needs, and a pure function over one resource."""
+"""`Policy`: its metadata, and a pure function from a resource to its violations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from policies.config import EvaluatedStack
-from policies.neighbours import Neighbours
+from policies.related_resources import RelatedResources
 from policies.unknowns import PropertyBlock
 
 
@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 class EnforcementLevel(StrEnum):
-    """What a violation does: nothing, a word, a stop, or a repair first and a stop if that did not help."""
+    """What a violation does: nothing, a message, an error, or a remediation and an error if that fails."""
 
     DISABLED = "disabled"
     ADVISORY = "advisory"
@@ -51,12 +51,12 @@ class Resource:
     provider: Provider = field(default_factory=Provider)
     stack: EvaluatedStack = field(default_factory=EvaluatedStack)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Of the policy that is judging; its schema's defaults filled in."""
+    """Parameters of the policy that evaluates it, with its schema's defaults."""
     protect: bool = False
     secrets: tuple[str, ...] = ()
-    """Paths of the properties that are secret: judged, never shown."""
-    neighbours: Neighbours[Resource] = field(default_factory=Neighbours, compare=False)
-    """What else the run declared; empty before its end."""
+    """Paths of secret properties: policies read them, messages do not show them."""
+    related_resources: RelatedResources[Resource] = field(default_factory=RelatedResources, compare=False)
+    """All resources of the run that policies look up; empty before the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _within(path: str, outer: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
-Judge = Callable[[Resource], Iterable[Violation]]
+PolicyFunction = Callable[[Resource], Iterable[Violation]]
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,18 @@ class Policy:
     remedy: str
     """What to do about a violation."""
     types: tuple[str, ...]
-    """Patterns of the type tokens that it judges."""
-    judge: Judge
+    """Patterns of the type tokens that it evaluates, such as `aws:ec2/*`."""
+    evaluate: PolicyFunction
     severity: Severity = Severity.HIGH
     level: EnforcementLevel = EnforcementLevel.MANDATORY
     """Unless configuration says otherwise."""
     frameworks: tuple[str, ...] = ()
-    """Controls that it serves, such as `NIST SP 800-53 SC-28`."""
+    """Controls that it implements, such as `NIST SP 800-53 SC-28`."""
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON schema of each parameter, with its default."""
     together_with: tuple[str, ...] = ()
-    """Patterns of the types that it must see beside the resource. Such a policy judges at the end of a run,
-    when all is declared; an update makes what it concerns only after a preview in which it passed."""
+    """Patterns of the types that it looks up beside the resource. Such a policy runs at the end, when all
+    resources are declared; an update creates its resources only after a preview in which they passed."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """A safe repair: property path → new value; empty where there is nothing to do."""
 

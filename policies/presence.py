@@ -1,6 +1,6 @@
-"""Whether the pack judges a run: announced in the engine's own folder, for components that else warn.
+"""Whether the policy pack evaluates a run, announced by a PID file in the engine's home.
 
-The engine tells a plugin nothing about policies.
+The engine does not tell a component about policy packs; without the file the component warns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _file_of(project: str, stack: str, environment: Mapping[str, str]) -> Path:
 
 
 def announce(project: str, stack: str, environment: Mapping[str, str]) -> None:
-    """Say that this process judges the stack, as long as it lives."""
+    """Write the PID file: this process evaluates the stack until it ends."""
     file = _file_of(project, stack, environment)
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -26,13 +26,13 @@ def announce(project: str, stack: str, environment: Mapping[str, str]) -> None:
 
 
 def retract(project: str, stack: str, environment: Mapping[str, str]) -> None:
-    """Take that back, at the process's end."""
+    """Remove the PID file, when the process ends."""
     with suppress(OSError):
         _file_of(project, stack, environment).unlink(missing_ok=True)
 
 
-def is_judging(project: str, stack: str, environment: Mapping[str, str]) -> bool:
-    """Whether a pack that has announced itself still runs."""
+def is_evaluating(project: str, stack: str, environment: Mapping[str, str]) -> bool:
+    """Whether the process in the PID file still runs."""
     try:
         os.kill(int(_file_of(project, stack, environment).read_text(encoding="utf-8")), 0)
     except PermissionError:

@@ -1,7 +1,7 @@
-"""What the last preview of a stack found in order, kept for the update that follows it.
+"""Results of the last preview, for the policies over several resources.
 
-A rule over several resources judges at the end of a run, when all is declared: by then an update has made
-them. So an update makes what such a rule concerns only after a preview that had nothing to say about it.
+Such a policy runs at the end, when all resources are declared; by then an update has created them. So an
+update creates a resource only if it passed these policies in a recent preview.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 Passed = frozenset[tuple[str, str]]
-"""Name of a policy and URN of a resource that it found in order."""
+"""(policy name, URN) of each resource that passed the policy."""
 
 LONGEST_HOURS = 24
-"""What was previewed longer ago may be another program by now."""
+"""The program may have changed since an older preview."""
 
 
 def file_of(project: str, stack: str, environment: Mapping[str, str]) -> Path:
-    """Where it is kept: in the engine's own folder, which a preview and an update of one user share."""
+    """Return the file: in the engine's home, which a preview and an update of one user share."""
     home = environment.get("PULUMI_HOME") or Path.home() / ".pulumi"
     return Path(home) / "trainyard" / "previews" / f"{project}.{stack}.json"
 
 
 def forget(file: Path) -> None:
-    """Drop what passed before: another preview begins, which may find something or end early."""
+    """Delete the last results when another preview begins: it may find something or end early."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
 
 
 def write(file: Path, passed: Iterable[tuple[str, str]]) -> None:
-    """Keep what passed. Where nothing can be written, the update refuses, and asks for a preview."""
+    """Write the results. Where that fails, the update refuses and asks for a preview."""
     data = {"previewed": datetime.now(UTC).isoformat(), "passed": sorted(passed)}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write(file: Path, passed: Iterable[tuple[str, str]]) -> None:
 
 
 def read(file: Path) -> Passed:
-    """What passed in a preview of the last hours; nothing where there was none, or its file is damaged."""
+    """Return the results of a preview of the last hours; empty if there is none or its file is damaged."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         age = datetime.now(UTC) - datetime.fromisoformat(data["previewed"])

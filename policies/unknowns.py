@@ -27,7 +27,7 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 
 
-class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a judge need not handle
+class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a policy need not handle
     """A property that a policy needs is not known at preview."""
 
     def __init__(self, path: str) -> None:

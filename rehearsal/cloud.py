@@ -86,7 +86,7 @@ class Cloud(Protocol):
         """Answer a call of the program."""
 
     def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
-        """Return what it could not judge: a sentence → types of resources, or the package as a whole."""
+        """Return what it could not evaluate: a sentence → types of resources, or the package as a whole."""
 
 
 class Anything:

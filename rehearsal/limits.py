@@ -136,7 +136,7 @@ TAGGING: Mapping[str, Tagging] = {
     # Azure Resource Manager, tag resources: limitations.
     "azure-native": Tagging("tags", 50, r"[^<>%&\\?/]{1,512}", r".{0,256}"),
 }
-"""Package → its limits. Kubernetes judges labels of CoreWeave's node pools, AWS's fake those of AWS."""
+"""Package → its limits. Kubernetes evaluates labels of CoreWeave's node pools, AWS's fake those of AWS."""
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

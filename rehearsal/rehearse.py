@@ -370,7 +370,7 @@ def _check_left(
 
 
 def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
-    """Return what the clouds could not judge."""
+    """Return what the clouds could not evaluate."""
     found: dict[str, list[str]] = {}
     for package, cloud in clouds.items():
         for what, types in cloud.unproven(package).items():

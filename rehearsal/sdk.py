@@ -1,7 +1,7 @@
 """The types of the SDKs: what a resource may be given, and what it must be.
 
-An SDK states them for type checkers only; here they judge what really arrives, from whatever it was computed.
-"""
+An SDK states them for type checkers only; here they evaluate what really arrives, from whatever it was
+computed."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def down(
 
 @app.command()
 def preview(stack: StackName = "local") -> None:
-    """Show what `up` would change, judged by the policies; change nothing."""
+    """Show what `up` would change, evaluated by the policies; change nothing."""
     from trainyard.up import show_preview
 
     show_preview(Session(stack))

@@ -23,7 +23,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         is_first = session.engine.is_empty(session.stack_name)
         _settle(session, is_first=is_first)
-        if not session.is_embedded:  # whose objects are judged each by itself, before it is made
+        if not session.is_embedded:  # whose objects are evaluated each by itself, before it is made
             _preview(session)
         result = session.engine.up(
             session.stack_name,

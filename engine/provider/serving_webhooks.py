@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SERVING_SECONDS = 300.0
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """What an API server says that does not serve the kind yet, or has too much to do."""
-TAKEN = "an API server that takes what the operator's webhooks judge"
+TAKEN = "an API server that takes what the operator's webhooks validate"
 
 
 class ServingWebhooks(Moment):
@@ -70,7 +70,7 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
     except HTTPError as error:
         return str(error)
     if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
-        return ""  # a conflict: judged, and there already
+        return ""  # a conflict: evaluated, and there already
     if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return said
     raise refused(said, TAKEN)

@@ -98,7 +98,7 @@ class Layer(pulumi.ComponentResource):
         parent: pulumi.Resource,
         operator: Sequence[pulumi.Resource] = (),
     ) -> None:
-        """`operator` is what must serve before the layer's objects are made; its webhooks judge them."""
+        """`operator` is what must serve before the layer's objects are made; its webhooks validate them."""
         kind = "".join(word.capitalize() for word in role.split("-"))
         name = f"{context.stack.name}-{role}"
         options = pulumi.ResourceOptions(parent=parent)

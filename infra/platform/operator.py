@@ -79,14 +79,14 @@ class Operator(Layer):
         webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
         workloads = [_declared(each) for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]
-        judges = self._add_all(webhooks, [namespace, *before_webhooks])
+        validating = self._add_all(webhooks, [namespace, *before_webhooks])
         used, offered = _split(rest)
         self._add_all(offered, [namespace])
         deps = self._add_all(used, [namespace])
         running = self._add_all(workloads, [*deps, *definitions.resources])
         self._add_all([_budget(each) for each in workloads if each["kind"] == "Deployment"], [namespace])
-        # Nothing would judge the probe before the webhooks are declared.
-        self.ready = [*running, *self._serving(plan, [*judges, *running])]
+        # Nothing would evaluate the probe before the webhooks are declared.
+        self.ready = [*running, *self._serving(plan, [*validating, *running])]
         self.register_outputs({"namespace": plan.namespace})
 
     def _serving(self, plan: OperatorPlan, parts: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:

@@ -89,7 +89,7 @@ class Platform(pulumi.ComponentResource):
                 plan,
                 definitions=definitions,
                 namespace=namespaces.by_name[plan.namespace],
-                # Kueue's webhook judges every Job, so ours comes before it.
+                # Kueue's webhook validates every Job, so ours comes before it.
                 before_webhooks=storage.folders,
                 parent=self,
             )

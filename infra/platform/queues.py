@@ -34,7 +34,7 @@ _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete
 
 
 class Queues(Layer):
-    """Depends on Kueue serving, since its webhooks judge every object here."""
+    """Depends on Kueue serving, since its webhooks validate every object here."""
 
     def __init__(
         self,

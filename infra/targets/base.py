@@ -199,7 +199,7 @@ class Cluster(pulumi.ComponentResource):
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         # A subclass declares its parts after this call, and ends with `register_outputs`.
-        # The spec is given as inputs so that policies can judge the intent.
+        # The spec is given as inputs so that policies can evaluate the intent.
         spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)
         super().__init__(f"trainyard:infra:{type(self).__name__}", stack.name, {"stack": spec}, opts)
 

@@ -121,7 +121,7 @@ def _host_link(cluster: str) -> str:
 
 
 def _mac(number: int) -> str:
-    """A hardware address that stays, so that neighbours need not find out anew where an address is.
+    """A hardware address that stays, so that the ARP caches of others stay valid.
 
     A bridge would else take the lowest of its ports', and another one whenever a node comes or goes.
     """

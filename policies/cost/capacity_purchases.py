@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Severity, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A purchase that cannot be undone is named in the stack."""
     agreed = resource.stack.setting("purchases", [])
     if resource.name not in agreed:
@@ -25,7 +25,7 @@ POLICY = Policy(
         "gcp:compute/futureReservation:FutureReservation",
         "gcp:compute/regionCommitment:RegionCommitment",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Rate Optimization"),
 )

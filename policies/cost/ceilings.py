@@ -91,13 +91,12 @@ class Item:
         return sum((cost for cost in costs if cost is not None), Decimal(0))
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The priced plan against the ceilings: of each pool, and of the stack.
 
-    A cluster's component carries its whole spec, so its sum is judged before anything of it exists. Clusters,
-    and what other programs declare of pools, filesystems, control planes and NAT, are added up in the order
-    in which they are declared: the one that passes the ceiling is refused before it is made.
-    """
+    A cluster's component carries its whole spec, so its total is evaluated before anything of it exists.
+    Clusters, and what other programs declare of pools, filesystems, control planes and NAT, are added up in
+    the order in which they are declared: the one that passes the ceiling is refused before it is made."""
     limits = (resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS)
     if all(limit is None for limit in limits):
         return
@@ -259,7 +258,7 @@ POLICY = Policy(
     reason="One digit too many in a pool's size costs more in a weekend than the project in a year.",
     remedy="Lower the number of nodes, or have the ceiling raised.",
     types=(COMPONENTS, *TYPES, *FILESYSTEMS, *SERVICES),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Budgeting"),
     parameters={
         "hourly_usd": _ceiling("all machines, filesystems, control planes and NAT of the stack", "hour"),

@@ -9,7 +9,7 @@ from policies.policy import EnforcementLevel, Policy, Resource, Severity, Violat
 from policies.pools import TYPES, pool_of
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """An autoscaled pool of accelerators has nothing that stays when no job runs."""
     pool = pool_of(resource)
     stays = pool.autoscaled and pool.minimum > 0
@@ -23,7 +23,7 @@ POLICY = Policy(
     reason="Eight idle H100 cost more per night than most services cost per month.",
     remedy="Set the pool's minimum to 0.",
     types=TYPES,
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.MEDIUM,
     level=EnforcementLevel.ADVISORY,
     frameworks=("AWS Well-Architected COST09-BP03", "FinOps: Workload Optimization"),

@@ -31,7 +31,7 @@ TAGS_OF = {
 }
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The required tags are on the resource or in its provider's defaults."""
     path = TAGS_OF[resource.type]
     if missing := _missing(resource):
@@ -72,7 +72,7 @@ POLICY = Policy(
     reason="A cost that nobody owns is a cost that nobody stops.",
     remedy="Set the tags on the resource, or once in the provider's default tags.",
     types=tuple(TAGS_OF),
-    judge=judge,
+    evaluate=evaluate,
     remediate=remediate,
     severity=Severity.MEDIUM,
     frameworks=("AWS Well-Architected COST03-BP02", "FinOps: Allocation", "NIST SP 800-53 CM-8"),

@@ -18,7 +18,7 @@ INTERFACES = {
 """The parameter of both policies that count them."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """What EC2 refuses at launch, and what it takes and then trains slowly."""
     props = resource.props
     interfaces = props.blocks("networkInterfaces")
@@ -81,7 +81,7 @@ POLICY = Policy(
     reason="A wrong card or count fails at launch after an hour in the queue, or leaves bandwidth unused.",
     remedy="One ENA on card 0, efa-only on the others, all cards of the machine.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: instance types and network cards",),
     parameters={"interfaces": INTERFACES},
 )

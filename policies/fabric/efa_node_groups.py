@@ -11,7 +11,7 @@ REFERENCES = (("launchTemplate.id", "id"), ("launchTemplate.name", "name"))
 """Property of a node group → the template's property that it repeats."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The machine type stands in the node group unless the template has one, as for a capacity block."""
     if resource.props.has("instanceType") or not resource.props.count("networkInterfaces"):
         return
@@ -25,7 +25,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 def _groups(template: Resource) -> Iterator[Resource]:
     """The node groups that use a template, by its ID or its name."""
-    pointing = (template.neighbours.pointing_at(template, by, name) for by, name in REFERENCES)
+    pointing = (template.related_resources.pointing_at(template, by, name) for by, name in REFERENCES)
     yield from {group.urn: group for groups in pointing for group in groups}.values()
 
 
@@ -36,7 +36,7 @@ POLICY = Policy(
     remedy="List every EFA interface of the machine type in the launch template: one ENA, then efa-only.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
     together_with=("aws:eks/nodeGroup:NodeGroup",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: instance types and network cards",),
     parameters={"interfaces": INTERFACES},
 )

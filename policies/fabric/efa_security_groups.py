@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A group that is named for EFA lets all protocols in from itself and out to itself."""
     if not any(fnmatchcase(resource.name.lower(), pattern) for pattern in resource.parameters["groups"]):
         return
@@ -24,7 +24,7 @@ POLICY = Policy(
     reason="EFA's protocol is no TCP: without a rule for all protocols in both directions it is dropped.",
     remedy="Add ingress and egress rules with `self: true` and protocol -1.",
     types=("aws:ec2/securityGroup:SecurityGroup",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: security groups",),
     parameters={
         "groups": {

@@ -8,7 +8,7 @@ import catalog
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """All cards of the machine have their network, or GKE gives them theirs."""
     network = resource.props.block("networkConfig")
     machine = resource.props.get("nodeConfig.machineType", "")
@@ -39,6 +39,6 @@ POLICY = Policy(
     reason="A card without its network is a GPU that talks over TCP: jobs run, at a hundredth of the speed.",
     remedy="Give the pool a network per card, or set acceleratorNetworkProfile to auto.",
     types=("gcp:container/nodePool:NodePool",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GKE: maximize GPU network bandwidth",),
 )

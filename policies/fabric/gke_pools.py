@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Flex-start, queued provisioning, compact placement, spot and reservations exclude each other."""
     props = resource.props
     node = props.block("nodeConfig")
@@ -45,6 +45,6 @@ POLICY = Policy(
     reason="GKE refuses these pairs after the cluster was made, when half of the plan stands and costs.",
     remedy="Drop one of the two settings.",
     types=("gcp:container/nodePool:NodePool",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GKE: about GPU obtainability with flex-start",),
 )

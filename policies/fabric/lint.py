@@ -15,7 +15,7 @@ COPIES = ("replicas", "parallelism", "numNodes")
 """Properties around a pod's template that say how many pods come of it."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A cluster's spec, a TrainJob, or every pod that a workload makes."""
     if resource.type.startswith("trainyard:infra:"):
         spec = resource.props.block("stack")
@@ -62,6 +62,6 @@ POLICY = Policy(
     reason="NCCL falls back to TCP without a word: the job runs, at a fraction of its speed.",
     remedy="See the fabric's page in the catalogue for what its pods need.",
     types=("trainyard:infra:*Cluster", *TYPES),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: EFA with EKS", "NCCL user guide: shared memory"),
 )

@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The machine types of a pool have one fabric class."""
     props = resource.props
     if resource.type.startswith("kubernetes:"):
@@ -45,6 +45,6 @@ POLICY = Policy(
         "aws:autoscaling/group:Group",
         "kubernetes:karpenter.sh/*:NodePool",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: instance types",),
 )

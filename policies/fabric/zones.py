@@ -8,7 +8,7 @@ from catalog import has_fabric_of_one_zone
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Pools of machines with a fast fabric name one subnet or zone."""
     props = resource.props
     if resource.type.startswith("aws:"):
@@ -25,6 +25,6 @@ POLICY = Policy(
     reason="EFA and Google's RDMA networks end at the zone: ranks in two zones talk over TCP or not at all.",
     remedy="Make one pool per zone.",
     types=("aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS EFA user guide: EFA limitations",),
 )

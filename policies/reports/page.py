@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 from itertools import groupby
 
-from policies.judgement import Finding
+from policies.evaluation import Finding
 from policies.policy import Severity
 from policies.reports.report import PolicyReport
 
@@ -62,12 +62,12 @@ def page(report: PolicyReport) -> str:
 
 def _heading(report: PolicyReport) -> str:
     run = f"{'Preview' if report.is_preview else 'Update'} of {report.at:%Y-%m-%d %H:%M} UTC"
-    judged = f"{run}: {report.num_resources} resources judged by {len(report.policies)} policies."
+    evaluated = f"{run}: {report.num_resources} resources evaluated by {len(report.policies)} policies."
     if not report.violations:
-        return f'<p class="verdict good">Nothing stands in the way.</p><p>{judged}</p>'
+        return f'<p class="verdict good">Nothing stands in the way.</p><p>{evaluated}</p>'
     resources = {finding.resource.urn for finding in report.violations}
     text = f"{_number(report.violations, 'violation')} on {_number(resources, 'resource')}: the run stops."
-    return f'<p class="verdict bad">{text}</p><p>{judged}</p>{_counts(report)}'
+    return f'<p class="verdict bad">{text}</p><p>{evaluated}</p>{_counts(report)}'
 
 
 def _counts(report: PolicyReport) -> str:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from policies.evaluation import Finding
 from policies.exemptions import Exemption
-from policies.judgement import Finding
 from policies.policy import Policy
 
 
 @dataclass(frozen=True)
 class PolicyReport:
-    """What was judged, by what, and what was found."""
+    """What was evaluated, by what, and what was found."""
 
     project: str
     stack: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from policies.judgement import Finding
+from policies.evaluation import Finding
 from policies.pack import NAME, VERSION
 from policies.policy import Policy, Severity
 from policies.reports.report import PolicyReport

@@ -11,7 +11,7 @@ from policies.rules import arn_region, must_be_permitted
 LOCATION_IN_PATH = re.compile(r"/locations/([^/]+)")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Vaults that copies go to, and volumes and instances that stand by in another region."""
     props = resource.props
     for rule in props.blocks("rules"):
@@ -42,7 +42,7 @@ POLICY = Policy(
         "azure-native:netapp:Volume",
         "gcp:filestore/instance:Instance",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 CP-9", "NIST SP 800-53 SA-9(5)"),
 )

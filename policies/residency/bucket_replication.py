@@ -10,7 +10,7 @@ from policies.rules import INSIDE_PARAMETER, must_be_listed
 INLINE = ("replicationConfiguration", "replicationConfigurations")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A bucket's ARN names no region, so each target must be listed as known."""
     blocks = [block for name in INLINE for block in resource.props.blocks(name)]
     for configuration in blocks or [resource.props]:
@@ -30,7 +30,7 @@ POLICY = Policy(
         "aws:s3/bucket:Bucket",
         "aws:s3/bucketV2:BucketV2",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS Control Tower AWS-GR_RESTRICT_S3_CROSS_REGION_REPLICATION", "GDPR Art. 44"),
     parameters=INSIDE_PARAMETER,

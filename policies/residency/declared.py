@@ -8,8 +8,8 @@ from policies.policy import EnforcementLevel, Policy, Resource, Severity, Violat
 from policies.region import CLOUDS
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
-    """Without a list the other residency policies have nothing to judge by."""
+def evaluate(resource: Resource) -> Iterator[Violation]:
+    """Without the list the other residency policies have nothing to compare with."""
     if not resource.stack.residency.declared:
         yield Violation("trainyard:residency", "nothing", "{allowed: [eu-*, …]}")
 
@@ -20,7 +20,7 @@ POLICY = Policy(
     reason="A stack that declares nothing is free of all residency policies; that must be said, not slip by.",
     remedy="Set `trainyard:residency` in the stack, or `allowed` of this policy for the whole organisation.",
     types=tuple(f"pulumi:providers:{cloud.types.partition(':')[0]}" for cloud in CLOUDS),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.MEDIUM,
     level=EnforcementLevel.ADVISORY,
     frameworks=("GDPR Art. 44",),

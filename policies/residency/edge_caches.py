@@ -20,7 +20,7 @@ EDGE = {
 """Type → the property of caching at the edge, with its values for on and off."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Caching outside the region must be off."""
     name, on, off = EDGE[resource.type]
     if resource.stack.residency.declared and resource.props.get(name) == on:
@@ -33,6 +33,6 @@ POLICY = Policy(
     reason="A cache keeps copies near its readers, in regions that the stack does not permit.",
     remedy="Serve from the region itself, or exempt public data.",
     types=tuple(EDGE),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

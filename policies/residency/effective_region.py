@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 from policies.region import CLOUDS, cloud_of, effective_region
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The region that is in effect, not the one of the provider alone, must be permitted."""
     residency = resource.stack.residency
     cloud = cloud_of(resource)
@@ -30,7 +30,7 @@ POLICY = Policy(
     ),
     remedy="Set the region of the resource or of its provider to a permitted one.",
     types=tuple(cloud.types for cloud in CLOUDS),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)", "CSA CCM DSP-19"),
 )

@@ -10,7 +10,7 @@ from policies.rules import INSIDE_PARAMETER, must_be_listed
 LINKS = ("dataRepositoryPath", "importPath", "exportPath")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A bucket's name says no region, so each linked bucket must be listed as known."""
     for name in LINKS:
         path = resource.props.get(name)
@@ -28,7 +28,7 @@ POLICY = Policy(
         "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
         "aws:fsx/lustreFileSystem:LustreFileSystem",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
     parameters=INSIDE_PARAMETER,
 )

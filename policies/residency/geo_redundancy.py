@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 GEO_SKUS = ("GRS", "RAGRS", "GZRS", "RAGZRS")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Geo-redundant skus and vaults copy to a paired region that Azure chooses."""
     if not resource.stack.residency.declared:
         return
@@ -37,7 +37,7 @@ POLICY = Policy(
         "azure-native:dataprotection:BackupVault",
         "azure-native:recoveryservices:Vault",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

@@ -14,7 +14,7 @@ FIREHOSE = "aws:kinesis/firehoseDeliveryStream:FirehoseDeliveryStream"
 LOCATION_IN_PATH = re.compile(r"/locations/([^/]+)")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A destination says its region, or is listed as known to be inside."""
     # The destination of a delivery stream is a kind of target, such as `extended_s3`.
     names = ("extendedS3Configuration.bucketArn",) if resource.type == FIREHOSE else DESTINATIONS
@@ -44,7 +44,7 @@ POLICY = Policy(
         "gcp:logging/folderSink:FolderSink",
         "gcp:logging/organizationSink:OrganizationSink",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 AU-4(1)"),
     parameters=INSIDE_PARAMETER,
 )

@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 from policies.rules import arn_region, must_be_permitted
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Each part of a dual-region bucket, and each region behind a multi-region access point."""
     placement = resource.props.block("customPlacementConfig")
     for index, location in enumerate(placement.texts("dataLocations")):
@@ -24,7 +24,7 @@ POLICY = Policy(
     reason="`location: EU` is one word for many places, and a dual-region bucket names its places elsewhere.",
     remedy="Name permitted regions in `dataLocations`, or use a bucket of one region.",
     types=("gcp:storage/bucket:Bucket", "aws:s3control/multiRegionAccessPoint:MultiRegionAccessPoint"),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "CSA CCM DSP-19"),
 )

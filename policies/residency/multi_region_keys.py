@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A multi-region key has its material in every region that asks for it."""
     if resource.stack.residency.declared:
         yield from must_equal(resource.props, "multiRegion", False, default=False)
@@ -20,6 +20,6 @@ POLICY = Policy(
     reason="Who holds a replica of a key holds the data: a multi-region key can be replicated by one call.",
     remedy="Create a single-region key; it cannot be changed in place.",
     types=("aws:kms/key:Key", "aws:kms/externalKey:ExternalKey"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 SC-12", "NIST SP 800-53 SA-9(5)"),
 )

@@ -10,7 +10,7 @@ from policies.rules import must_be_permitted
 REGION_LABEL = "topology.kubernetes.io/region"
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A worker cluster must carry the label of a permitted region."""
     if not resource.stack.residency.declared:
         return
@@ -29,6 +29,6 @@ POLICY = Policy(
     reason="MultiKueue sends a job with its secrets to another cluster, whose object names no region.",
     remedy="Label the MultiKueueCluster with its region, and use workers of permitted regions.",
     types=("kubernetes:kueue.x-k8s.io/*:MultiKueueCluster",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

@@ -10,7 +10,7 @@ from policies.rules import must_be_permitted
 REGION_PROPERTIES = ("serviceRegion", "peerRegion")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Endpoints of services, and peers, in other regions."""
     for name in REGION_PROPERTIES:
         if region := resource.props.get(name):
@@ -30,6 +30,6 @@ POLICY = Policy(
         "aws:ec2/vpcPeeringConnection:VpcPeeringConnection",
         "aws:ec2transitgateway/peeringAttachment:PeeringAttachment",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 SC-7", "NIST SP 800-53 SA-9(5)"),
 )

@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_permitted
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Each destination of the registry's replication must be permitted."""
     for rule in resource.props.blocks("replicationConfiguration.rules"):
         for destination in rule.blocks("destinations"):
@@ -22,6 +22,6 @@ POLICY = Policy(
     reason="Training images hold code, tokenizers and sometimes data; replication copies all of a registry.",
     remedy="Remove the destination, or name a permitted region.",
     types=("aws:ecr/replicationConfiguration:ReplicationConfiguration",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

@@ -19,7 +19,7 @@ TARGETS = {
 """Type → the list of replicas, and the property of each that names its region."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Every replica must be in a permitted region; automatic placement is in none."""
     blocks, name = TARGETS[resource.type]
     for replica in resource.props.blocks(blocks):
@@ -35,7 +35,7 @@ POLICY = Policy(
     reason="A replica is the data. A service that replicates by itself names the region in a property.",
     remedy="Replicate to a permitted region, or not at all.",
     types=tuple(TARGETS),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

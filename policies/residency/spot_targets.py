@@ -13,7 +13,7 @@ from policies.unknowns import PropertyBlock
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Regions and zones that a provisioner may buy in, and those of a cluster's target and pools."""
     spec = resource.props.block("spec")
     for requirement in spec.blocks("template.spec.requirements"):
@@ -50,6 +50,6 @@ POLICY = Policy(
     reason="When spot runs out, a fallback takes a job and its data to wherever there is capacity.",
     remedy="Name permitted regions and zones only.",
     types=("kubernetes:karpenter.sh/*:NodePool", "trainyard:infra:*Cluster"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 CP-7"),
 )

@@ -14,7 +14,7 @@ ENDPOINT_VARIABLE = re.compile(catalog.ENDPOINT_VARIABLE)
 REGION_IN_HOST = re.compile(catalog.REGION_IN_HOST)
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Regions and endpoints that a container's environment sets."""
     for pod in pod_specs(resource):
         for container in containers(pod):
@@ -33,6 +33,6 @@ POLICY = Policy(
     reason="A job that is given another region writes there, and no resource of the plan shows it.",
     remedy="Set the variable to a permitted region, or leave it to the node.",
     types=TYPES,
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
 )

@@ -11,9 +11,9 @@ LOGS = ("kube-audit", "kube-audit-admin")
 GROUPS = ("allLogs", "audit")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """One diagnostic setting of the cluster keeps the audit log."""
-    settings = resource.neighbours.pointing_at(resource, "resourceUri", "id")
+    settings = resource.related_resources.pointing_at(resource, "resourceUri", "id")
     if not any(_keeps_audit(setting) for setting in settings):
         yield Violation("id", "no DiagnosticSetting with the audit log", " or ".join(LOGS))
 
@@ -27,11 +27,11 @@ def _keeps_audit(setting: Resource) -> bool:
 
 POLICY = Policy(
     name="security-aks-audit-logs",
-    title="AKS clusters have their audit log kept",
+    title="AKS clusters retain their audit log",
     reason="AKS writes an audit log only where a diagnostic setting sends it; else nothing can be asked.",
     remedy="Declare a DiagnosticSetting whose `resourceUri` is the cluster's id.",
     types=("azure-native:containerservice:ManagedCluster",),
     together_with=("azure-native:*:DiagnosticSetting",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 AU-2", "NIST SP 800-53 AU-12"),
 )

@@ -10,18 +10,18 @@ from policies.rules import must_be_set
 EKS_LOGS = ("audit", "authenticator")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
-    """The audit log of the control plane is kept."""
+def evaluate(resource: Resource) -> Iterator[Violation]:
+    """The audit log of the control plane is retained."""
     props = resource.props
     if resource.type.startswith("aws:"):
-        kept = props.texts("enabledClusterLogTypes")
-        if missing := [name for name in EKS_LOGS if name not in kept]:
+        enabled = props.texts("enabledClusterLogTypes")
+        if missing := [name for name in EKS_LOGS if name not in enabled]:
             yield Violation("enabledClusterLogTypes", f"no {', '.join(missing)}", ", ".join(EKS_LOGS))
     elif resource.type.startswith("gcp:"):
-        kept = props.texts("loggingConfig.enableComponents")
-        if "APISERVER" not in kept:
+        enabled = props.texts("loggingConfig.enableComponents")
+        if "APISERVER" not in enabled:
             yield Violation(
-                "loggingConfig.enableComponents", ", ".join(kept) or "nothing", "APISERVER among them"
+                "loggingConfig.enableComponents", ", ".join(enabled) or "nothing", "APISERVER among them"
             )
     else:
         yield from must_be_set(props, "auditPolicy", "an audit policy")
@@ -37,6 +37,6 @@ POLICY = Policy(
         "gcp:container/cluster:Cluster",
         "coreweave:index/cksCluster:CksCluster",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS FSBP EKS.8", "CIS EKS 2.1.1", "NIST SP 800-53 AU-2", "NIST SP 800-53 AU-12"),
 )

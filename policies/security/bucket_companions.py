@@ -13,11 +13,12 @@ PUBLIC_ACCESS_BLOCK = "BucketPublicAccessBlock"
 TLS_POLICY = "BucketPolicy"
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
-    """What each companion says is judged where it is declared; here that there is one, or its inline form."""
+def evaluate(resource: Resource) -> Iterator[Violation]:
+    """What each companion says is evaluated where it is declared; here that there is one, or its inline
+    form."""
     beside = {
         other.type.rpartition(":")[2].removesuffix("V2")
-        for other in resource.neighbours.pointing_at(resource, "bucket", "bucket")
+        for other in resource.related_resources.pointing_at(resource, "bucket", "bucket")
     }
     if ENCRYPTION not in beside and not _encrypts_inline(resource):
         yield _missing(ENCRYPTION, "one for this bucket, with a customer key")
@@ -47,7 +48,7 @@ POLICY = Policy(
         f"aws:s3/*:{PUBLIC_ACCESS_BLOCK}",
         f"aws:s3/*:{TLS_POLICY}",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=(
         "AWS FSBP S3.5",

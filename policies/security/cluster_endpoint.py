@@ -12,9 +12,9 @@ SITE_PREFIX = 48
 """Prefix of one site's IPv6 network (RFC 6177): the widest that may be named."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Each target's own switch for a private API server, with what it does when left out."""
-    yield from _JUDGES[resource.type](resource)
+    yield from _RULES[resource.type](resource)
 
 
 def _eks(resource: Resource) -> Iterator[Violation]:
@@ -84,7 +84,7 @@ def _narrow(text: str, widest: int) -> bool:
     return network.prefixlen >= (widest if network.version == 4 else SITE_PREFIX)
 
 
-_JUDGES: Mapping[str, Callable[[Resource], Iterator[Violation]]] = {
+_RULES: Mapping[str, Callable[[Resource], Iterator[Violation]]] = {
     "aws:eks/cluster:Cluster": _eks,
     "gcp:container/cluster:Cluster": _gke,
     "azure-native:containerservice:ManagedCluster": _aks,
@@ -96,8 +96,8 @@ POLICY = Policy(
     title="Control planes are private, or open to named networks alone",
     reason="The API server holds all secrets of the cluster; one leaked token and an open endpoint suffice.",
     remedy="Make the endpoint private, or name the networks from which it is used.",
-    types=tuple(_JUDGES),
-    judge=judge,
+    types=tuple(_RULES),
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP EKS.1", "CIS EKS 5.4.2", "CIS GKE 5.6.4", "NIST SP 800-53 SC-7"),
     parameters={

@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A customer key for what etcd holds; a key that is set but not yet known is one."""
     props = resource.props
     if resource.type.startswith("aws:"):
@@ -30,6 +30,6 @@ POLICY = Policy(
         "gcp:container/cluster:Cluster",
         "azure-native:containerservice:ManagedCluster",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS FSBP EKS.3", "CIS EKS 5.3.1", "CIS GKE 5.3.1", "NIST SP 800-53 SC-28"),
 )

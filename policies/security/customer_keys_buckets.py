@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The default encryption of the bucket or account names a customer key."""
     props = resource.props
     if resource.type.startswith("gcp:"):
@@ -37,6 +37,6 @@ POLICY = Policy(
         "gcp:storage/bucket:Bucket",
         "azure-native:storage:StorageAccount",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS FSBP S3.17", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )

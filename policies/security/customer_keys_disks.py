@@ -34,11 +34,11 @@ KEY_OF_DRIVER = {
 """Driver that makes disks on demand → the parameter of its storage class that names their key."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Every disk names its key; those of a launch template and of an instance each by itself."""
     props = resource.props
     if path := KEY_OF.get(resource.type):
-        # An instance may take its root disk from its launch template, which is judged itself.
+        # An instance may take its root disk from its launch template, which is evaluated itself.
         if not props.has("launchTemplate"):
             yield from must_be_set(props, path, "a customer key")
         for disk in props.blocks("ebsBlockDevices"):
@@ -76,6 +76,6 @@ POLICY = Policy(
     reason="Weights and data are cached on disks; a key of one's own can be withdrawn from all of them.",
     remedy="Name a customer key for the disk.",
     types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, AGENT_POOL, STORAGE_CLASS, *KEY_OF),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS FSBP EC2.3", "CIS GKE 5.9.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )

@@ -21,7 +21,7 @@ NETAPP = ("azure-native:netapp:CapacityPoolVolume", "azure-native:netapp:Volume"
 """Their key is their account's; whether they use it they say themselves."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Every filesystem names its key, or uses its account's; EFS has a switch besides."""
     if resource.type in NETAPP:
         path, wanted = "encryptionKeySource", "Microsoft.KeyVault"
@@ -38,6 +38,6 @@ POLICY = Policy(
     reason="Shared filesystems hold data sets and checkpoints of all teams, for longer than any job.",
     remedy="Name a customer key; it cannot be changed in place.",
     types=(*KEY_OF, *NETAPP),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS FSBP EFS.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )

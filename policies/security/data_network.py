@@ -15,7 +15,7 @@ NETWORK_RULES = {
 CLOSED = ("disabled", "securedbyperimeter")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The public endpoint is off, or turns away everybody who is not named."""
     switch, default_action = NETWORK_RULES[resource.type]
     access = resource.props.get(switch, "Enabled")
@@ -31,6 +31,6 @@ POLICY = Policy(
     reason="Azure gives accounts, vaults and registries a public address; then one leaked token suffices.",
     remedy="Turn public access off and make a private endpoint, or deny by default and name the networks.",
     types=tuple(NETWORK_RULES),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 SC-7", "NIST SP 800-53 AC-3"),
 )

@@ -10,7 +10,7 @@ from policies.rules import must_equal
 KEY_VAULT = "azure-native:keyvault:Vault"
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The target's own protection, or the engine's; buckets are not emptied, key vaults not purged."""
     props = resource.props
     if resource.type.startswith(("aws:eks", "gcp:container")):
@@ -48,6 +48,6 @@ POLICY = Policy(
         "azure-native:storagecache:AmlFilesystem",
         KEY_VAULT,
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-9", "AWS Well-Architected REL09-BP01"),
 )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from policies.policy import Policy, Resource, Severity, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """An exemption that expired, or that was granted for longer than is agreed."""
     today = resource.stack.today
     latest = today + timedelta(days=resource.parameters["maximum_days"])
@@ -26,7 +26,7 @@ POLICY = Policy(
     reason="An exception that nobody has to renew becomes the rule.",
     remedy="Remove the exemption, or have its owner renew it.",
     types=("pulumi:pulumi:Stack",),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.MEDIUM,
     frameworks=("NIST SP 800-53 CA-5", "ISO/IEC 27001 A.5.36"),
     parameters={

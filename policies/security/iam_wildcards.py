@@ -12,7 +12,7 @@ ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":po
 EVERYBODY = ("allUsers", "allAuthenticatedUsers")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Actions of all services or all of one, on everything; Google's basic roles; everybody as a member."""
     if resource.type.endswith("PolicyAttachment"):
         policy = str(resource.props.get("policyArn", ""))
@@ -47,7 +47,7 @@ POLICY = Policy(
         "gcp:projects/iAMMember:IAMMember",
         "gcp:projects/iAMBinding:IAMBinding",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP IAM.1", "AWS FSBP IAM.21", "NIST SP 800-53 AC-6"),
 )

@@ -24,7 +24,7 @@ SOURCES = (
 """Names that security groups, firewalls and their rules have for where traffic comes from."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Inbound rules, inside the group or by themselves, take named sources."""
     props = resource.props
     for name in ("ingress", "securityRules"):
@@ -71,7 +71,7 @@ POLICY = Policy(
         "azure-native:network:NetworkSecurityGroup",
         "azure-native:network:SecurityRule",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP EC2.18", "CIS AWS Foundations 5.2", "NIST SP 800-53 SC-7"),
 )

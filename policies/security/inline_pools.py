@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """GKE's default pool is removed, and no cluster carries pools inside but AKS's system pool."""
     props = resource.props
     if resource.type.startswith("gcp:"):
@@ -29,9 +29,9 @@ def judge(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-inline-pools",
     title="Node pools are resources of their own",
-    reason="A pool inside the cluster's resource slips past all that is judged of pools: keys, spot, cost.",
+    reason="A pool inside the cluster's resource is not seen by the policies on pools: keys, spot, cost.",
     remedy="Declare the pool as a resource, and remove GKE's default pool.",
     types=("gcp:container/cluster:Cluster", "azure-native:containerservice:ManagedCluster"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("CIS GKE 5.5", "NIST SP 800-53 CM-6"),
 )

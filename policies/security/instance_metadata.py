@@ -9,7 +9,7 @@ from policies.rules import must_equal
 from policies.unknowns import Value
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Session tokens on EC2; the workload identity server in place of the node's on GKE."""
     if resource.type.startswith("aws:"):
         yield from must_equal(resource.props, "metadataOptions.httpTokens", "required", default="optional")
@@ -35,7 +35,7 @@ POLICY = Policy(
         "aws:ec2/instance:Instance",
         "gcp:container/nodePool:NodePool",
     ),
-    judge=judge,
+    evaluate=evaluate,
     remediate=remediate,
     frameworks=("AWS FSBP EC2.8", "AWS FSBP EC2.170", "CIS GKE 5.4.2", "NIST SP 800-53 AC-3"),
 )

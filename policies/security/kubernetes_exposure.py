@@ -20,7 +20,7 @@ BROADEST_PREFIX = 8
 """A source range wider than a /8 is the world by another name."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Load balancers are internal or take few sources; node ports and external addresses are not used."""
     spec = resource.props.block("spec")
     kind = spec.get("type", "ClusterIP")
@@ -54,6 +54,6 @@ POLICY = Policy(
     ),
     remedy="Use ClusterIP with an authenticating gateway, or make the load balancer internal.",
     types=("kubernetes:core/v1:Service", "kubernetes:core/v1:ServicePatch"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NSA/CISA Kubernetes Hardening 1.2 Network separation", "NIST SP 800-53 SC-7"),
 )

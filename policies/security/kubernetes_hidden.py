@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A release renders its objects inside the provider, where no policy sees them."""
     chart = resource.props.get("chart", "")
     if not any(fnmatchcase(chart, pattern) for pattern in resource.parameters["allowed"]):
@@ -18,10 +18,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="kubernetes-hidden-objects",
     title="Objects of charts are visible to policies",
-    reason="A Helm release is one opaque resource: the privileged pods inside it are judged by nobody.",
+    reason="A Helm release is one opaque resource: no policy sees the privileged pods inside it.",
     remedy="Render the chart into resources, or add the reviewed chart to `allowed`.",
     types=("kubernetes:helm.sh/v3:Release",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CM-3", "NIST SP 800-53 CM-6"),
     parameters={
         "allowed": {

@@ -13,7 +13,7 @@ DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A digest; a content hash as the tag in a repository that tags so; or no registry that could move it."""
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
@@ -36,7 +36,7 @@ POLICY = Policy(
     reason="A tag can be moved: what was reviewed and what runs on the GPUs are then two things.",
     remedy="Name the image by its digest, or import it onto the nodes and set imagePullPolicy to Never.",
     types=TYPES,
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-190 4.1.5", "NIST SP 800-53 CM-14", "SLSA v1.0 Build L3"),
     parameters={
         "content_tagged": {

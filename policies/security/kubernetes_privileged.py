@@ -28,7 +28,7 @@ DRIVERS = (
 """Drivers and device plugins need the node; only admins write to their namespaces."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Privileged containers, the node's namespaces, capabilities that amount to root, paths of the node."""
     found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
     if found and not any(
@@ -62,7 +62,7 @@ POLICY = Policy(
     reason="A privileged pod is root on its node, and so on every job, model and credential there.",
     remedy="Drop the privilege, or add `namespace/name` of a driver or agent that needs it to `allowed`.",
     types=TYPES,
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=(
         "CIS Kubernetes 5.2.2",

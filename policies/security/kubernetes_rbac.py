@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 from policies.workloads import namespaced_name
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """No rule that grants all verbs on all resources, and no binding of cluster-admin."""
     name = namespaced_name(resource).rpartition("/")[2]
     if any(fnmatchcase(name, pattern) for pattern in resource.parameters["allowed"]):
@@ -29,7 +29,7 @@ POLICY = Policy(
     reason="A controller with all rights turns one bug in it into the whole cluster.",
     remedy="List verbs and resources, or add the role's name to `allowed`.",
     types=("kubernetes:rbac.authorization.k8s.io/*",),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.HIGH,
     frameworks=("CIS Kubernetes 5.1.1", "CIS Kubernetes 5.1.3", "NIST SP 800-53 AC-6"),
     parameters={

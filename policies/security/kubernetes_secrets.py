@@ -11,7 +11,7 @@ from policies.workloads import TYPES, containers, pod_specs
 CREDENTIAL = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|PRIVATE_KEY|API_?KEY|CREDENTIAL)S?(_ACCESS_KEY)?$")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A variable that is named like a credential takes its value from a Secret; the value is never shown."""
     for pod in pod_specs(resource):
         for container in containers(pod):
@@ -24,9 +24,9 @@ def judge(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="kubernetes-plain-credentials",
     title="Credentials come from Secrets, not from pod specs",
-    reason="A pod spec is readable by whoever may list pods, and is kept in every job's history.",
+    reason="A pod spec is readable by whoever may list pods, and remains in every job's history.",
     remedy="Put the value into a Secret and refer to it; better, use the pod's identity.",
     types=TYPES,
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("CIS Kubernetes 5.4.1", "NIST SP 800-190 4.1.4", "NIST SP 800-53 IA-5(7)"),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The cluster enforces policies; a policy that takes all traffic is none."""
     props = resource.props
     if resource.type == "aws:eks/addon:Addon":
@@ -40,6 +40,6 @@ POLICY = Policy(
         "azure-native:containerservice:ManagedCluster",
         "kubernetes:networking.k8s.io/*:NetworkPolicy",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("CIS Kubernetes 5.3.2", "CIS EKS 4.3.1", "CIS GKE 5.6.7", "NIST SP 800-53 SC-7"),
 )

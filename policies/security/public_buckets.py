@@ -13,7 +13,7 @@ PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
 EVERYBODY = ("allUsers", "allAuthenticatedUsers")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """All four blocks, no public ACL or policy, prevention enforced, no membership of everybody."""
     props = resource.props
     kind = resource.type.rpartition(":")[2]
@@ -58,7 +58,7 @@ POLICY = Policy(
         "azure-native:storage:BlobContainer",
         "azure-native:storage:StorageAccount",
     ),
-    judge=judge,
+    evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP S3.8", "CIS AWS Foundations 2.1.4", "CIS GCP 5.1", "NIST SP 800-53 AC-3"),
 )

@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """No local accounts, no client certificates, no account keys: what has no name cannot be taken away."""
     props = resource.props
     if resource.type == "azure-native:containerservice:ManagedCluster":
@@ -31,6 +31,6 @@ POLICY = Policy(
         "azure-native:storage:StorageAccount",
         "gcp:container/cluster:Cluster",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 IA-2", "NIST SP 800-53 AC-2"),
 )

@@ -12,7 +12,7 @@ from policies.unknowns import Value
 OLD = ("TLS1_0", "TLS1_1")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A bucket policy refuses plain HTTP; a storage account takes HTTPS of version 1.2 or later."""
     props = resource.props
     if resource.type.startswith("azure-native:"):
@@ -61,7 +61,7 @@ POLICY = Policy(
         "aws:lb/listener:Listener",
         "azure-native:storage:StorageAccount",
     ),
-    judge=judge,
+    evaluate=evaluate,
     remediate=remediate,
     frameworks=("AWS FSBP S3.5", "AWS FSBP ELB.1", "NIST SP 800-53 SC-8"),
 )

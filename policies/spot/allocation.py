@@ -10,7 +10,7 @@ from policies.rules import must_equal
 LASTING_STRATEGIES = ("price-capacity-optimized", "capacity-optimized", "capacity-optimized-prioritized")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Allocation by capacity, and rebalancing at the early signal."""
     distribution = resource.props.block("mixedInstancesPolicy.instancesDistribution")
     if distribution.get("onDemandPercentageAboveBaseCapacity", 100) == 100:
@@ -27,6 +27,6 @@ POLICY = Policy(
     reason="The cheapest spot is the first to be reclaimed; the rebalance signal comes before the notice.",
     remedy="Use price-capacity-optimized and turn capacityRebalance on.",
     types=("aws:autoscaling/group:Group",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Config AUTOSCALING_CAPACITY_REBALANCING", "AWS Well-Architected COST07-BP05"),
 )

@@ -12,7 +12,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The measured time, with its margin, against the notice of the target.
 
     Pools of simulated accelerators are left out: they lose nothing that costs.
@@ -51,7 +51,7 @@ POLICY = Policy(
     remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`), make"
     " checkpoints faster, or ask for a longer notice.",
     types=("trainyard:infra:*Cluster",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-10",),
     parameters={
         "notice_seconds": {

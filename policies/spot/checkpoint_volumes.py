@@ -10,7 +10,7 @@ from policies.policy import Policy, Resource, Violation
 SHARED = ("ReadWriteMany", "ReadOnlyMany")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Volumes of checkpoints are for many nodes, and are not tied to some."""
     spec = resource.props.block("spec")
     claim = spec.block("claimRef") if resource.type.endswith("Volume") else resource.props.block("metadata")
@@ -31,7 +31,7 @@ POLICY = Policy(
     reason="A disk of one node or zone stays behind when the job moves on to where there is capacity.",
     remedy="Use a shared filesystem, or write checkpoints to an object store.",
     types=("kubernetes:core/v1:PersistentVolume", "kubernetes:core/v1:PersistentVolumeClaim"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
     parameters={
         "names": {

@@ -14,7 +14,7 @@ OF_THE_POD = ("emptyDir", "ephemeral")
 """Kinds of volumes that go when the pod does."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Pods with accelerators on spot mount or name a place for checkpoints, and not one of the node."""
     patterns = resource.parameters["names"]
     for pod in pod_specs(resource):
@@ -43,7 +43,7 @@ POLICY = Policy(
         "kubernetes:kubeflow.org/*",
         "kubernetes:trainer.kubeflow.org/*",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
     parameters={
         "names": {

@@ -10,7 +10,7 @@ from policies.unknowns import PropertyBlock
 PREFIX = "trainyard.dev/"
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Work and two changeovers must fit, or not even on-demand can save the job.
 
     The bound is C0 + 2d ≤ R0 of Uniform Progress (NSDI 2024).
@@ -46,7 +46,7 @@ POLICY = Policy(
         "kubernetes:kubeflow.org/*",
         "kubernetes:trainer.kubeflow.org/*:TrainJob",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-2(3)",),
     parameters={
         "changeover_seconds": {

@@ -25,7 +25,7 @@ PLACES = {
 """Type → the property that lists its zones, or subnets, of which each has its zone."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """The number of (machine type, zone) pairs that a spot pool can buy in."""
     if resource.type.startswith(COMPONENT):
         yield from _spec(resource)
@@ -115,7 +115,7 @@ POLICY = Policy(
         "kubernetes:compute.coreweave.com/*:NodePool",
         *PLACES,
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Config AUTOSCALING_MULTIPLE_INSTANCE_TYPES", "AWS Well-Architected COST07-BP05"),
     parameters={
         "minimum_markets": {

@@ -10,7 +10,7 @@ from policies.policy import Policy, Resource, Violation
 LASTING = ("on-demand", "reserved")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Each queue with a flavor on a spot pool has one on an on-demand or reserved pool too.
 
     A spot pool of accelerators without a queue has no way to a fallback at all.
@@ -37,6 +37,6 @@ POLICY = Policy(
     reason="Spot capacity can be gone for days. A job whose queue has no other pool waits for its return.",
     remedy="Add a flavor of an on-demand or reserved pool to the queue.",
     types=("trainyard:infra:*Cluster",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
 )

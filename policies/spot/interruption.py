@@ -11,7 +11,7 @@ HANDLER_TAG = "aws-node-termination-handler/managed"
 """What the Node Termination Handler in queue mode looks for on a scaling group."""
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """What the pool's target needs beyond what it has built in."""
     props = resource.props
     if resource.type.endswith(":AgentPool"):
@@ -34,6 +34,6 @@ POLICY = Policy(
     ),
     remedy="Install the Node Termination Handler for the group, or let evicted nodes be deleted.",
     types=("aws:autoscaling/group:Group", "azure-native:containerservice:AgentPool"),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Well-Architected REL11-BP01", "NIST SP 800-53 CP-10"),
 )

@@ -13,7 +13,7 @@ from policies.workloads import namespaced_name, placements
 LAUNCHER_ROLES = ("launcher", "master", "head")
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Launchers inside job objects, workloads that are rendezvous stores by name, and a cluster's MPI job."""
     if resource.type.startswith("trainyard:"):
         yield from _mpi_job(resource.props.block("stack"))
@@ -81,7 +81,7 @@ POLICY = Policy(
         "kubernetes:jobset.x-k8s.io/*",
         "kubernetes:ray.io/*",
     ),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-10",),
     parameters={
         "stores": {

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from policies.policy import Policy, Resource, Violation
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """Each resource group with a spot flavor has a flavor that is not spot."""
     patterns = resource.parameters["spot_flavors"]
     for group in resource.props.block("spec").blocks("resourceGroups"):
@@ -23,7 +23,7 @@ POLICY = Policy(
     reason="A job admitted to a queue of nothing but spot waits as long as the spot market is empty.",
     remedy="Add a flavor of on-demand or reserved nodes to the resource group.",
     types=("kubernetes:kueue.x-k8s.io/*:ClusterQueue",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
     parameters={
         "spot_flavors": {

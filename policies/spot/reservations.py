@@ -10,7 +10,7 @@ from policies.unknowns import PropertyBlock
 RESERVED_MARKET = "capacity-block"
 
 
-def judge(resource: Resource) -> Iterator[Violation]:
+def evaluate(resource: Resource) -> Iterator[Violation]:
     """A launch template for reserved capacity names no placement group."""
     props = resource.props
     group = any(props.has(f"placement.{name}") for name in ("groupName", "groupId"))
@@ -30,6 +30,6 @@ POLICY = Policy(
     reason="A reservation has its place already; with a placement group besides, launches fail.",
     remedy="Drop the placement group from templates of reservations and capacity blocks.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
-    judge=judge,
+    evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-2(2)",),
 )

@@ -1,6 +1,6 @@
 """An account of AWS in this process: resources are made, read, changed and removed by boto3 and moto.
 
-What moto lacks is judged by botocore's models alone, and remembered as such.
+What moto lacks is evaluated by botocore's models alone, and remembered as such.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class MotoAccount:
         models.motos_ids.clear()
 
     def check(self, resource: RequestedResource) -> Iterable[Refusal]:
-        """Judge by the SDK's types, and where these hold by the requests that would be made."""
+        """Evaluate by the SDK's types, and where these hold by the requests that would be made."""
         refused = list(sdk.problems(resource.token, resource.inputs))
         tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
-        return refused or [*self._too_long(resource), *self._tags(tags), *self._judged(resource)]
+        return refused or [*self._too_long(resource), *self._tags(tags), *self._answered_by_moto(resource)]
 
     def autoname(self, token: str) -> str | None:
         name: str | None = life(token).get("autoname")
@@ -154,7 +154,7 @@ class MotoAccount:
             self._call(Request("eks", "update_nodegroup_config", {**group, "scalingConfig": sizes}), resource)
 
     def _tags(self, tags: Mapping[str, Any]) -> Iterator[Refusal]:
-        """Judge tags as AWS does; botocore's models know the limits of few services.
+        """Evaluate tags as AWS does; botocore's models know the limits of few services.
 
         Source: AWS, "Best practices for tagging AWS resources", tag naming limits and requirements.
         """
@@ -170,13 +170,13 @@ class MotoAccount:
                 yield f"tags.{key}", f"got {len(value)} characters; at most {MAX_TAG_VALUE} are allowed"
 
     def _too_long(self, resource: RequestedResource) -> Iterator[Refusal]:
-        """Judge the name, which the provider has made up where the program sets none."""
+        """Evaluate the name, which the provider has made up where the program sets none."""
         field, longest = self.autoname(resource.token), life(resource.token).get("longest")
         name = self._physical(resource)
         if field and longest and len(name) > longest:
             yield field, f"got {len(name)} characters; at most {longest} are allowed"
 
-    def _judged(self, resource: RequestedResource) -> Iterator[Refusal]:
+    def _answered_by_moto(self, resource: RequestedResource) -> Iterator[Refusal]:
         for request in self._requests(resource):
             for path, reason in models.problems(request, self.region):
                 yield _property(path, resource.inputs), reason

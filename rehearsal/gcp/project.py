@@ -41,7 +41,7 @@ class GcpProject(Typed):
         """Types of resources that no discovery document describes."""
 
     def check(self, resource: RequestedResource) -> Iterable[Refusal]:
-        """Judge by the SDK's types, and where these hold by the values that Google's API takes."""
+        """Evaluate by the SDK's types, and where these hold by the values that Google's API takes."""
         if not discovery.is_described(resource.token):
             self.undescribed.add(resource.token)
         refused = list(super().check(resource))

@@ -1,4 +1,4 @@
-"""What an image holds, judged for a fabric: each library, and where the loader would look for it."""
+"""What an image holds, evaluated for a fabric: each library, and where the loader would look for it."""
 
 from __future__ import annotations
 

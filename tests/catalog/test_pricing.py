@@ -69,7 +69,7 @@ def test_each_capacity_has_its_price(capacity: Capacity, usd: str) -> None:
         (P5EN, "us-east-2", "reserved", "priced by its contract"),
     ],
 )
-def test_a_price_that_is_not_known_is_missing_with_a_reason_and_no_neighbour_stands_in(
+def test_a_price_that_is_not_known_is_missing_with_a_reason_and_no_other_price_is_taken(
     machine: Machine, region: str, capacity: Capacity, reason: str
 ) -> None:
     missing = catalog.price(machine, region, capacity, SEEN)

@@ -87,7 +87,7 @@ def test_a_region_that_the_catalogue_lacks_is_refused() -> None:
 
 
 @pytest.mark.parametrize("patterns", [("in:eu",), ("in:de", "us-*"), ("EU-NORTH-0?A", "a.b"), ()])
-def test_an_api_server_judges_by_expressions_as_patterns_do(patterns: tuple[str, ...]) -> None:
+def test_expressions_of_the_api_server_match_as_patterns_do(patterns: tuple[str, ...]) -> None:
     """RE2's syntax, of which Python's is a superset here."""
     expressions = [re.compile(each) for each in catalog.as_expressions(patterns)]
     for cloud, region in PLACES:

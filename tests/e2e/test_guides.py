@@ -174,13 +174,13 @@ def sign_in_to_aws(home: Path, endpoint: str) -> None:
 
 
 def install_clis(folder: Path) -> None:
-    """Put the clouds' command lines on the reader's PATH: AWS's own, and those that judge words alone."""
+    """Put the clouds' command lines on the reader's PATH: AWS's own, and those that evaluate words alone."""
     folder.mkdir()
     aws = ROOT / ".trainyard" / "guides" / "bin" / "aws"
     library = ROOT / ".trainyard" / "guides"
     (folder / "aws").write_text(f'#!/bin/sh\nPYTHONPATH={library} exec {sys.executable} {aws} "$@"\n')
     for name in ("gcloud", "az"):
-        program = f'#!/bin/sh\nexec {sys.executable} {CLIS / "judge.py"} {CLIS / name}.yaml "$@"\n'
+        program = f'#!/bin/sh\nexec {sys.executable} {CLIS / "reference_cli.py"} {CLIS / name}.yaml "$@"\n'
         (folder / name).write_text(program)
     for installed in folder.iterdir():
         installed.chmod(0o755)
@@ -218,15 +218,22 @@ def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     A policy's condition that is not met refuses nothing (ours deny calls without TLS and of other accounts),
     and a locked bucket wants a checksum of uploads, not of copies (S3 API reference, PutObject, CopyObject).
     """
-    judge, is_locked = IAMPolicyStatement.is_action_permitted, vars(FakeBucket)["has_default_lock"].fget
+    is_permitted, is_locked = (
+        IAMPolicyStatement.is_action_permitted,
+        vars(FakeBucket)["has_default_lock"].fget,
+    )
 
-    def judged(self: Any, *given: Any, **named: Any) -> PermissionResult:
-        return PermissionResult.NEUTRAL if "Condition" in self._statement else judge(self, *given, **named)
+    def permission(self: Any, *given: Any, **named: Any) -> PermissionResult:
+        return (
+            PermissionResult.NEUTRAL
+            if "Condition" in self._statement
+            else is_permitted(self, *given, **named)
+        )
 
     def wants_checksum(self: Any) -> bool:
         return "x-amz-copy-source" not in flask.request.headers and bool(is_locked(self))
 
-    monkeypatch.setattr(IAMPolicyStatement, "is_action_permitted", judged)
+    monkeypatch.setattr(IAMPolicyStatement, "is_action_permitted", permission)
     monkeypatch.setattr(FakeBucket, "has_default_lock", property(wants_checksum))
 
 

@@ -157,7 +157,7 @@ def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(pr
     assert left_running(project) == []
 
 
-def test_a_policy_pack_judges_a_preview(project: PulumiProject) -> None:
+def test_a_policy_pack_evaluates_a_preview(project: PulumiProject) -> None:
     code, output = project.run("preview", "--policy-pack", str(project.policies))
     assert code == 0, output
     project.run("config", "set", "seconds", "9")

@@ -108,7 +108,7 @@ def test_the_guide_leads_from_nothing_to_nothing_as_printed(newcomer: dict[str, 
     assert shown.code == 0, shown.text[-6000:]
     new, up, job, destroy = (shown.of(each) for each in printed)
     assert "Your new project is ready to go!" in new
-    assert f"trainyard@v{VERSION}" in up and "no policy judges" not in up
+    assert f"trainyard@v{VERSION}" in up and "no policy evaluates" not in up
     assert "digits: complete" in job
     assert "deleted" in destroy
     assert leaks_in(dict.fromkeys(shown.text.splitlines(), "shown")) == []

@@ -57,7 +57,7 @@ UNSERVED = {
 }
 """Stack → groups whose definitions come with the cloud or with a vendor's chart; it may not grow."""
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
-"""Their images are not here: the API server judges them, and keeps none."""
+"""Their images are not here: the API server evaluates them, and keeps none."""
 DRIVER, CHANNELS = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
 """NVIDIA's driver of NVLink domains, and its class of devices: a node has a channel of the one it is in."""
 STACKS_OWN = (
@@ -135,7 +135,7 @@ def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
 
 @pytest.fixture(scope="module")
 def occupied(platform: LocalStack) -> set[str]:
-    """Namespaces of what runs here: their objects are judged, and stay as they are.
+    """Namespaces of what runs here: their objects are evaluated, and stay as they are.
 
     A team's, and what the API server admits there, are each stack's own.
     """
@@ -183,12 +183,12 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
     kept = [each for each in objects if _is_kept(each, occupied)]
     # A bound claim cannot change its volume, and here it is another stack's.
-    judged = [each for each in objects if each not in kept and each["kind"] != "PersistentVolumeClaim"]
+    evaluated = [each for each in objects if each not in kept and each["kind"] != "PersistentVolumeClaim"]
     first = [each for each in kept if each["kind"] == "Namespace"]
     apply(operators, first)
     apply(operators, half.nodes, "--field-manager=cloud")
     apply(operators, [each for each in kept if each not in first])
-    apply(operators, judged, "--dry-run=server")
+    apply(operators, evaluated, "--dry-run=server")
     operators.kubectl("apply", "--server-side", f"--filename={REQUESTS}")
     configure_kueue(operators, objects)
     provision(operators)
@@ -203,7 +203,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
 
 
 def _is_kept(manifest: Declaration, namespaces: set[str]) -> bool:
-    """What the operators that run here live from is judged only; so is what needs images."""
+    """What the operators that run here live from is evaluated only; so is what needs images."""
     managed = manifest["metadata"].get("namespace") in namespaces
     shared = manifest["kind"].endswith("WebhookConfiguration") or manifest["kind"] == "APIService"
     return not (managed or shared or manifest["kind"] in WORKLOADS)

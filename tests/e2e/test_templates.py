@@ -31,7 +31,7 @@ pytestmark = pytest.mark.engine
 TEMPLATES = ROOT / "templates"
 CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem", "team"]
 IN_THE_SOAK = {"azure", "coreweave", "gcp", "onprem"}
-"""Whose preview through the package `make test` leaves out: their plans are judged in tests/infra."""
+"""Whose preview through the package `make test` leaves out: their plans are evaluated in tests/infra."""
 GITHUB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
 GITLAB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
 REFUSED = "allowed: what the organisation grants"
@@ -61,11 +61,13 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
     assert not [text for text in texts if "${PROJECT}" in text or "${DESCRIPTION}" in text]
     organisation = str(TEMPLATES / "pipelines/organisation.json")
     with engine_for(project, tmp_path) as engine:
-        judged = engine.preview("--policy-pack", str(ROOT / "policies"), "--policy-pack-config", organisation)
-        shown = judged.stdout + judged.stderr
-        assert judged.returncode == 0, shown[-3000:]
+        evaluated = engine.preview(
+            "--policy-pack", str(ROOT / "policies"), "--policy-pack-config", organisation
+        )
+        shown = evaluated.stdout + evaluated.stderr
+        assert evaluated.returncode == 0, shown[-3000:]
         assert "+  trainyard:index:Cluster cluster create" in shown
-        assert "trainyard:infra:Platform" in shown and "no policy judges" not in shown
+        assert "trainyard:infra:Platform" in shown and "no policy evaluates" not in shown
         if template == "team":
             answer = (
                 "trainyard:stack.provider.country",
@@ -77,18 +79,19 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
             assert re.search(r'place *: "FR"', answered), answered
 
 
-JUDGED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
+EVALUATED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
 
 
 def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path: Path) -> None:
     project = new_project("job", tmp_path)
     with engine_for(project, tmp_path, shared=True) as engine:
-        judged = engine.preview(*JUDGED)
-        assert judged.returncode == 0, judged.stdout + judged.stderr
+        evaluated = engine.preview(*EVALUATED)
+        assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
         assert (
-            "kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob team-research/research create" in judged.stdout
+            "kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob team-research/research create"
+            in evaluated.stdout
         )
-        assert "no policy judges" not in judged.stdout
+        assert "no policy evaluates" not in evaluated.stdout
 
 
 @pytest.mark.soak
@@ -107,19 +110,19 @@ def test_a_training_job_lives_its_whole_life_under_the_policies(tmp_path: Path) 
             assert ended.returncode == 0, ended.stdout + ended.stderr
             return ended.stdout
 
-        assert engine.preview(*JUDGED).returncode == 0
-        assert "4 created" in run("up", *JUDGED)
-        assert "4 unchanged" in run("up", *JUDGED)
+        assert engine.preview(*EVALUATED).returncode == 0
+        assert "4 created" in run("up", *EVALUATED)
+        assert "4 unchanged" in run("up", *EVALUATED)
         written("num_nodes: 2", "num_nodes: 3")
-        assert "1 replaced" in run("up", *JUDGED)
-        assert "4 deleted" in run("destroy", JUDGED[0])
+        assert "1 replaced" in run("up", *EVALUATED)
+        assert "4 deleted" in run("destroy", EVALUATED[0])
         written("num_nodes: 3", "num_nodes: 0")
         assert "property job.num_nodes with value '{0}'" in engine.preview().stdout
         written("num_nodes: 0", "num_nodes: many")
         assert "Cannot assign type 'string' to type 'integer'" in engine.preview().stdout
 
 
-def test_a_program_without_a_cluster_of_ours_is_judged_too(tmp_path: Path) -> None:
+def test_a_program_without_a_trainyard_cluster_is_evaluated_too(tmp_path: Path) -> None:
     project = new_project("policies", tmp_path)
     options = ("--policy-pack", str(ROOT / "policies"), "--policy-pack-config", "organisation.json")
     program = project / "Pulumi.yaml"

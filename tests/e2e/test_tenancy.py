@@ -1,7 +1,7 @@
 """Teams on one cluster: what a member may not do, and what must go on working; the API server keeps nothing.
 
 Members have certificates of their own. Pods are tried as the job controller would make them: they are what is
-judged in the end, whoever filled in a template.
+evaluated in the end, whoever filled in a template.
 """
 
 from __future__ import annotations

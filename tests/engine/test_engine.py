@@ -255,12 +255,12 @@ def test_only_parts_of_our_own_engine_are_ended(bench: EngineBench) -> None:
     ours, others = os.environ | {MARKER: str(bench.paths.engine)}, os.environ | {MARKER: "/elsewhere"}
     orphan = subprocess.Popen([plugin, "600"], env=ours)
     cluster = subprocess.Popen(["sleep", "600"], env=ours)
-    neighbour = subprocess.Popen([plugin, "600"], env=others)
+    other_process = subprocess.Popen([plugin, "600"], env=others)
     try:
         recovery.end_orphans(bench.paths.engine)
-        assert [process.poll() is None for process in (orphan, cluster, neighbour)] == [False, True, True]
+        assert [process.poll() is None for process in (orphan, cluster, other_process)] == [False, True, True]
     finally:
-        for process in (orphan, cluster, neighbour):
+        for process in (orphan, cluster, other_process):
             process.kill()
             process.wait()
 
@@ -406,14 +406,14 @@ def test_an_api_server_that_does_not_answer_is_reported_once_with_the_next_step(
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
     lines = RecordedProgress()
     report = EventReporter(lines, lines)
-    judged = {
+    evaluated = {
         "resourceUrn": URN,
         "message": "spot nodes need a taint",
         "policyName": "spot-taint",
         "policyPackName": "trainyard",
         "enforcementLevel": level,
     }
-    report.take(event(policyEvent=judged))
+    report.take(event(policyEvent=evaluated))
     assert len(report.problems) == problems
     output = str(report.problems[0]) if problems else lines.lines[0]
     assert "trainyard/spot-taint" in output and "spot nodes need a taint" in output

@@ -55,7 +55,7 @@ class Registration:
     """Properties whose changes are no drift."""
     replaced_on: tuple[str, ...]
     """Properties whose changes make it anew."""
-    made_of: Mapping[str, tuple[str, ...]]
+    depends_on: Mapping[str, tuple[str, ...]]
     """Property → URNs of the resources whose outputs it is made of."""
     wire: Any = field(compare=False, repr=False)
     """The inputs as policies get them, with marks of what is unknown or secret."""
@@ -123,7 +123,7 @@ class _Monitor(MockMonitor):
             retained=request.retainOnDelete,
             ignored=tuple(request.ignoreChanges),
             replaced_on=tuple(request.replaceOnChanges),
-            made_of={
+            depends_on={
                 name: tuple(urn.split("::", 2)[2] for urn in origins.urns)
                 for name, origins in request.propertyDependencies.items()
             },

@@ -93,7 +93,7 @@ def test_machines_of_the_catalogue_say_their_fabric() -> None:
 
 
 def test_the_runtimes_that_we_make_pass_the_lint(local_plan: Plan) -> None:
-    """Those of a cloud are judged with its plan, by the policy."""
+    """Those of a cloud are evaluated with its plan, by the policy."""
     faults: list[Fault] = []
     for name, runtime in local_plan.named("ClusterTrainingRuntime").items():
         for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:

@@ -136,11 +136,11 @@ def granted() -> dict[str, Any]:
 def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_from(template: str) -> None:
     config = filled(template, "vision")["config"]
     assert isinstance(config, dict)
-    stack = judged(config.get("trainyard:exemptions", []))
+    stack = evaluated(config.get("trainyard:exemptions", []))
     assert stack.exemptions == stack.organisation.exemptions
 
 
-def judged(own: object) -> EvaluatedStack:
+def evaluated(own: object) -> EvaluatedStack:
     """A stack with exemptions of its own, under the shipped organisation file."""
     given = granted()
     assert given["from_stack"] is False
@@ -164,7 +164,7 @@ def test_a_stack_cannot_exempt_itself_under_the_shipped_organisation_file() -> N
         PolicyConfigError,
         match=r"exemptions\[0\]: got kubernetes-images-pinned for kubernetes:\*::\*; allowed",
     ):
-        _ = judged([own]).exemptions
+        _ = evaluated([own]).exemptions
 
 
 @pytest.fixture

@@ -170,6 +170,6 @@ def test_custom_resource_definitions_are_in_the_plan_as_digests_only(local_plan:
     assert all(len(digest) == 64 for digest in digests)
 
 
-def test_components_carry_the_spec_for_policies_to_judge(local: Stack, local_plan: Plan) -> None:
+def test_components_carry_the_spec_that_policies_evaluate(local: Stack, local_plan: Plan) -> None:
     spec = local_plan.named("LocalCluster")["local"]["stack"]
     assert [pool["name"] for pool in spec["pools"]] == [pool.name for pool in local.pools]

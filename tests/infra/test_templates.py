@@ -13,8 +13,8 @@ import yaml
 from infra.artifacts import ROOT
 from infra.spec import load, parse, parse_fleet
 from infra.spec.load import parse_job
+from tests.infra.evaluated import findings
 from tests.infra.golden import assert_matches
-from tests.infra.judged import findings
 from tests.infra.plan import plan
 from trainyard.component.outputs import OUTPUTS
 from trainyard.component.training_job import check
@@ -121,7 +121,7 @@ def test_the_fleets_template_is_a_fleet_that_holds() -> None:
 def test_the_policies_find_nothing_in_what_a_template_makes(
     template: str, tmp_path: Path, rendered: Path
 ) -> None:
-    """That of AWS is judged on the real engine, by the pipeline's own tests."""
+    """That of AWS is evaluated on the real engine, by the pipeline's own tests."""
     data = filled(template, "vision-models")
     file = tmp_path / "Pulumi.dev.yaml"
     file.write_text(yaml.safe_dump(data))

@@ -1,8 +1,7 @@
 """The corpus: compliant resources, and cases that each break one property of one of them.
 
-Every case is a pair, the compliant resource and its twin, judged with the same configuration unless the one
-thing that differs is a piece of configuration.
-"""
+Every case is a pair, the compliant resource and its twin, evaluated with the same configuration unless the
+one thing that differs is a piece of configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from typing import Any
 import yaml
 
 from policies.config import EvaluatedStack, Measurement
-from policies.judgement import MAKE_KNOWN, Court, Finding
-from policies.neighbours import Neighbour, Neighbours
+from policies.evaluation import MAKE_KNOWN, Finding, PolicyEvaluator
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
+from policies.related_resources import RelatedResource, RelatedResources
 from policies.unknowns import UNKNOWN, PropertyBlock
 from tests import patches
 
@@ -59,7 +58,7 @@ class World:
 
 @dataclass(frozen=True)
 class Twin:
-    """One resource of a pair, and the world that it is judged in."""
+    """One resource of a pair, and the world that it is evaluated in."""
 
     name: str
     type: str
@@ -167,21 +166,24 @@ def _dated(data: Any) -> Any:
     return json.loads(re.sub(r"\$days([+-]\d+)", shift, json.dumps(data)))
 
 
-def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:
-    """Judge a twin without the engine, as the analyzer would."""
+def evaluated(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:
+    """Evaluate a twin without the engine, as the analyzer would."""
     parameters = json.loads(twin.world.parameters)
     names = {policy.name for policy in policies}
-    court = Court(policies, parameters={name: value for name, value in parameters.items() if name in names})
+    evaluator = PolicyEvaluator(
+        policies, parameters={name: value for name, value in parameters.items() if name in names}
+    )
     declared = {each.name: each for each in (twin, *twin.beside)}
     resources = [resource_of(each) for each in declared.values()]
-    neighbours = Neighbours(
-        Neighbour(each, made_of=_made_of(declared[each.name].props, resources[0].urn)) for each in resources
+    related_resources = RelatedResources(
+        RelatedResource(each, depends_on=_depends_on(declared[each.name].props, resources[0].urn))
+        for each in resources
     )
-    alone = [finding for each in resources for finding in court.judge(each)]
-    return [*alone, *court.judge_together(neighbours)]
+    alone = [finding for each in resources for finding in evaluator.evaluate(each)]
+    return [*alone, *evaluator.evaluate_stack(related_resources)]
 
 
-def _made_of(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
+def _depends_on(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
     """What the engine says of properties that are made of other resources; not of `$unknown`."""
     made = {THIS: (this,), THIS_AND_ANOTHER: (this, "urn:another")}
     marks = {name: mark for name, value in props.items() for mark in made if mentions(value, mark)}

@@ -1,4 +1,4 @@
-"""The real engine over fake providers: what a test declares is judged as a user's stack would be."""
+"""The real engine over fake providers: what a test declares is evaluated as a user's stack would be."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from policies.config import EvaluatedStack
 from policies.cost import ceilings
-from policies.judgement import Court
+from policies.evaluation import PolicyEvaluator
 from policies.policy import Resource
 from policies.unknowns import PropertyBlock
 from tests.policies.corpus import with_unknown
@@ -21,11 +21,13 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
 def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **parameters: Any) -> list[str]:
     """What the policy says of a cluster, with a ceiling of 0 unless one is given."""
-    court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}})
+    evaluator = PolicyEvaluator(
+        (ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}}
+    )
     props = PropertyBlock(with_unknown({"stack": {"provider": provider, "pools": pools}}, None))
     kind = "trainyard:infra:AwsCluster"
     resource = Resource(kind, "lab", f"urn:pulumi:s::p::{kind}::lab", props=props, stack=EvaluatedStack())
-    return [finding.message for finding in court.judge(resource)]
+    return [finding.message for finding in evaluator.evaluate(resource)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ CLUSTER = "trainyard:infra:AwsCluster"
 def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_again(
     parents: str, name: str, counts: bool
 ) -> None:
-    court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
+    evaluator = PolicyEvaluator((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
     stack = EvaluatedStack()
     spec = {"provider": {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}}
     whole = PropertyBlock({"stack": {**spec, "pools": [POOL]}})
@@ -123,15 +125,17 @@ def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_ag
     kind = "aws:eks/nodeGroup:NodeGroup"
     urn = f"urn:pulumi:s::p::{parents}{kind}::{name}"
     group = Resource(kind, name, urn, props=PropertyBlock(GROUP), stack=stack)
-    assert list(court.judge(cluster)) == []
-    assert [finding.violation.property for finding in court.judge(group)] == ["instanceTypes"] * counts
+    assert list(evaluator.evaluate(cluster)) == []
+    assert [finding.violation.property for finding in evaluator.evaluate(group)] == ["instanceTypes"] * counts
 
 
 def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
-    court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
+    evaluator = PolicyEvaluator((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
     kind = "aws:eks/nodeGroup:NodeGroup"
     urn = f"urn:pulumi:s::p::{CLUSTER}${kind}::nodes"
-    (finding,) = court.judge(Resource(kind, "nodes", urn, props=PropertyBlock(GROUP), stack=EvaluatedStack()))
+    (finding,) = evaluator.evaluate(
+        Resource(kind, "nodes", urn, props=PropertyBlock(GROUP), stack=EvaluatedStack())
+    )
     assert "USD/h for 1 pool;" in finding.message
 
 

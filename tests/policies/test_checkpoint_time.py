@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.config import EvaluatedStack, Measurement, stack_folder
-from policies.judgement import Court
+from policies.evaluation import PolicyEvaluator
 from policies.policy import Resource
 from policies.spot import checkpoint_time
 from policies.unknowns import PropertyBlock
@@ -24,7 +24,7 @@ def refusals(kind: str, seconds: float) -> list[str]:
     stack = EvaluatedStack(today=TODAY, measurement=Measurement(seconds, TODAY))
     component = "trainyard:infra:AnyCluster"
     resource = Resource(component, "lab", f"urn:pulumi:s::p::{component}::lab", props=props, stack=stack)
-    return [finding.message for finding in Court((checkpoint_time.POLICY,)).judge(resource)]
+    return [finding.message for finding in PolicyEvaluator((checkpoint_time.POLICY,)).evaluate(resource)]
 
 
 @pytest.mark.parametrize("kind", ["aws", "azure", "coreweave"])

@@ -1,4 +1,4 @@
-"""The corpus: every pair is judged right, by the policies alone and by the real engine."""
+"""The corpus: every pair is evaluated right, by the policies alone and by the real engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.policies.corpus import (
     Twin,
     World,
     day,
-    judged,
+    evaluated,
     load,
     read,
     with_unknown,
@@ -35,8 +35,8 @@ NAMES = [case.violating.name.removesuffix("-violates") for case in CASES]
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_the_broken_twin_violates_one_policy_and_the_other_none(case: Case) -> None:
-    assert [finding.message for finding in judged(case.clean)] == []
-    findings = [finding for finding in judged(case.violating) if finding.policy.name not in case.also]
+    assert [finding.message for finding in evaluated(case.clean)] == []
+    findings = [finding for finding in evaluated(case.violating) if finding.policy.name not in case.also]
     assert [(f.policy.name, f.message) for f in findings] == [
         (case.policy, f"{case.message}. {findings[0].policy.remedy}")
     ]
@@ -57,7 +57,7 @@ def test_the_corpus_holds_the_known_bypasses() -> None:
 
 
 NO_PROPERTY_DECIDES = {("residency-region", "aws-native:*")}
-"""Its resources have no region of their own: `test_region` judges them by their provider's."""
+"""Its resources have no region of their own: `test_region` evaluates them by their provider's."""
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -73,12 +73,12 @@ def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     rest = tuple(other for other in POLICIES if other is not policy)
     own = [case for case in CASES if case.policy == policy.name]
     assert own
-    assert all(judged(case.violating) for case in own)
-    assert not any(f.policy is policy for case in own for f in judged(case.violating, rest))
+    assert all(evaluated(case.violating) for case in own)
+    assert not any(f.policy is policy for case in own for f in evaluated(case.violating, rest))
 
 
 def by_world() -> dict[World, dict[str, Twin]]:
-    """Twins by name, together with all that are judged in the same world."""
+    """Twins by name, together with all that are evaluated in the same world."""
     worlds: dict[World, dict[str, Twin]] = defaultdict(dict)
     for case in CASES:
         for twin in (case.clean, case.violating):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from policies.evaluation import PolicyEvaluator
 from policies.fabric.efa_node_groups import POLICY
-from policies.judgement import Court
-from policies.neighbours import Neighbour, Neighbours
 from policies.policy import Resource
+from policies.related_resources import RelatedResource, RelatedResources
 from policies.unknowns import UNKNOWN, PropertyBlock
 
 TEMPLATE = "urn:pulumi:s::p::aws:ec2/launchTemplate:LaunchTemplate::nodes"
@@ -20,16 +20,18 @@ ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
 def refusals(template: Mapping[str, Any], *groups: Mapping[str, Any], **parameters: Any) -> list[str]:
     """What the policy says of a template with one EFA interface, and the groups that are beside it."""
     props = PropertyBlock({"networkInterfaces": ONE, **template})
-    members = [Neighbour(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))]
+    members = [
+        RelatedResource(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))
+    ]
     for index, group in enumerate(groups):
         kind = "aws:eks/nodeGroup:NodeGroup"
         resource = Resource(
             kind, f"group-{index}", f"urn:pulumi:s::p::{kind}::{index}", props=PropertyBlock(group)
         )
-        made_of = {"launchTemplate": (TEMPLATE,)} if group["launchTemplate"]["id"] is UNKNOWN else {}
-        members.append(Neighbour(resource, made_of=made_of))
-    court = Court((POLICY,), parameters={POLICY.name: parameters})
-    return [str(finding.violation) for finding in court.judge_together(Neighbours(members))]
+        depends_on = {"launchTemplate": (TEMPLATE,)} if group["launchTemplate"]["id"] is UNKNOWN else {}
+        members.append(RelatedResource(resource, depends_on=depends_on))
+    evaluator = PolicyEvaluator((POLICY,), parameters={POLICY.name: parameters})
+    return [str(finding.violation) for finding in evaluator.evaluate_stack(RelatedResources(members))]
 
 
 def group(*machines: str, template: object = UNKNOWN) -> dict[str, Any]:

@@ -283,7 +283,7 @@ def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: Poli
     assert refused == {"trainyard:infra:AwsCluster"}
 
 
-def test_a_secret_is_judged_and_never_shown(engine: PolicyEngine) -> None:
+def test_a_secret_is_evaluated_and_never_shown(engine: PolicyEngine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))
 
@@ -292,7 +292,7 @@ def test_a_secret_is_judged_and_never_shown(engine: PolicyEngine) -> None:
     assert "region: got [secret]" in run.message("residency-region", "hidden")
 
 
-def test_a_component_is_judged_by_its_spec_before_it_has_children(engine: PolicyEngine) -> None:
+def test_a_component_is_evaluated_by_its_spec_before_it_has_children(engine: PolicyEngine) -> None:
     spec = {
         "pools": [{"name": "cheap", "capacity": "spot", "accelerator": {"model": "simulated"}}],
         "queues": [{"name": "gpu", "flavors": [{"pool": "cheap", "quota": 1}]}],

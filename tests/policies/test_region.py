@@ -46,7 +46,7 @@ def test_resources_with_no_region_of_their_own_are_where_their_provider_is() -> 
         subject = replace(
             resource(provider=provider), type="aws-native:s3:Bucket", stack=EvaluatedStack(config=IN_EUROPE)
         )
-        assert (list(POLICY.judge(subject)) == []) is allowed
+        assert (list(POLICY.evaluate(subject)) == []) is allowed
 
 
 def test_a_region_that_decides_and_is_not_known_is_not_passed_over() -> None:

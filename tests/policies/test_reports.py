@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from policies.config import EvaluatedStack
-from policies.judgement import Court, Finding
+from policies.evaluation import Finding, PolicyEvaluator
 from policies.pack import POLICIES
 from policies.policy import Resource
 from policies.reports import FORMATS, PolicyReport, write
@@ -36,13 +36,13 @@ CONFIG = {
 
 @pytest.fixture
 def report() -> PolicyReport:
-    court = Court(POLICIES)
+    evaluator = PolicyEvaluator(POLICIES)
     findings: list[Finding] = []
     for name, region in (("home", "eu-west-1"), ("<abroad>", "us-east-1"), ("agreed", "us-east-1")):
         props = PropertyBlock({"region": region})
         urn = f"urn:pulumi:s::p::aws:sqs/queue:Queue::{name}"
         resource = Resource("aws:sqs/queue:Queue", name, urn, props, stack=EvaluatedStack(config=CONFIG))
-        findings += court.judge(resource)
+        findings += evaluator.evaluate(resource)
     return PolicyReport("p", "s", 3, POLICIES, findings, ())
 
 
@@ -126,7 +126,7 @@ def test_xml_stays_whole_whatever_a_property_holds() -> None:
     resource = Resource(
         "aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=EvaluatedStack(config=CONFIG)
     )
-    found = list(Court(POLICIES).judge(resource))
+    found = list(PolicyEvaluator(POLICIES).evaluate(resource))
     suite = ElementTree.fromstring(FORMATS["policies.xml"](PolicyReport("p", "s", 1, POLICIES, found, ())))
     (message,) = [failure.get("message") for failure in suite.iter("failure")]
     assert message == "odd\ufffd: region: got us\ufffd\ufffd[31m-east\ufffd; allowed: eu-*"
@@ -159,4 +159,4 @@ def test_the_page_is_whole_and_escapes_what_users_wrote(report: PolicyReport) ->
     assert "&lt;abroad&gt;" in page
     assert "<abroad>" not in page
     assert "1 violation on 1 resource: the run stops." in page
-    assert f"Preview of {report.at:%Y-%m-%d %H:%M} UTC: 3 resources judged" in page
+    assert f"Preview of {report.at:%Y-%m-%d %H:%M} UTC: 3 resources evaluated" in page

@@ -1,4 +1,4 @@
-"""The fake for Google Cloud judges inputs by the SDK's types, and names what is not named."""
+"""The fake for Google Cloud evaluates inputs by the SDK's types, and names what is not named."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_an_empty_text_is_as_none() -> None:
     ]
 
 
-def test_the_bucket_is_judged_with_what_ends_its_objects() -> None:
+def test_the_bucket_is_checked_together_with_its_expiry() -> None:
     condition = {"daysSinceCustomTime": 7}
     rules = [{"action": {"type": "Delete"}, "condition": condition}]
     bucket = {"name": "b-1", "location": "europe-west1", "lifecycleRules": rules}

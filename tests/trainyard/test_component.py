@@ -30,7 +30,7 @@ from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _status, whole_numbers
-from trainyard.component.guards import check_stack, unjudged
+from trainyard.component.guards import check_stack, no_policy_warning
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 
@@ -189,7 +189,7 @@ def test_every_problem_reaches_the_engine_at_its_property() -> None:
     assert all("allowed: " in each.reason and "fix: " in each.reason for each in details.errors)
 
 
-def test_spot_without_a_fallback_is_refused_where_no_policy_judges() -> None:
+def test_spot_without_a_fallback_is_refused_without_the_policy_pack() -> None:
     """The spec refuses a queue of nothing but spot; the guard, a spot pool that no queue has."""
     (problem,) = refused({"queues": NO_SPOT}, "azure")
     assert (problem.path, problem.got) == ("stack.queues", "none for spot pool spot")
@@ -206,7 +206,7 @@ def test_spot_without_a_fallback_is_refused_where_no_policy_judges() -> None:
         ("onprem", ["in:us"], "stack.provider.country", "de"),
     ],
 )
-def test_data_outside_of_the_declared_residency_is_refused_where_no_policy_judges(
+def test_data_outside_of_the_declared_residency_is_refused_without_the_policy_pack(
     stack: str, allowed: list[str], path: str, got: str
 ) -> None:
     country = {"provider": {**shipped("onprem")["provider"], "country": "DE"}} if stack == "onprem" else {}
@@ -232,26 +232,26 @@ def test_a_fleets_worker_outside_of_the_declared_residency_is_refused() -> None:
     assert (problem.path, problem.got) == ("fleet.workers[0].place", "us-east-2")
 
 
-def test_a_plan_that_no_pack_judges_says_how_to_add_it(
+def test_a_plan_without_a_policy_pack_says_how_to_add_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
-    assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in unjudged(RUN)
-    assert "pulumi up --policy-pack" in unjudged(replace(RUN, dry_run=False))
+    assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in no_policy_warning(RUN)
+    assert "pulumi up --policy-pack" in no_policy_warning(replace(RUN, dry_run=False))
     presence.announce("team", "dev", {"PULUMI_HOME": str(tmp_path)})
-    assert unjudged(RUN) == ""
-    assert unjudged(replace(RUN, name="prod"))
+    assert no_policy_warning(RUN) == ""
+    assert no_policy_warning(replace(RUN, name="prod"))
     presence.retract("team", "dev", {"PULUMI_HOME": str(tmp_path)})
-    assert unjudged(RUN)
+    assert no_policy_warning(RUN)
 
 
-def test_a_pack_that_was_killed_judges_nothing(tmp_path: Path) -> None:
+def test_a_pack_that_was_killed_evaluates_nothing(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     presence.announce("team", "dev", {"PULUMI_HOME": str(tmp_path)})
     (file,) = tmp_path.rglob("*.judging")
     file.write_text(str(ended.pid))
-    assert not presence.is_judging("team", "dev", {"PULUMI_HOME": str(tmp_path)})
+    assert not presence.is_evaluating("team", "dev", {"PULUMI_HOME": str(tmp_path)})
 
 
 def test_the_training_package_asks_for_what_its_locks_are_made_from() -> None:

@@ -94,7 +94,7 @@ def test_an_image_for_another_processor_is_refused(tmp_path: Path) -> None:
         read_image(ImageArchive(tmp_path / "no.tar"))
 
 
-def test_an_archive_is_judged_for_every_fabric_of_the_stack(tmp_path: Path) -> None:
+def test_an_archive_is_checked_for_every_fabric_of_the_stack(tmp_path: Path) -> None:
     archive(
         tmp_path / "image.tar",
         blobs(layer(**{"usr/lib/libibverbs.so.1": b"", "etc/libibverbs.d/mlx5.driver": b""})),

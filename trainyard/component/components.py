@@ -15,7 +15,7 @@ from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.load import parse_job
 from infra.spec.source import SpecSource
 from policies.config import EvaluatedStack as Run
-from trainyard.component.guards import check_fleet, check_stack, unjudged
+from trainyard.component.guards import check_fleet, check_stack, no_policy_warning
 from trainyard.component.needs import provide
 from trainyard.component.outputs import OUTPUTS
 
@@ -49,7 +49,7 @@ class Component(pulumi.ComponentResource):
     ) -> None:
         """Without `declare_parts`, at a preview that does not know the input, it stands alone."""
         super().__init__(f"trainyard:index:{kind.name}", name, {}, opts)
-        if warning := unjudged(run):
+        if warning := no_policy_warning(run):
             pulumi.log.warn(warning, resource=self)
         self.outputs: Mapping[str, Any]
         if declare_parts is None:
@@ -65,7 +65,7 @@ class Component(pulumi.ComponentResource):
     def _warn(self, key: str) -> None:
         text = (
             f"`{key}` holds a value that is known only after `pulumi up`: this preview lists no part of it, "
-            "and no policy can judge one. Give known values, or read them by Config or a StackReference."
+            "and no policy can evaluate one. Give known values, or read them by Config or a StackReference."
         )
         pulumi.log.warn(text, resource=self)
 

@@ -14,8 +14,8 @@ from infra.spec import Fleet, Stack
 from infra.targets.registry import target_of
 from policies import presence
 from policies.config import EvaluatedStack as Run
+from policies.evaluation import PolicyEvaluator
 from policies.exemptions import PolicyConfigError
-from policies.judgement import Court
 from policies.policy import Resource
 from policies.residency import spot_targets
 from policies.spot import fallback
@@ -37,14 +37,14 @@ def check_fleet(fleet: Fleet, run: Run) -> None:
     _raise(_workers_abroad(fleet, _readable(run, "fleet")))
 
 
-def unjudged(run: Run) -> str:
-    """Return how to add the policy pack, where none of this package judges the run; else nothing."""
-    if presence.is_judging(run.project, run.name, os.environ):
+def no_policy_warning(run: Run) -> str:
+    """Return how to add the policy pack, where none of this package evaluates the run; else nothing."""
+    if presence.is_evaluating(run.project, run.name, os.environ):
         return ""
     command = f"pulumi {'preview' if run.dry_run else 'up'} --policy-pack {PACK}"
     return (
-        "no policy judges this plan: the component itself refuses only what leaves `trainyard:residency` and "
-        f"spot pools without a fallback. With the pack of this version: {command}"
+        "no policy evaluates this plan: the component itself refuses only what leaves `trainyard:residency` "
+        f"and spot pools without a fallback. With the pack of this version: {command}"
     )
 
 
@@ -59,7 +59,7 @@ def _readable(run: Run, path: str) -> Run:
 
 
 def _found(resource: Resource) -> Iterator[Problem]:
-    for finding in Court(RULES).judge(resource):
+    for finding in PolicyEvaluator(RULES).evaluate(resource):
         if finding.stops:
             found, remedy = finding.violation, finding.policy.remedy
             fix = f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}"

@@ -285,7 +285,7 @@ def _upload(session: Session, store: CodeStore, packed: Pack, stored: Future[flo
 
 
 def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
-    """A TrainJob needs nothing of ours: whatever it says, the API server judges."""
+    """A TrainJob needs nothing of ours: whatever it says, the API server evaluates."""
     about = dict(found.data.get("metadata") or {})
     if not isinstance(about.get("name"), str):
         location = found.source.location(("metadata",))

@@ -123,7 +123,7 @@ def _containers(pod: str) -> str:
 
 
 CONTAINERS_OF_OBJECT = _containers("variables.object")
-"""All containers of a pod that is judged itself."""
+"""All containers of a pod that is evaluated itself."""
 
 
 def _for_every(path: str, expression: str, root: str = "object", depth: int = 0) -> str:

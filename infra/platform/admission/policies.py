@@ -128,7 +128,7 @@ def _resource(
 
 _POD_RESOURCES = [_resource("", ["v1"], ["pods", "pods/ephemeralcontainers"])]
 _USERS = "!({controller})"
-"""What the cluster's own controllers make of a job was judged with the job."""
+"""What the cluster's own controllers make of a job was evaluated with the job."""
 _POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
 
 _ONLY_PAUSED = (
@@ -233,7 +233,8 @@ def _facts(controllers: Sequence[str]) -> dict[str, str]:
 def _is_controller(controllers: Sequence[str]) -> str:
     return (
         f"{_asked_by(OPERATORS, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
-        # Hubs of fleets send jobs that they have judged; a namespace of that name is the platform's to make.
+        # Hubs of fleets send jobs that they have evaluated; a namespace of that name is the platform's to
+        # make.
         f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"
     )
 

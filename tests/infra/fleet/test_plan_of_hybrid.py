@@ -13,8 +13,8 @@ import pytest
 from infra.fleet.stacks import faults
 from infra.program import declare_fleet
 from infra.spec import Fleet, load_fleet, parse_fleet
+from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
-from tests.infra.judged import findings
 from tests.infra.plan import Plan, record, stack_file
 from tests.infra.shown import blocks_of
 
@@ -84,7 +84,7 @@ def test_the_policies_pass_on_it(hybrid: Plan) -> None:
     assert findings("hybrid", hybrid) == []
 
 
-def test_each_worker_is_labelled_with_its_place_so_that_policies_can_judge_it(hybrid: Plan) -> None:
+def test_each_worker_is_labelled_with_its_region_so_that_policies_can_evaluate_it(hybrid: Plan) -> None:
     labels = {
         name: worker["metadata"]["labels"]["topology.kubernetes.io/region"]
         for name, worker in of_the_hub(hybrid, "MultiKueueCluster").items()

@@ -1,4 +1,4 @@
-"""What the API server is given to judge teams by; `tests/e2e/test_tenancy.py` tries it on a real one."""
+"""What the API server is given to evaluate teams by; `tests/e2e/test_tenancy.py` tries it on a real one."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_what_stages_a_teams_own_datasets_is_admitted_as_the_teams(server: ApiSe
     assert said(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
 
 
-JUDGED_BY_BOTH = {
+EVALUATED_BY_BOTH = {
     "kubernetes-images-pinned": "by its digest",
     "kubernetes-privileged": "",  # by Pod Security or by a rule
     "residency-workloads": "data of this stack may be in",
@@ -168,7 +168,7 @@ ONLY_THE_PLAN = {
 
 def pairs() -> list[Case]:
     """Cases of the policies' corpus that break a pod; what a plan does not know, an API server does."""
-    cases = [each for each in corpus() if each.policy in JUDGED_BY_BOTH]
+    cases = [each for each in corpus() if each.policy in EVALUATED_BY_BOTH]
     return [each for each in cases if "$unknown" not in str(each.violating.props)]
 
 
@@ -209,17 +209,17 @@ def specs(data: Any) -> list[dict[str, Any]]:
     return [data] if "containers" in data else [spec for each in data.values() for spec in specs(each)]
 
 
-def test_the_plan_and_the_api_server_judge_the_corpus_alike(server: ApiServer) -> None:
+def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: ApiServer) -> None:
     alike: dict[bool, set[str]] = {True: set(), False: set()}
     wrong = {}
     for case in pairs():
         resource = case.clean.name.split("-", 2)[2].removesuffix("-clean")
         bad = said(server, laid_over(pod(), case, violating=True))
         good = said(server, laid_over(pod(), case, violating=False))
-        same = bad != "" and JUDGED_BY_BOTH[case.policy] in bad and good == ""
+        same = bad != "" and EVALUATED_BY_BOTH[case.policy] in bad and good == ""
         alike[same].add(case.policy if same else resource)
         if not same and resource not in ONLY_THE_PLAN:
             wrong[case.clean.name] = (bad, good)
     assert wrong == {}
-    assert alike == {True: set(JUDGED_BY_BOTH), False: set(ONLY_THE_PLAN)}
+    assert alike == {True: set(EVALUATED_BY_BOTH), False: set(ONLY_THE_PLAN)}
     assert len(pairs()) >= 20

@@ -18,9 +18,9 @@ from infra.spec import Stack, load, parse
 from infra.spec.job import JobSpec
 from infra.targets.base import Cluster
 from infra.targets.registry import target_of
+from tests.infra.evaluated import findings
 from tests.infra.golden import CASES
 from tests.infra.golden_plans import assert_golden
-from tests.infra.judged import findings
 from tests.infra.plan import Plan, artifacts, plan, record
 from tests.infra.shown import blocks_of
 from trainyard.images import inventory

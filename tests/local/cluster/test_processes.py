@@ -56,10 +56,10 @@ def test_a_process_that_was_started_has_a_session_of_its_own(identity: Path) -> 
 
 def test_ending_takes_only_the_processes_of_the_identity(identity: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
-    neighbour, process = started(other), started(identity)
+    other_process, process = started(other), started(identity)
     processes.end(identity)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    assert processes.find(other) == [neighbour]
+    assert processes.find(other) == [other_process]
     processes.end(other)
 
 

@@ -98,7 +98,7 @@ class _Statements:
             "cluster": {"StringEquals": self._of_cluster},
         }
         if boundary := spec.permissions_boundary:
-            # IAM judges by the boundary of the request where it sets one, else by that of the role.
+            # IAM evaluates the boundary of the request where it sets one, else by that of the role.
             self._conditions["bound"] = {"StringEquals": {"iam:PermissionsBoundary": boundary}}
 
     def __iter__(self) -> Iterator[Statement]:

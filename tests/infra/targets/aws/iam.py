@@ -1,7 +1,7 @@
-"""IAM's judgement of a call by identity policies, as far as ours go (IAM guide, policy evaluation logic).
+"""IAM's evaluation of a call by identity policies, as far as ours go (IAM guide, policy evaluation logic).
 
-A call asks for one action on one or more resources; each of them must be allowed. moto judges actions alone.
-"""
+A call asks for one action on one or more resources; each of them must be allowed. moto evaluates actions
+alone."""
 
 from __future__ import annotations
 

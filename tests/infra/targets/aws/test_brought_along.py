@@ -23,7 +23,7 @@ from infra.targets.aws.spec.validators import ADDONS
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
-from tests.infra.judged import findings
+from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider

@@ -12,7 +12,7 @@ import catalog
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.targets.aws.spec.nics import network_interfaces
-from tests.infra.judged import findings
+from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, plan
 
 EFA = [

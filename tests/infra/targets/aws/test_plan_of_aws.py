@@ -84,7 +84,7 @@ def test_a_runner_inside_connects_before_any_object_is_made(aws: Stack, rendered
     assert (rule["securityGroupId"], rule["cidrIpv4"]) == ("ClusterGroup/training", "10.8.0.0/24")
     assert (rule["fromPort"], rule["toPort"], rule["ipProtocol"]) == (443, 443, "tcp")
     (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
-    assert any(urn.endswith(f"::{name}") for urn in provider.made_of["kubeconfig"])
+    assert any(urn.endswith(f"::{name}") for urn in provider.depends_on["kubeconfig"])
 
 
 def test_keys_name_no_role_as_principal_that_a_new_account_lacks(aws_plan: Plan) -> None:

@@ -13,7 +13,7 @@ from infra.spec import Stack
 from infra.spec.dataset import DatasetSpec
 from infra.spec.storage import CheckpointsSpec
 from infra.targets.aws.spec.provider import AwsSpec
-from tests.infra.judged import findings
+from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 

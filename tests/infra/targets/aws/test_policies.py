@@ -1,4 +1,4 @@
-"""The policy pack judges the stacks that we ship, as their plan is and as their first preview shows it."""
+"""The policy pack evaluates the stacks that we ship, as their plan is and as their first preview shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.spec import load
-from tests.infra.judged import findings
+from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, plan, stack_file
 
 

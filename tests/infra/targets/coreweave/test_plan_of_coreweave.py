@@ -12,8 +12,8 @@ from catalog import fabric_lint
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from rehearsal import sdk
+from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
-from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
 from trainyard.price import price_report

@@ -20,7 +20,7 @@ from infra.targets.gcp.spec.provider import (
     GcpSpec,
     ManagedLustreSpec,
 )
-from tests.infra.judged import findings
+from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.gcp.stacks import with_provider
 

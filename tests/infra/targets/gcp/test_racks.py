@@ -10,9 +10,9 @@ import pytest
 from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.spec import Stack, load
+from tests.infra.evaluated import findings
 from tests.infra.golden import CASES
 from tests.infra.golden_plans import assert_golden
-from tests.infra.judged import findings
 from tests.infra.plan import Plan, plan, pools_of
 from tests.infra.shown import blocks_of
 from trainyard.images import inventory

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 
 from infra.spec import Stack
+from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
-from tests.infra.judged import findings
 from tests.infra.kubeconfigs import TOKEN
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of

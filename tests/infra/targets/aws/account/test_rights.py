@@ -88,7 +88,7 @@ def test_every_call_of_the_stacks_whole_life_is_allowed(
 
 
 def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRole]) -> None:
-    """The calls are judged: a policy that lacks an action stops them."""
+    """The calls are evaluated: a policy that lacks an action stops them."""
     subject = subjects["aws-dev"]
     tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
     text = json.dumps(subject.policies).replace('"ec2:CreateSubnet"', '"ec2:CreateNothing"')

@@ -1,7 +1,8 @@
-"""What a run declared, found by what its properties point at: for rules over several resources.
+"""The resources of a run, with look-up by reference, for policies over several resources.
 
-Before an update most of these properties are the output of a resource that does not exist yet. What the
-engine knows even then is which resource such a property is made of, and that decides.
+A policy asks, for example, for the bucket policies whose `bucket` is this bucket's name. At preview that
+name is often an output of a resource that does not exist yet. The engine then reports only which resource the
+property depends on, and the look-up uses that dependency instead of the value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from policies.unknowns import PropertyBlock, UnknownProperty, Value
 
 
 class Declared(Protocol):
-    """A resource, as far as it matters for finding it."""
+    """The two attributes of a resource that the look-up reads."""
 
     @property
     def urn(self) -> str:
@@ -31,18 +32,18 @@ AnyResource = TypeVar("AnyResource", bound=Declared)
 
 
 @dataclass(frozen=True)
-class Neighbour(Generic[AnyResource]):
-    """One resource at the end of a run."""
+class RelatedResource(Generic[AnyResource]):
+    """A resource at the end of a run: its inputs, its outputs and its dependencies."""
 
     resource: AnyResource
-    """As the program declared it."""
+    """The resource with its inputs."""
     outputs: PropertyBlock = field(default_factory=PropertyBlock)
-    """What it became; at preview much of it is unknown."""
-    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Property → URNs of the resources whose outputs it is made of."""
+    """Its outputs; many are unknown at preview."""
+    depends_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Property → URNs of the resources whose outputs its value comes from."""
 
     def known(self, name: str) -> Value:
-        """A property as far as it is known: what it became, else as declared; None where it is unknown."""
+        """Return the property from the outputs, else from the inputs; None where it is unknown."""
         for properties in (self.outputs, self.resource.props):
             try:
                 if (value := properties.get(name)) is not None:
@@ -52,43 +53,43 @@ class Neighbour(Generic[AnyResource]):
         return None
 
 
-class Neighbours(Generic[AnyResource]):
-    """All resources of a run that rules over several resources ask for."""
+class RelatedResources(Generic[AnyResource]):
+    """All resources of a run whose types a policy over several resources names."""
 
-    def __init__(self, members: Iterable[Neighbour[AnyResource]] = ()) -> None:
+    def __init__(self, members: Iterable[RelatedResource[AnyResource]] = ()) -> None:
         self._by_urn = {member.resource.urn: member for member in members}
         self._pointing: dict[str, dict[tuple[str, str], list[AnyResource]]] = {}
 
     @cached_property
     def resources(self) -> tuple[AnyResource, ...]:
-        """Every one, in the order of the run."""
+        """All resources, in the order of the run."""
         return tuple(member.resource for member in self._by_urn.values())
 
     def pointing_at(self, target: AnyResource, by: str, name: str) -> list[AnyResource]:
-        """Resources whose property `by`, such as `launchTemplate.id`, is the property `name` of the target.
+        """Return the resources whose property `by` (`launchTemplate.id`) equals the target's property `name`.
 
-        Where one of the two is not known, it must be made of the target and of nothing else: what is made
-        of two resources may be either's.
+        Where one of the two values is unknown, the property must depend on the target and on no other
+        resource: with two dependencies the value could come from either.
         """
         pointing = self._index(by)
         itself = self._by_urn.get(target.urn)
         named = itself.known(name) if itself else None
         if named is None:
-            return pointing.get(("made of", target.urn), [])
-        unknown = pointing.get(("unknown, made of", target.urn), [])
+            return pointing.get(("depends on", target.urn), [])
+        unknown = pointing.get(("unknown, depends on", target.urn), [])
         return [*unknown, *pointing.get(("value", str(named)), [])]
 
     def _index(self, by: str) -> Mapping[tuple[str, str], list[AnyResource]]:
-        """What points where; made once per property, so that a run's time grows with its size alone."""
+        """Index resources by the value or the dependency of a property; built once per property."""
         if by not in self._pointing:
             index = self._pointing[by] = defaultdict(list)
             for member in self._by_urn.values():
-                origins = member.made_of.get(by.partition(".")[0], ())
+                origins = member.depends_on.get(by.partition(".")[0], ())
                 value = member.known(by)
                 if value is not None:
                     index["value", str(value)].append(member.resource)
                 if len(origins) == 1:
-                    index["made of", origins[0]].append(member.resource)
+                    index["depends on", origins[0]].append(member.resource)
                     if value is None:
-                        index["unknown, made of", origins[0]].append(member.resource)
+                        index["unknown, depends on", origins[0]].append(member.resource)
         return self._pointing[by]

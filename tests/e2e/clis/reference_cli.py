@@ -1,7 +1,8 @@
-"""A cloud's command line that judges words alone: it takes those of its reference, and refuses all others.
+"""A cloud's command line that only checks its arguments: it accepts those of the reference, and refuses all
+others.
 
-`judge.py TABLE WORD…`: the table names the reference of each command, its options and those that it wants.
-"""
+`reference_cli.py TABLE WORD…`: the table names the reference of each command, its options and those that it
+wants."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import yaml
 WRONG = 2
 
 
-def judged(table: dict[str, Any], words: Sequence[str]) -> str:
+def refusal_of(table: dict[str, Any], words: Sequence[str]) -> str:
     """Return why the words are refused; empty for a command as the reference has it."""
     for command, known in table.items():
         path = command.split()
@@ -50,7 +51,7 @@ def _positional(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 if __name__ == "__main__":
     commands = yaml.safe_load(Path(sys.argv[1]).read_text())["commands"]
-    refusal = judged(commands, sys.argv[2:])
+    refusal = refusal_of(commands, sys.argv[2:])
     if refusal:
         sys.stderr.write(f"ERROR: {refusal}\n")
     sys.exit(WRONG if refusal else 0)

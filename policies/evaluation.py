@@ -1,4 +1,7 @@
-"""Judging one resource by every policy that concerns it, closed to doubt."""
+"""Evaluation of resources by the policies that name their type. It fails closed.
+
+A value that is unknown at preview, and an exception in a policy, are violations.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from policies.exemptions import Exemption, PolicyConfigError
-from policies.neighbours import Neighbours
 from policies.policy import EnforcementLevel, Policy, Resource, Violation
 from policies.previews import LONGEST_HOURS
+from policies.related_resources import RelatedResources
 from policies.unknowns import UnknownProperty
 
 NOT_PREVIEWED = Violation(
@@ -19,7 +22,8 @@ NOT_PREVIEWED = Violation(
     f"no preview of the last {LONGEST_HOURS} hours in which it passed",
     "an update after a preview: `pulumi up` without `--skip-preview`",
 )
-"""Of a resource that a rule over several resources judges too late to keep an update from making it."""
+"""Refuses, in an update, a resource that a policy over several resources has not passed in a preview:
+such a policy runs at the end, when the update has already created the resource."""
 MAKE_KNOWN = (
     "a value known at preview: a constant or configuration instead of another resource's output, "
     "or an output of a layer that already stands"
@@ -35,7 +39,7 @@ class Finding:
     resource: Resource
     violation: Violation
     exemption: Exemption | None = None
-    """The one that covers it, expired or not."""
+    """The exemption that covers the violation, expired or not."""
 
     @property
     def exempt(self) -> bool:
@@ -59,14 +63,14 @@ class Finding:
 
 
 @dataclass
-class Court:
-    """The policies with the levels and parameters that were configured."""
+class PolicyEvaluator:
+    """Evaluates resources by the policies, at the configured levels and with the configured parameters."""
 
     policies: Sequence[Policy]
     levels: Mapping[str, EnforcementLevel] = field(default_factory=dict)
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     used: set[Exemption] = field(default_factory=set)
-    """Exemptions that covered a violation in this run, or kept a repair from being made."""
+    """Exemptions that covered a violation in this run, or prevented a remediation."""
 
     def __post_init__(self) -> None:
         names = {policy.name for policy in self.policies}
@@ -75,18 +79,18 @@ class Court:
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
         self._concerned = cache(self._select)
-        self.is_kept = cache(self._is_kept)
+        self.is_related = cache(self._is_related)
         self.repairing = any(self.level(policy) is EnforcementLevel.REMEDIATE for policy in self.policies)
 
     def level(self, policy: Policy) -> EnforcementLevel:
         """The configured level, or the policy's own."""
         return self.levels.get(policy.name, policy.level)
 
-    def judge(self, resource: Resource) -> Iterator[Finding]:
-        """Findings of all policies that concern the resource's type, before it is made.
+    def evaluate(self, resource: Resource) -> Iterator[Finding]:
+        """Yield findings of all policies for the resource's type, before it is created.
 
-        Rules over several resources cannot say anything yet: in an update, they refuse what has not passed
-        them in a preview.
+        Policies over several resources run in `evaluate_stack`. In an update they refuse here what has not
+        passed them in a preview.
         """
         for policy, parameters in self._concerned(resource.type):
             if not policy.together_with:
@@ -94,23 +98,25 @@ class Court:
             elif not (resource.stack.dry_run or (policy.name, resource.urn) in resource.stack.passed):
                 yield self._finding(policy, resource, NOT_PREVIEWED)
 
-    def judge_together(self, neighbours: Neighbours[Resource]) -> Iterator[Finding]:
-        """Findings of the rules over several resources, when all of them are declared."""
-        for policy, resource, parameters in self._together(neighbours):
-            yield from self._findings(policy, replace(resource, neighbours=neighbours), parameters)
+    def evaluate_stack(self, related_resources: RelatedResources[Resource]) -> Iterator[Finding]:
+        """Yield findings of the policies over several resources, once all resources are declared."""
+        for policy, resource, parameters in self._together(related_resources):
+            yield from self._findings(
+                policy, replace(resource, related_resources=related_resources), parameters
+            )
 
     def passed(
-        self, neighbours: Neighbours[Resource], findings: Iterable[Finding]
+        self, related_resources: RelatedResources[Resource], findings: Iterable[Finding]
     ) -> Iterator[tuple[str, str]]:
-        """Rules over several resources, each with the URNs of those that it has nothing against."""
+        """Yield (policy name, URN) of what passed the policies over several resources."""
         refused = {(finding.policy.name, finding.resource.urn) for finding in findings if finding.stops}
-        judged = ((policy.name, resource.urn) for policy, resource, _ in self._together(neighbours))
-        return (each for each in judged if each not in refused)
+        evaluated = ((policy.name, resource.urn) for policy, resource, _ in self._together(related_resources))
+        return (each for each in evaluated if each not in refused)
 
     def _together(
-        self, neighbours: Neighbours[Resource]
+        self, related_resources: RelatedResources[Resource]
     ) -> Iterator[tuple[Policy, Resource, dict[str, Any]]]:
-        for resource in neighbours.resources:
+        for resource in related_resources.resources:
             for policy, parameters in self._concerned(resource.type):
                 if policy.together_with:
                     yield policy, resource, parameters
@@ -121,14 +127,14 @@ class Court:
             yield self._finding(policy, resource, violation)
 
     def _finding(self, policy: Policy, resource: Resource, violation: Violation) -> Finding:
-        """A violation with its level; one that is exempt is shown, and stops nothing."""
+        """Return the violation with its level; an exempt one becomes advisory."""
         exemption = self._exemption(policy, resource)
         veiled = violation.veiled(resource.secrets)
         finding = Finding(policy, self.level(policy), resource, veiled, exemption)
         return replace(finding, level=EnforcementLevel.ADVISORY) if finding.exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
-        """Repairs of the policies whose level asks for them, each as property path → new value."""
+        """Yield patches (property path → new value) of the policies whose level is `remediate`."""
         for policy, parameters in self._concerned(resource.type):
             if policy.remediate is None or self.level(policy) is not EnforcementLevel.REMEDIATE:
                 continue
@@ -138,7 +144,7 @@ class Court:
             try:
                 patch = policy.remediate(replace(resource, parameters=parameters))
             except UnknownProperty:
-                continue  # left to the judge, which refuses what it cannot see
+                continue  # `evaluate` refuses it
             if patch:
                 yield policy, patch
 
@@ -150,8 +156,8 @@ class Court:
             and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
         )
 
-    def _is_kept(self, resource_type: str) -> bool:
-        """Whether a rule over several resources asks for resources of this type."""
+    def _is_related(self, resource_type: str) -> bool:
+        """Whether a policy over several resources names this type."""
         return any(
             fnmatchcase(resource_type, pattern)
             for policy in self.policies
@@ -168,10 +174,12 @@ class Court:
 
 
 def violations(policy: Policy, resource: Resource) -> Iterable[Violation]:
-    """All violations of one policy; what it could not read, and its own failure, are violations too."""
+    """Return all violations of one policy; an unknown value and an exception are violations too."""
     try:
-        yield from policy.judge(resource)
+        yield from policy.evaluate(resource)
     except UnknownProperty as unknown:
         yield Violation(unknown.path, "a value not known at preview", MAKE_KNOWN)
-    except Exception as error:  # a judge that breaks must not let its resource pass
-        yield Violation("policy", f"{type(error).__name__}: {error}", "a policy that can judge this resource")
+    except Exception as error:  # fails closed
+        yield Violation(
+            "policy", f"{type(error).__name__}: {error}", "a policy that can evaluate this resource"
+        )

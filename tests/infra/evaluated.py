@@ -12,23 +12,22 @@ from typing import Any
 import yaml
 
 from policies import wire
-from policies.config import EvaluatedStack as Judged
-from policies.config import Measurement
-from policies.judgement import Court
-from policies.neighbours import Neighbour, Neighbours
+from policies.config import EvaluatedStack, Measurement
+from policies.evaluation import PolicyEvaluator
 from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Provider, Resource
+from policies.related_resources import RelatedResource, RelatedResources
 from policies.unknowns import PropertyBlock
 from tests.infra.plan import Plan, Registration, stack_file
 
 TODAY = date(2026, 11, 21)
 
 
-def judged(name: str, checkpoint_seconds: float, file: Path | None = None) -> Judged:
+def evaluated(name: str, checkpoint_seconds: float, file: Path | None = None) -> EvaluatedStack:
     """The stack as the pack sees it; a checkpoint was measured the day before."""
     config: dict[str, Any] = yaml.safe_load((file or stack_file(name)).read_text())["config"]
     texts = {key: json.dumps(value) for key, value in config.items()}
-    return Judged(
+    return EvaluatedStack(
         "trainyard", name, config=texts, today=TODAY, measurement=Measurement(checkpoint_seconds, TODAY)
     )
 
@@ -45,18 +44,24 @@ def findings(
 
     `parameters` are an organisation's, by policy.
     """
-    stack, court = judged(name, checkpoint_seconds, file), Court(POLICIES, parameters=parameters)
+    stack, evaluator = (
+        evaluated(name, checkpoint_seconds, file),
+        PolicyEvaluator(POLICIES, parameters=parameters),
+    )
     providers = {each.urn: each for each in found.resources if each.type.startswith("pulumi:providers:")}
-    members = [Neighbour(_resource(each, providers, stack), made_of=each.made_of) for each in found.resources]
-    alone = [finding for member in members for finding in court.judge(member.resource)]
+    members = [
+        RelatedResource(_resource(each, providers, stack), depends_on=each.depends_on)
+        for each in found.resources
+    ]
+    alone = [finding for member in members for finding in evaluator.evaluate(member.resource)]
     return sorted(
         f"{finding.policy.name}: {finding.resource.type}::{finding.resource.name}: {finding.violation}"
-        for finding in [*alone, *court.judge_together(Neighbours(members))]
+        for finding in [*alone, *evaluator.evaluate_stack(RelatedResources(members))]
         if finding.level is not EnforcementLevel.ADVISORY
     )
 
 
-def _resource(each: Registration, providers: dict[str, Registration], stack: Judged) -> Resource:
+def _resource(each: Registration, providers: dict[str, Registration], stack: EvaluatedStack) -> Resource:
     urn = each.provider.rpartition("::")[0].partition("::")[2].partition("::")[2]
     provider = providers.get(urn)
     made_with = (
