@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -106,7 +108,19 @@ def _explain(
     if error["type"] == "missing":
         return f"the key {key!r}{meaning}", f"add `{key}:` here"
     allowed, fix = _ALLOWED.get(error["type"], (error["msg"], "correct the value"))
+    if key == "command" and error["type"] == "tuple_type":
+        fix = _as_list(_value(path, data)) or fix
     return allowed.format(**context) + meaning, fix.format(**context)
+
+
+def _as_list(command: object) -> str:
+    """Say how a command is written that is one line, as for a shell; empty where it is none."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # a quote that does not close
+        return ""
+    text = yaml.safe_dump(words, default_flow_style=True, width=1000).strip()
+    return f"write {text}" if words and "\n" not in text else ""
 
 
 def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:

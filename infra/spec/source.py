@@ -210,7 +210,7 @@ def show(path: KeyPath) -> str:
 
 
 def _unreadable(path: Path, reason: str) -> Problem:
-    return Problem(str(path), reason, "a stack file in UTF-8 YAML", "give the path of a readable stack file")
+    return Problem(str(path), reason, "a file in UTF-8 YAML", "give the path of a readable file")
 
 
 def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:

@@ -148,11 +148,17 @@ def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def check_program(job: JobSpec, listing: Listing) -> None:
-    """See to it that the file that ranks run is among those that go along.
+    """See to it that the file that ranks run is among those that go along, and that a program runs it.
 
     Raises:
         InputError: it is not.
     """
+    first = (job.command or ("",))[0]
+    if first in listing.names and "/" not in first:  # a shell would look for it in PATH
+        fix = (
+            f"python {first}" if first.endswith(".py") else f"./{first}, if it is executable; else sh {first}"
+        )
+        raise InputError([Problem("command", first, "a program, and its arguments", f"write {fix}")])
     words = [word for word in (job.command or ())[1:] if word != "-u"]
     if not starts_by_rank(job.command or ()) or not words or words[0] in {"-m", ""}:
         return

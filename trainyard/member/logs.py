@@ -35,7 +35,7 @@ STDOUT, STDERR = 1, 2
 CLOCKS_SECONDS = 5.0
 """By which the clocks of a node and of the API server may differ."""
 LAST_LINES_SECONDS = 3.0
-"""Longest from what a pod writes to where it can be read."""
+"""Longest from what a pod writes to where it can be read; so much silence after a job's end ends its log."""
 LOOK_SECONDS = 3.0
 """Between two looks whether a job that is followed has ended."""
 READ = ("/bin/sh", "-c", 'exec python3 -c "$READ_LOGS" "$@"', "sh")
@@ -213,14 +213,17 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
 
 def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 -- the client's own
     """Yield what the reader prints, line by line, until it ends, or the job that it follows has ended."""
-    rest, errors, looked, is_last = b"", b"", time.monotonic(), False
+    rest, errors, is_last = b"", b"", False
+    looked = heard = time.monotonic()
     for _ in rounds(connection):
         connection.update(timeout=1.0)
-        *lines, rest = (rest + (connection.read_channel(STDOUT) or b"")).split(b"\n")
+        came = connection.read_channel(STDOUT) or b""
+        *lines, rest = (rest + came).split(b"\n")
         errors += connection.read_channel(STDERR) or b""
         yield from lines
         now = time.monotonic()
-        if is_last and now > looked + LAST_LINES_SECONDS:
+        heard = now if came else heard  # who takes the lines slowly has not seen all when the job ends
+        if is_last and now > max(looked, heard) + LAST_LINES_SECONDS:
             connection.close()
             return
         if not is_last and now > looked + LOOK_SECONDS:

@@ -71,7 +71,7 @@ class Remote:
         asked = {"container": pod.container, "command": list(command), **given}
         address = plain.url(self._api, _path(pod, "exec"), asked)
         try:
-            return self._open(websocket_call, address, capture_all=True, binary=True)
+            return self._open(websocket_call, address, capture_all=False, binary=True)
         except ApiException as error:
             raise TrainyardError([_shut(pod, error)]) from error
 

@@ -113,6 +113,7 @@ def test_secrets_are_variables_or_files() -> None:
     [
         (["python", "new.py"], "which git does not track"),
         (["python", "-u", "gone.py"], "not among the code's files"),
+        (["train.py", "--lr", "0.1"], "write python train.py"),
     ],
 )
 def test_a_program_that_does_not_go_along_is_refused(words: list[str], said: str) -> None:

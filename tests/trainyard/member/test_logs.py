@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -63,6 +64,9 @@ class Connection:
     def update(self, timeout: float) -> None:
         """It has come already."""
 
+    def close(self) -> None:
+        self._chunks = []
+
     def read_channel(self, channel: int) -> bytes:
         if channel == 1:
             return self._chunks.pop(0) if self._chunks else b""
@@ -88,6 +92,15 @@ def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) 
     program.writes(STDOUT, b"one\n")
     program.after_reading(STDOUT, rest)
     assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
+
+
+def test_a_job_that_has_ended_is_followed_until_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = count(step=2.0)  # seconds: whoever takes the lines is slow
+    monkeypatch.setattr("trainyard.member.logs.time.monotonic", lambda: next(now))
+    chunks = [b"%d\n" % number for number in range(20)]
+    follower = Connection([*chunks, *[b""] * 20])
+    assert list(_records(follower, lambda: True)) == [b"%d" % number for number in range(20)]
+    assert not follower.is_open(), "it is closed by who follows"
 
 
 def test_a_reader_that_fails_is_no_end_of_the_log() -> None:
