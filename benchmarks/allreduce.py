@@ -76,9 +76,9 @@ def _milliseconds(place: Arena, policy: str) -> float:
     assert len({pod["spec"]["nodeName"] for pod in pods}) == NUM_RANKS, "ranks of one node"
     host = pods[0]["status"]["podIP"]
     ranks = [_rank(place, pod["metadata"]["name"], rank, host) for rank, pod in enumerate(pods)]
-    said = [each.communicate(timeout=120)[0] for each in ranks]
-    assert not any(each.returncode for each in ranks), said
-    return float(said[0])
+    outputs = [each.communicate(timeout=120)[0] for each in ranks]
+    assert not any(each.returncode for each in ranks), outputs
+    return float(outputs[0])
 
 
 def _rank(place: Arena, pod: str, rank: int, host: str) -> subprocess.Popen[str]:

@@ -49,8 +49,8 @@ class Arena:
                 command, env=self.environment, check=False, stdout=log, stderr=log
             ).returncode
         if code:
-            said = (self.state / "log").read_text(errors="replace").splitlines()[-30:]
-            raise RuntimeError("\n".join((f"trainyard {' '.join(arguments)}: exit code {code}", *said)))
+            output = (self.state / "log").read_text(errors="replace").splitlines()[-30:]
+            raise RuntimeError("\n".join((f"trainyard {' '.join(arguments)}: exit code {code}", *output)))
         return time.monotonic() - started
 
     @property

@@ -252,8 +252,8 @@ def _target(figure: Figure) -> str:
     return f"≤ {figure.at_most:.4g} {'×' if figure.peer else figure.ours.unit}"
 
 
-def _samples(kept: Mapping[str, Any]) -> Repeats:
-    return Repeats(kept["name"], kept["unit"], tuple(kept["values"]))
+def _samples(stored: Mapping[str, Any]) -> Repeats:
+    return Repeats(stored["name"], stored["unit"], tuple(stored["values"]))
 
 
 if __name__ == "__main__":

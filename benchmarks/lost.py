@@ -84,13 +84,13 @@ class LossRun:
             + [(time, 0, step) for step, time in self.saves.items()]
         )
         done = saved = 0
-        lost = seconds = before = 0.0
+        weighted = seconds = before = 0.0
         for time, step, durable in events:
             if saved:
-                lost += (done - saved) * (time - before)
+                weighted += (done - saved) * (time - before)
                 seconds += time - before
             done, saved, before = max(done, step), max(saved, durable), time
-        return lost / seconds
+        return weighted / seconds
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ FACTORS: Final = (1, 4, 16, 64)
 SEEDS: Final = (1, 2, 3, 4, 5)
 RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04)
 TUNING_SEEDS: Final = (101, 102)
-LOST: Final = 50
+FAILED: Final = 50
 """Per cent of error beyond which a run has learned nothing to speak of; to guess is 90."""
 ARMS: Final[Mapping[str, tuple[str, bool]]] = {
     "linear, gradual warmup": ("linear", True),
@@ -55,9 +55,9 @@ def main() -> None:
 
 
 def _cell(errors: Sequence[float]) -> str:
-    lost = sum(error > LOST for error in errors)
+    failed = sum(error > FAILED for error in errors)
     text = f"{median(errors):.1f} ({min(errors):.1f}–{max(errors):.1f})"
-    return f"{text}, {lost} of {len(errors)} lost" if lost else text
+    return f"{text}, {failed} of {len(errors)} lost" if failed else text
 
 
 def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:

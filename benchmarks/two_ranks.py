@@ -85,7 +85,7 @@ class Training(ABC):
             wait_for(lambda: bool(found()), self._processes)
         except (TimeoutError, RuntimeError) as error:
             wanted = f"{type(self).__name__}: step {step} of attempt {attempt}"
-            raise type(error)(f"{wanted}: {error}\n{self._said()}") from None
+            raise type(error)(f"{wanted}: {error}\n{self._output()}") from None
         return found()[0]
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
@@ -96,7 +96,7 @@ class Training(ABC):
     def _words(self) -> Path:
         return self.folder / "stderr.txt"
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         """The end of what its processes said: without it nobody would know why they did not come."""
         return "\n".join(self._words.read_text(errors="replace").splitlines()[-40:])
 

@@ -172,9 +172,9 @@ def _settings(
         name = str(variable.get("name", ""))
         pairs = [key for key in SETTINGS if key.partition("=")[0] == name]
         for key in pairs:
-            _, said, value = key.partition("=")
+            _, with_value, value = key.partition("=")
             device = SETTINGS[key]
-            if (not said or str(variable.get("value")) == value) and not _has(limits, device):
+            if (not with_value or str(variable.get("value")) == value) and not _has(limits, device):
                 got, allowed = f"{key} without {device}", f"{device} in resources.limits"
                 yield Fault(
                     (*path, "env", index, "name"), got, allowed, "request the device, or drop the variable"

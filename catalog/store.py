@@ -133,8 +133,8 @@ def kubernetes_minors(tested: str, target: str = "") -> tuple[str, ...]:
     found = kubernetes_file()
     named = set.intersection(*(set(each.minors) for each in found.operators)) | {tested}
     offered = found.offered.get(target)
-    kept = named & set(offered.minors) if offered else named
-    return tuple(sorted(kept, key=lambda minor: [int(part) for part in minor.split(".")]))
+    common = named & set(offered.minors) if offered else named
+    return tuple(sorted(common, key=lambda minor: [int(part) for part in minor.split(".")]))
 
 
 @cache

@@ -19,7 +19,7 @@ State = Mapping[str, Any]
 """A resource as the engine's events and its exported states spell it."""
 _HIDDEN = "[secret]"
 """What the engine's events say in place of a secret."""
-_KEPT = ("urn", "type", "custom", "parent", "provider", "protect", "retainOnDelete")
+_RETAINED = ("urn", "type", "custom", "parent", "provider", "protect", "retainOnDelete")
 
 
 def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[str, list[str]]:
@@ -103,7 +103,7 @@ class _Entries:
 
 
 def _entry(state: State) -> dict[str, Any]:
-    return {"custom": False, **{key: state[key] for key in _KEPT if state.get(key)}}
+    return {"custom": False, **{key: state[key] for key in _RETAINED if state.get(key)}}
 
 
 def _known(inputs: Mapping[str, Any]) -> dict[str, Any]:

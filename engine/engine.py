@@ -176,7 +176,7 @@ class Engine:
             self._take_in(stack, text, found)
             taken += len(found)
             for urn in found:
-                progress.said(f"adopted  {label(urn)}")
+                progress.log(f"adopted  {label(urn)}")
 
     def _export(self, stack: str) -> str:
         return self._ask("stack", "export", "--stack", stack)
@@ -205,7 +205,7 @@ class Engine:
             report = EventReporter(progress, task, self._advise)
             words = "interrupted: ending what is under way; once more ends it at once"
             process = EngineProcess(
-                self._paths.repository, {**environment, **variables}, lambda: progress.said(words)
+                self._paths.repository, {**environment, **variables}, lambda: progress.log(words)
             )
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
             ended = process.run(arguments, report.take)

@@ -156,10 +156,10 @@ class EventReporter:
         if word is None:
             return
         if planning:
-            self.progress.said(f"{metadata['op']:8} {label(metadata['urn'])}")
+            self.progress.log(f"{metadata['op']:8} {label(metadata['urn'])}")
             return
         seconds = time.monotonic() - self._started.get(metadata["urn"], time.monotonic())
-        self.progress.said(f"{word:8} {label(metadata['urn'])} {seconds:.1f} s")
+        self.progress.log(f"{word:8} {label(metadata['urn'])} {seconds:.1f} s")
 
     def _diagnoses(self, event: Mapping[str, Any]) -> None:
         message, severity = event["message"].strip(), event["severity"]
@@ -173,7 +173,7 @@ class EventReporter:
             self.problems.append(Problem(label(urn) or "the stack", message, "no error", fix))
         else:
             where = f"{label(urn)}: " if urn else ""
-            self.progress.said(f"{severity.partition('#')[0]}: {where}{message}")
+            self.progress.log(f"{severity.partition('#')[0]}: {where}{message}")
 
     def _policy_event(self, event: Mapping[str, Any]) -> None:
         name = f"{event['policyPackName']}/{event['policyName']}"
@@ -183,9 +183,9 @@ class EventReporter:
             fix = f"change the stack file, or exempt it: {_exemption(event)} (docs/policies.md#exemptions)"
             self.problems.append(Problem(where, message, f"what the policy {name} allows", fix))
         else:
-            self.progress.said(f"warning: {where}: {name}: {message}")
+            self.progress.log(f"warning: {where}: {name}: {message}")
 
-    def _sums_up(self, event: Mapping[str, Any]) -> None:
+    def _summary(self, event: Mapping[str, Any]) -> None:
         self.changes = event.get("resourceChanges") or {}
 
     _handlers = {  # noqa: RUF012 -- no field: shared by all
@@ -193,7 +193,7 @@ class EventReporter:
         "resOutputsEvent": _ends,
         "diagnosticEvent": _diagnoses,
         "policyEvent": _policy_event,
-        "summaryEvent": _sums_up,
+        "summaryEvent": _summary,
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-KEPT_LINES = 50
+MAX_STDERR_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class EngineProcess:
             text=True,
         )
         assert process.stdout is not None and process.stderr is not None
-        errors: deque[str] = deque(maxlen=KEPT_LINES)
+        errors: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         reader = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
         reader.start()
         with self._interruptible(process):

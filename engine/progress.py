@@ -28,7 +28,7 @@ class Task(Protocol):
 class Progress(Protocol):
     """Where work reports to; safe to call from several threads."""
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print one line that stays."""
 
     def task(self, name: str) -> AbstractContextManager[Task]:
@@ -48,20 +48,20 @@ class PlainProgress:
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         with self._lock:
             print(text, file=self._stream, flush=True)
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
-        self.said(f"{name} …")
+        self.log(f"{name} …")
         started = time.monotonic()
         try:
             yield _PlainTask(self, name, self._interval_seconds)
         except BaseException:
-            self.said(f"{name}: stopped after {time.monotonic() - started:.1f} s")
+            self.log(f"{name}: stopped after {time.monotonic() - started:.1f} s")
             raise
-        self.said(f"{name}: done in {time.monotonic() - started:.1f} s")
+        self.log(f"{name}: done in {time.monotonic() - started:.1f} s")
 
 
 class _PlainTask:
@@ -76,7 +76,7 @@ class _PlainTask:
             return
         self._next_line = time.monotonic() + self._interval_seconds
         share = f"{done} of {total} " if total else ""
-        self._progress.said(f"{self._name}: {share}{text}".rstrip())
+        self._progress.log(f"{self._name}: {share}{text}".rstrip())
 
 
 class RichProgress:
@@ -88,7 +88,7 @@ class RichProgress:
         self._bars: Bars | None = None
         self._running = 0
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
     @contextmanager

@@ -58,14 +58,16 @@ class Renderer:
         options += ["--kube-version", self.kubernetes_version, "--values", "-"]
         text = json.dumps(values, sort_keys=True)
         key = _digest(FORMAT, *_tree(chart), _identity(helm), *options, text)
-        return self._kept(name, key, lambda: _run(name, [helm, "template", name, str(chart), *options], text))
+        return self._cached(
+            name, key, lambda: _run(name, [helm, "template", name, str(chart), *options], text)
+        )
 
     def manifest(self, name: str) -> Rendered:
         """Read a plain manifest. Raises MachineError where it is missing."""
         path = self.artifacts.chart(name)
-        return self._kept(name, _digest(FORMAT, *_tree(path)), path.read_text)
+        return self._cached(name, _digest(FORMAT, *_tree(path)), path.read_text)
 
-    def _kept(self, name: str, key: str, render: Callable[[], str]) -> Rendered:
+    def _cached(self, name: str, key: str, render: Callable[[], str]) -> Rendered:
         folder = self.artifacts.rendered / f"{name}-{key}"
         if not folder.exists():
             _write(folder, _parse(render()))

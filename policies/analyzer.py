@@ -58,7 +58,7 @@ class Analyzer:
         self.policies = policies
         self.findings: list[Finding] = []
         self.num_resources = 0
-        self.kept: dict[str, Resource] = {}
+        self.retained: dict[str, Resource] = {}
         """By URN: resources for the policies over several resources; not those that a program only reads."""
         self.evaluator = PolicyEvaluator(policies)
         self.stack = EvaluatedStack(environment=dict(os.environ))
@@ -122,7 +122,7 @@ class Analyzer:
         self.findings += findings
         self.num_resources += 1
         if self.evaluator.is_related(resource.type):
-            self.kept[resource.urn] = resource
+            self.retained[resource.urn] = resource
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
@@ -149,9 +149,9 @@ class Analyzer:
         self, request: analyzer_pb2.AnalyzeStackRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
         related_resources = RelatedResources(
-            _related(self.kept[declared.urn], declared)
+            _related(self.retained[declared.urn], declared)
             for declared in request.resources
-            if declared.urn in self.kept
+            if declared.urn in self.retained
         )
         findings = list(self.evaluator.evaluate_stack(related_resources))
         self.findings += findings

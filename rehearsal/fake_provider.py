@@ -96,7 +96,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     @property
     def state(self) -> dict[str, struct_pb2.Struct]:
         """Id → properties of every resource that exists now."""
-        return {kept.id: _struct(kept.outputs) for kept in self.store}
+        return {stored.id: _struct(stored.outputs) for stored in self.store}
 
     def environment(self) -> dict[str, str]:
         """What the engine's environment needs to attach here instead of starting plugins."""
@@ -193,8 +193,8 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self._injector.linger()
         made = self.cloud.create(resource)
         properties = _struct(_joined(made.outputs, _spelled(request.properties)))
-        kept = StoredResource(request.urn, made.id, _spelled(request.properties), _spelled(properties))
-        self.store.put(kept)
+        stored = StoredResource(request.urn, made.id, _spelled(request.properties), _spelled(properties))
+        self.store.put(stored)
         with self._lock:
             self.creations.append(Creation(request.urn, started, time.monotonic()))
         return made, properties
@@ -203,14 +203,16 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
         token = _token(request.urn)
-        kept = self.store.get(token, request.id)
-        before = kept.outputs if kept else _spelled(request.olds)
-        computed = _besides(before, kept.inputs if kept else {}, self.cloud.unsettled(token))
+        stored = self.store.get(token, request.id)
+        before = stored.outputs if stored else _spelled(request.olds)
+        computed = _besides(before, stored.inputs if stored else {}, self.cloud.unsettled(token))
         planned = self.cloud.planned(self._resource(request.urn, request.news))
         properties = _joined(planned, _joined(_spelled(request.news), computed))
         if request.preview:
             return provider_pb2.UpdateResponse(properties=_struct(properties))
-        old = self._resource(request.urn, _struct(kept.inputs if kept else {}), _struct(before), request.id)
+        old = self._resource(
+            request.urn, _struct(stored.inputs if stored else {}), _struct(before), request.id
+        )
         with _answered(context):
             self._injector.linger()
             self._injector.mending(self._resource(request.urn, request.news))
@@ -222,21 +224,21 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Read(
         self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ReadResponse:
-        kept = self.store.get(_token(request.urn), request.id)
-        if kept is None:
+        stored = self.store.get(_token(request.urn), request.id)
+        if stored is None:
             return provider_pb2.ReadResponse()
-        inputs, properties = _struct(kept.inputs), _struct(kept.outputs)
+        inputs, properties = _struct(stored.inputs), _struct(stored.outputs)
         with _answered(context):
             there = self.cloud.exists(self._resource(request.urn, inputs, properties, request.id))
         if not there:
-            self.store.drop(kept.token, kept.id)
+            self.store.drop(stored.token, stored.id)
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(id=request.id, properties=properties, inputs=inputs)
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         token = _token(request.urn)
-        kept = self.store.get(token, request.id)
-        inputs = _struct(kept.inputs) if kept else request.old_inputs
+        stored = self.store.get(token, request.id)
+        inputs = _struct(stored.inputs) if stored else request.old_inputs
         resource = self._resource(request.urn, inputs, request.properties, request.id)
         with _answered(context):
             self._injector.linger()

@@ -77,7 +77,7 @@ class Met:
     """A refusal that happened, and what the cloud said."""
 
     refusal: KnownRefusal
-    said: str
+    message: str
 
 
 class Injector:
@@ -121,11 +121,11 @@ class Injector:
         over = self._put_right | (self._seen_lasting if retained else set())
         for each in self._faults.refusals:
             if each.retained == retained and each.name not in over and each.meets(resource, moment):
-                said = each.text(resource)
+                message = each.text(resource)
                 with self._lock:
-                    self.met.append(Met(each, said))
+                    self.met.append(Met(each, message))
                     self._half_made |= {(resource.token, resource.name)} if retained else set()
-                raise HalfMadeError(said) if retained else InjectedError(said)
+                raise HalfMadeError(message) if retained else InjectedError(message)
 
     def before(self, resource: RequestedResource) -> None:
         """Decide whether a creation fails. Raises `InjectedError`."""

@@ -20,6 +20,6 @@ class Filled(Own):
         """Take the size, and wait for no node. Raises `RefusedError` for a group that is not there."""
         if resource.token == self._token:
             wanted = resource.inputs[self._group]
-            if wanted not in {kept.id for kept in ResourceStore(self._folder)}:
+            if wanted not in {stored.id for stored in ResourceStore(self._folder)}:
                 raise RefusedError(f"404: {wanted} is not there")
         return super().create(resource)

@@ -89,7 +89,7 @@ class Refused:
     """How the cloud refused, and the next step that the user was given."""
 
     name: str
-    said: str
+    message: str
     fix: str
     source: str
 
@@ -103,7 +103,7 @@ class Rehearsal:
     """URNs in the order of their creation."""
     critical_path: tuple[ChainStep, ...] = ()
     """The chain of resources, each waiting for the one before, that took longest."""
-    kept: tuple[str, ...] = ()
+    retained: tuple[str, ...] = ()
     """URNs that stay when the stack goes, as the program wants it."""
     happened: tuple[str, ...] = ()
     """Faults that were asked for, and happened."""
@@ -243,13 +243,13 @@ def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
 
 def _refused(met: Met, error: TrainyardError) -> Refused:
     """Return the next step that the user is given. Raises TrainyardError where that is nothing."""
-    name, said = met.refusal.name, met.said
-    found = [problem for problem in error.problems if said in problem.got]
+    name, message = met.refusal.name, met.message
+    found = [problem for problem in error.problems if message in problem.got]
     if not found or found[0].fix == GO_ON:
-        got = found[0].got if found else f"{said}, and the error does not say it: {error}"
+        got = found[0].got if found else f"{message}, and the error does not say it: {error}"
         fix = "add a row to the target's `advice` that the text matches"
         raise TrainyardError([Problem(f"rehearsal, refusal {name}", got, "the user's next step", fix)])
-    return Refused(name, said, found[0].fix, met.refusal.source)
+    return Refused(name, message, found[0].fix, met.refusal.source)
 
 
 def _update(run: _RehearsalRun, number: int) -> None:
@@ -273,8 +273,8 @@ def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None
 def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Make the stack again after its end: it goes on with what was kept."""
     run.engine.protect()
-    run.phase("adopt what was kept", run.engine.adopt, None)
-    run.phase("up with what was kept", run.engine.up, None)
+    run.phase("adopt what was retained", run.engine.adopt, None)
+    run.phase("up with what was retained", run.engine.up, None)
     _compare(run.engine.resources(), fake_providers)
 
 
@@ -319,7 +319,7 @@ def _standing_in(stage: FakeProviders, injector: Injector) -> Iterator[list[Fake
 def _compare(resources: Sequence[Mapping[str, Any]], fake_providers: Sequence[FakeProvider]) -> None:
     """Hold what exists against the engine's state. Raises TrainyardError."""
     known = Counter(each["urn"] for each in resources if _is_made(each))
-    there = Counter(kept.urn for each in fake_providers for kept in each.store)
+    there = Counter(stored.urn for each in fake_providers for stored in each.store)
     if known != there:
         raise TrainyardError(
             [
@@ -362,7 +362,7 @@ def _check_left(
     resources: Sequence[Mapping[str, Any]], fake_providers: Sequence[FakeProvider], meant: set[str]
 ) -> None:
     """Nothing is left but what is meant to be. Raises TrainyardError."""
-    left = {kept.urn for each in fake_providers for kept in each.store} - meant
+    left = {stored.urn for each in fake_providers for stored in each.store} - meant
     problems = [_amiss(urn, "is left after destroy") for urn in sorted(left)]
     problems += [_amiss(each["urn"], "is still in the engine's state") for each in resources]
     if problems:

@@ -43,33 +43,33 @@ class ResourceStore:
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         read = [StoredResource(**json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
-        self._kept = {_key(each.token, each.id): each for each in read}
+        self._resources = {_key(each.token, each.id): each for each in read}
 
     def __iter__(self) -> Iterator[StoredResource]:
         with self._lock:
-            return iter(list(self._kept.values()))
+            return iter(list(self._resources.values()))
 
     def get(self, token: str, identity: str) -> StoredResource | None:
         """Return a resource; None where there is none."""
         with self._lock:
-            return self._kept.get(_key(token, identity))
+            return self._resources.get(_key(token, identity))
 
-    def put(self, kept: StoredResource) -> None:
+    def put(self, resource: StoredResource) -> None:
         """Keep a resource, in place of what it was."""
-        key = _key(kept.token, kept.id)
+        key = _key(resource.token, resource.id)
         fresh = self._folder / f".{secrets.token_hex(8)}"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(kept), file)
+            json.dump(asdict(resource), file)
         fresh.replace(self._folder / f"{key}.json")
         with self._lock:
-            self._kept[key] = kept
+            self._resources[key] = resource
 
     def drop(self, token: str, identity: str) -> None:
         """Forget a resource; one that is not there is fine."""
         key = _key(token, identity)
         with self._lock:
-            self._kept.pop(key, None)
+            self._resources.pop(key, None)
         (self._folder / f"{key}.json").unlink(missing_ok=True)
 
 

@@ -59,8 +59,8 @@ def _text(content: dict[str, Any]) -> str:
 
 def _reached(cluster: Entry) -> Entry:
     """Address and authority; a proxy may have a password, and is each user's own."""
-    kept = ("server", "certificate-authority-data", "tls-server-name")
-    return {key: cluster[key] for key in kept if key in cluster}
+    copied = ("server", "certificate-authority-data", "tls-server-name")
+    return {key: cluster[key] for key in copied if key in cluster}
 
 
 def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:

@@ -29,7 +29,7 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
         got = f"kind: {session.target.kind}"
         raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", "name another one")])
     check_residency(place.region, residency(session.stack_file, session.paths.organisation))
-    tell(session, account.make_backend(session.stack, place), form)
+    show(session, account.make_backend(session.stack, place), form)
 
 
 def residency(stack_file: Path, organisation: Path | None) -> Residency:
@@ -55,15 +55,15 @@ def check_residency(region: str, allowed: Residency) -> None:
         raise InputError([Problem("--region", region, str(allowed), "keep the state where the data may be")])
 
 
-def tell(session: Session, backend: BackendSetup, form: Form) -> None:
+def show(session: Session, backend: BackendSetup, form: Form) -> None:
     """Print the engine's settings: lines for a shell, or all of it as JSON."""
     if form == "json":
         sys.stdout.write(json.dumps(asdict(backend), indent=1) + "\n")
         return
     lines = {"PULUMI_BACKEND_URL": backend.url, "SECRETS_PROVIDER": backend.secrets_provider}
     sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
-    session.progress.said(f"or, for everybody who runs the stack, in {session.stack_file.name}:")
-    session.progress.said(f"  secretsprovider: {backend.secrets_provider}   # beside `config:`")
-    session.progress.said(f"  {BACKEND_KEY}: {backend.url}   # in `config:`")
-    session.progress.said("what whoever runs the engine needs, and nothing more:")
-    session.progress.said(json.dumps(backend.rights, indent=1))
+    session.progress.log(f"or, for everybody who runs the stack, in {session.stack_file.name}:")
+    session.progress.log(f"  secretsprovider: {backend.secrets_provider}   # beside `config:`")
+    session.progress.log(f"  {BACKEND_KEY}: {backend.url}   # in `config:`")
+    session.progress.log("what whoever runs the engine needs, and nothing more:")
+    session.progress.log(json.dumps(backend.rights, indent=1))

@@ -72,8 +72,8 @@ def filters_of(**given: str) -> MachineFilters:
     if cloud and cloud not in catalog.clouds():
         raise _wrong(UnknownNameError("a cloud of the catalogue", cloud, catalog.clouds(), "--cloud"))
     filters: Any = {key: value for key, value in given.items() if value}
-    kept: MachineFilters = filters
-    return kept
+    matching: MachineFilters = filters
+    return matching
 
 
 def _check(filters: MachineFilters) -> None:

@@ -27,9 +27,9 @@ def take_down(session: Session, *, purge: bool) -> None:
             session.cluster.down()
         if purge:
             shutil.rmtree(session.paths.cluster_data(name), ignore_errors=True)
-    kept = session.paths.cluster_data(name)
-    if kept.exists():
-        session.console.print(f"checkpoints stay in {kept} (remove them: make down PURGE=1)", highlight=False)
+    data = session.paths.cluster_data(name)
+    if data.exists():
+        session.console.print(f"checkpoints stay in {data} (remove them: make down PURGE=1)", highlight=False)
 
 
 def _drain(session: Session) -> None:
@@ -46,8 +46,8 @@ def _drain_elsewhere(session: Session) -> None:
     try:
         mine = [key for key in session.jobs.of_teams(session.namespaces) if key.team in teams]
     except TrainyardError as error:
-        session.progress.said(f"its jobs are not stopped before: {error.problems[0].got}")
+        session.progress.log(f"its jobs are not stopped before: {error.problems[0].got}")
         return
     for key in mine:
-        session.progress.said(f"stopping {key.name} of team {key.team}")
+        session.progress.log(f"stopping {key.name} of team {key.team}")
         session.jobs.delete_and_wait(key)

@@ -372,7 +372,7 @@ class Jobs:
         if now.phase == "complete" and self._check_failed(key):
             return replace(now, reason=f"{now.reason} {_NO_SHELL}")
         if now.phase == "failed":
-            return replace(now, reason=" ".join([now.reason, *self._said_by_pods(key)]))
+            return replace(now, reason=" ".join([now.reason, *self._messages_of_pods(key)]))
         return now
 
     def staging(self, dataset: str, team: str) -> Staging:
@@ -396,7 +396,7 @@ class Jobs:
         pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods
 
-    def _said_by_pods(self, key: JobKey) -> list[str]:
+    def _messages_of_pods(self, key: JobKey) -> list[str]:
         """Return why pods ended, as they or the platform's check left it; each reason once.
 
         The kubelet's event of a check that failed has no reason: one that could not run leaves nothing else.
@@ -410,10 +410,10 @@ class Jobs:
             )
             if status.state.terminated
         ]
-        said = [each.message.strip() for each in ended if each.message]
-        if not said and self._check_failed(key):
-            said = [_NO_SHELL]
-        return list(dict.fromkeys(said))
+        messages = [each.message.strip() for each in ended if each.message]
+        if not messages and self._check_failed(key):
+            messages = [_NO_SHELL]
+        return list(dict.fromkeys(messages))
 
     def _check_failed(self, key: JobKey) -> bool:
         """Whether the kubelet ended a container of the job since the check in it failed, or could not run."""

@@ -83,15 +83,15 @@ def write(file: Path, digests: Mapping[str, str]) -> None:
     """Put them into a stack file under `images.digests`, in one step, and nothing else."""
     before, _ = read(file)
     text = with_digests(file.read_text(encoding="utf-8"), digests)
-    draft = file.with_name(f".{file.name}.new")
-    draft.write_text(text, encoding="utf-8")
+    staged = file.with_name(f".{file.name}.new")
+    staged.write_text(text, encoding="utf-8")
     try:
-        after, _ = read(draft)
+        after, _ = read(staged)
         assert after == {**before, "images": {"digests": dict(digests)}}, "nothing else is changed"
-        draft.chmod(file.stat().st_mode & 0o777)
-        draft.replace(file)
+        staged.chmod(file.stat().st_mode & 0o777)
+        staged.replace(file)
     finally:
-        draft.unlink(missing_ok=True)
+        staged.unlink(missing_ok=True)
 
 
 def with_digests(text: str, digests: Mapping[str, str]) -> str:

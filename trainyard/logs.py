@@ -22,10 +22,10 @@ def follow_logs(jobs: Jobs, key: JobKey, progress: Progress) -> JobState:
     while True:
         before, state = state, jobs.state(key)
         for text in changes(before, state):
-            progress.said(f"  queue  {text}")
+            progress.log(f"  queue  {text}")
         if state.phase == "queued" and state.reason != waiting:
             waiting = state.reason
-            progress.said(f"  queue  {waiting}")
+            progress.log(f"  queue  {waiting}")
         if state.phase == "running" or state.ended:
             shown = _show_pod(jobs, key, progress, shown)
         if state.ended:
@@ -40,7 +40,7 @@ def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: str) -> str:
         return shown
     try:
         for line in whole_lines(jobs.logs(key, follow=True).stream()):
-            progress.said(f"  node   {line.decode(errors='replace')}")
+            progress.log(f"  node   {line.decode(errors='replace')}")
     except (ApiException, HTTPError):
         return shown  # it went meanwhile, or the connection broke off: the next look tells
     return str(pod.metadata.name)

@@ -78,7 +78,7 @@ class Packages:
         if not self.is_installable:
             raise MachineError([self.problem("not installed")])
         names = ", ".join(each.name for each in missing)
-        progress.said(f"{names}: not installed; installing from requirements/{self.lock.name}")
+        progress.log(f"{names}: not installed; installing from requirements/{self.lock.name}")
         self._install(progress)
         importlib.invalidate_caches()
         if self.missing():

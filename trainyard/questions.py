@@ -73,11 +73,11 @@ def questions_of_program(template: str, project: Mapping[str, Any]) -> dict[str,
 
 def with_questions(project: str, asked: Mapping[str, Mapping[str, str]]) -> str:
     """Return the text of a template's Pulumi.yaml with these questions, which are its last lines."""
-    kept = project.partition("\n  config:")[0].rstrip("\n")
+    head = project.partition("\n  config:")[0].rstrip("\n")
     if not asked:
-        return f"{kept}\n"
+        return f"{head}\n"
     block = yaml.safe_dump({"config": dict(asked)}, sort_keys=False, width=1000)
-    return f"{kept}\n" + "".join(f"  {line}\n" for line in block.splitlines())
+    return f"{head}\n" + "".join(f"  {line}\n" for line in block.splitlines())
 
 
 def _question(stack: Spec, section: Any, path: KeyPath) -> dict[str, str]:  # noqa: ANN401

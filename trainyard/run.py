@@ -208,7 +208,7 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 
         def look(story: JobHistory, new: list[TimelineEvent]) -> None:
             for event in new:
-                progress.said(f"  {event.actor:<5}  {event.text}")
+                progress.log(f"  {event.actor:<5}  {event.text}")
             task.advanced(story.step, story.num_steps, story.measure)
             if story.state.phase == "running" and (due := losses.due(story.step)):
                 taker.take(story.state.nodes, due.notice_seconds)
@@ -218,7 +218,7 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 
 def _follow_logs(session: Session, key: JobKey, run: str) -> None:
     """Show what the queue does with the job and what its first node logs, until it ends."""
-    session.progress.said(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
+    session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     state = follow_logs(session.jobs, key, session.progress)
     if state.phase == "failed":
         raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)

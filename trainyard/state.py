@@ -44,9 +44,9 @@ def backend_variables(
     signed_in = Path(environ.get("HOME", "/root")) / ".pulumi"
     credentials = environ.get("PULUMI_CREDENTIALS_PATH") or str(signed_in)
     not_ours = PASSPHRASES if any(name in environ for name in PASSPHRASES) else ()
-    kept = {name: value for name, value in local.items() if name not in not_ours}
+    inherited = {name: value for name, value in local.items() if name not in not_ours}
     return {
-        **kept,
+        **inherited,
         # The state, megabytes of JSON, is sent after every step; the engine reads it either way.
         "PULUMI_DIY_BACKEND_GZIP": environ.get("PULUMI_DIY_BACKEND_GZIP", "true"),
         "PULUMI_BACKEND_URL": url,

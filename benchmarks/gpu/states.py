@@ -35,11 +35,11 @@ SLOTS = ("exp_avg", "exp_avg_sq")
 def measure() -> list[Figure]:
     """Save and load by both."""
     state = _state()
-    sums = _sums(state)
+    checksums = _checksums(state)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        ours, bytes_from_store = _ours(state, Path(folder) / "ours", sums)
+        ours, bytes_from_store = _ours(state, Path(folder) / "ours", checksums)
         shutil.rmtree(Path(folder) / "ours")
-        peer = _peer(state, Path(folder) / "peer", sums)
+        peer = _peer(state, Path(folder) / "peer", checksums)
     size = sum(each.nbytes for _, each in state._tensors()) / 1e9
     what = f"{size:.3g} GB on {places.where()}"
     claims = {
@@ -70,7 +70,7 @@ def _state() -> State:
     return State(model, optimizer, Mesh(0, 1, places.DEVICE, "node", dist.HashStore()), memory)
 
 
-def _ours(state: State, root: Path, sums: list[int]) -> tuple[dict[str, float], int]:
+def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, float], int]:
     store, taken = FolderStore(root), {}
     saver = Saver(store, state.mesh, state.memory)
     for step in (1, 2):  # the first gets the memory, and is what the second could fall back to
@@ -84,15 +84,15 @@ def _ours(state: State, root: Path, sums: list[int]) -> tuple[dict[str, float], 
         if step == 1:
             shutil.rmtree(root)  # a disk need not hold two
     held = saver.newest({})
-    taken["memory"] = _load(state, sums, lambda: saver.load({}, state.restore, held))
+    taken["memory"] = _load(state, checksums, lambda: saver.load({}, state.restore, held))
     bytes_from_store = held[0].held.bytes_from_store if held[0] else -1
     other = Saver(store, state.mesh)
     found = store.open(2), list[str]()
-    taken["load"] = _load(state, sums, lambda: other.load({}, state.restore, found))
+    taken["load"] = _load(state, checksums, lambda: other.load({}, state.restore, found))
     return taken, bytes_from_store
 
 
-def _peer(state: State, root: Path, sums: list[int]) -> dict[str, float]:
+def _peer(state: State, root: Path, checksums: list[int]) -> dict[str, float]:
     tensors = dict(state._tensors())
     begin = time.monotonic()
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(root, sync_files=True), no_dist=True)
@@ -100,11 +100,11 @@ def _peer(state: State, root: Path, sums: list[int]) -> dict[str, float]:
     reader = dcp.FileSystemReader(root)
     return {
         "save": save,
-        "load": _load(state, sums, lambda: dcp.load(tensors, storage_reader=reader, no_dist=True)),
+        "load": _load(state, checksums, lambda: dcp.load(tensors, storage_reader=reader, no_dist=True)),
     }
 
 
-def _load(state: State, sums: list[int], load: Callable[[], object]) -> float:
+def _load(state: State, checksums: list[int], load: Callable[[], object]) -> float:
     """Seconds of a load, which must give what was there."""
     with torch.no_grad():
         for _, tensor in state._tensors():
@@ -115,10 +115,10 @@ def _load(state: State, sums: list[int], load: Callable[[], object]) -> float:
         load()
     places.wait()
     seconds = time.monotonic() - begin
-    if _sums(state) != sums:
+    if _checksums(state) != checksums:
         raise ValueError("what was loaded is not what was saved")
     return seconds
 
 
-def _sums(state: State) -> list[int]:
+def _checksums(state: State) -> list[int]:
     return [int(as_bytes(tensor.detach()).sum(dtype=torch.int64)) for _, tensor in state._tensors()]

@@ -119,9 +119,9 @@ class ByTorch(SaveStrategy):
         if dist.get_rank():
             return
         state = {"step": step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        draft = self._path.with_suffix(".tmp")
-        torch.save(state, draft)
-        draft.replace(self._path)
+        staged = self._path.with_suffix(".tmp")
+        torch.save(state, staged)
+        staged.replace(self._path)
         self.note(step)
 
 
@@ -154,9 +154,9 @@ class ByDcp(SaveStrategy):
 
         if self._saving:
             self._saving.result()
-        kept = newest(self.run_dir)
+        latest = newest(self.run_dir)
         for old in self.run_dir.glob("dcp-*") if dist.get_rank() == 0 else ():
-            if old != kept:
+            if old != latest:
                 shutil.rmtree(old)
         writer = dcp.FileSystemWriter(self.run_dir / f"dcp-{step:08d}", sync_files=True)
         saving = dcp.async_save(self._tensors(), storage_writer=writer, process_group=self._group)

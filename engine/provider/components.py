@@ -33,7 +33,7 @@ class ComponentResult:
 
     code: int
     answer: bytes
-    said: str
+    error_output: str
 
 
 class Components:
@@ -55,8 +55,8 @@ class Components:
         )
         self._running.add(process)
         try:
-            answer, said = process.communicate(request)
-            return ComponentResult(process.returncode, answer, said.decode(errors="replace").strip())
+            answer, error_output = process.communicate(request)
+            return ComponentResult(process.returncode, answer, error_output.decode(errors="replace").strip())
         finally:
             self._running.discard(process)
 

@@ -206,7 +206,7 @@ def _in_parallel(
 ) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         for count, _ in enumerate(pool.map(one, items), start=1):
-            progress.said(f"{count} of {len(items)} definitions {done}")
+            progress.log(f"{count} of {len(items)} definitions {done}")
 
 
 def _with_digest(manifest: Manifest) -> Manifest:

@@ -73,7 +73,7 @@ class GroupSize(ResourceHandler):
         until = time.monotonic() + self.WAIT_SECONDS
         try:
             while not self._asked(inputs, until):
-                progress.said(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
+                progress.log(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
                 self.pause(inputs)
         except ResizeRefusedError as error:
             fix = f"see `{self.look(inputs)}`, and run `up` again"

@@ -74,7 +74,7 @@ class LoggedProgress:
         if self._cancelled.is_set():
             raise Cancelled(INTERRUPTED)
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.check()
         if self._log is not None:
             self._log.status(self._urn, text)
@@ -82,9 +82,9 @@ class LoggedProgress:
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
         started = time.monotonic()
-        self.said(f"{name} …")
+        self.log(f"{name} …")
         yield _OperationTask(self, name)
-        self.said(f"{name}: {time.monotonic() - started:.1f} s")
+        self.log(f"{name}: {time.monotonic() - started:.1f} s")
 
 
 class _OperationTask:
@@ -94,4 +94,4 @@ class _OperationTask:
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
         share = f"{done} of {total}" if total else str(done)
-        self._progress.said(f"{self._name}: {share} {text}".rstrip())
+        self._progress.log(f"{self._name}: {share} {text}".rstrip())

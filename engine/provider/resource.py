@@ -20,7 +20,7 @@ class HandlerProgress(Protocol):
     def check(self) -> None:
         """Do nothing but raise Cancelled; for loops that wait."""
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Show one line."""
 
     def task(self, name: str) -> AbstractContextManager[Task]:

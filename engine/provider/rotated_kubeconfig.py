@@ -70,7 +70,7 @@ class RotatedKubeconfig(ResourceHandler):
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
         _call(connect(inputs["holder"]), "PATCH", _secret_path(inputs), _secret(inputs, kubeconfig))
-        progress.said(f"token of {inputs[_ACCOUNT]['name']} until {_timestamp(expires)}")
+        progress.log(f"token of {inputs[_ACCOUNT]['name']} until {_timestamp(expires)}")
         return {"expires": _timestamp(expires), "renews": _timestamp(asked + (expires - asked) / 2)}
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
@@ -159,21 +159,21 @@ def _call(
     )
     try:
         answer = client.call_api(*request)
-        said: str = answer.read().decode()  # type: ignore[no-untyped-call]
+        text: str = answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
         raise refused(str(error), TAKEN) from None
     if answer.status == HTTPStatus.NOT_FOUND and not applied:
         return None
     if answer.status >= HTTPStatus.BAD_REQUEST:
-        raise _refusal(said)
-    found: Mapping[str, Any] = json.loads(said)
+        raise _refusal(text)
+    found: Mapping[str, Any] = json.loads(text)
     return found
 
 
-def _refusal(said: str) -> TrainyardError:
+def _refusal(text: str) -> TrainyardError:
     """Tell the API server's own message, and nothing else of its answer."""
     try:
-        message = str(json.loads(said)["message"])
+        message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
         message = "an answer that is no Status"
     return refused(message, TAKEN)

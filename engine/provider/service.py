@@ -93,7 +93,9 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
             details = (("grpc-status-details-bin", ended.answer),)
             context.abort_with_status(_Status(grpc.StatusCode.INVALID_ARGUMENT, status.message, details))
         if ended.code:
-            context.abort(grpc.StatusCode.UNKNOWN, f"ended with exit code {ended.code}:\n{ended.said}")
+            context.abort(
+                grpc.StatusCode.UNKNOWN, f"ended with exit code {ended.code}:\n{ended.error_output}"
+            )
         response: provider_pb2.ConstructResponse = provider_pb2.ConstructResponse.FromString(ended.answer)
         return response
 
@@ -185,8 +187,8 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request.urn, context)
         old, new = Properties.decode(request.old_inputs), Properties.decode(request.news)
         if request.preview:
-            kept = Properties.decode(request.olds).values
-            retained = {name: value for name, value in kept.items() if name not in resource.RENEWED}
+            stored = Properties.decode(request.olds).values
+            retained = {name: value for name, value in stored.items() if name not in resource.RENEWED}
             return provider_pb2.UpdateResponse(properties=_state(resource, new, retained))
         try:
             outputs = self._run(request.urn, partial(resource.update, old.values, new.values))

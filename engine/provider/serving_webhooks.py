@@ -44,7 +44,7 @@ class ServingWebhooks(Moment):
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
         deadline = Deadline(SERVING_SECONDS, late, TAKEN, progress)
         while why := _refusal(client, inputs["collection"], inputs["probe"]):
-            progress.said(why)
+            progress.log(why)
             deadline.wait(why)
         return {}
 
@@ -66,11 +66,11 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
     )
     try:
         answer = client.call_api(*request)
-        said: str = answer.read().decode()  # type: ignore[no-untyped-call]
+        text: str = answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
         return str(error)
     if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
         return ""  # a conflict: evaluated, and there already
     if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return said
-    raise refused(said, TAKEN)
+        return text
+    raise refused(text, TAKEN)

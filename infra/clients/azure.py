@@ -34,8 +34,10 @@ def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMMAND_SECONDS)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines()
-        raise NotAskedError(f"`az {words[0]} {words[1]}`: {said[-1] if said else 'failed'}") from error
+        stderr_lines = error.stderr.strip().splitlines()
+        raise NotAskedError(
+            f"`az {words[0]} {words[1]}`: {stderr_lines[-1] if stderr_lines else 'failed'}"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise NotAskedError(f"`az {words[0]} {words[1]}` gave no answer in {COMMAND_SECONDS} s") from error
     return json.loads(done.stdout or "null")

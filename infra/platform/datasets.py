@@ -137,8 +137,8 @@ def _show(context: PlatformContext, dataset: DatasetSpec, stage: dict[str, Any])
     folders = [f"{_MOUNT}/{DATASETS}", f"{_MOUNT}/{DATASET_VIEWS}", dataset.folder]
     named = [" ".join(team for team in teams if dataset.is_read_by(team) is reads) for reads in (True, False)]
     command = ["python3", "-c", program("show_dataset.py"), *folders, *named]
-    kept = {key: value for key, value in stage.items() if key != "envFrom"}
-    return {**kept, "name": "show", "command": command}
+    inherited = {key: value for key, value in stage.items() if key != "envFrom"}
+    return {**inherited, "name": "show", "command": command}
 
 
 def _stage(

@@ -21,7 +21,7 @@ READY_MINUTES, AUTOSCALED_READY_MINUTES, RECOVERY_MINUTES = 5, 30, 2
 """`waitForPodsReady`, where the stack does not set it."""
 MEMORY_LIMIT, GO_MEMORY_LIMIT = "2Gi", "1600MiB"
 """Measured with pending Workloads of 2 kB: 10,000 take 294 MB, and a restart with them peaks at 581 MB."""
-KEPT_AFTER_FINISHED = "168h0m0s"
+RETENTION_AFTER_FINISHED = "168h0m0s"
 """Of Workloads: long enough to tell how long a team's jobs take, and not for ever."""
 _FAIR = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's own default."""
@@ -145,7 +145,7 @@ def configuration(
             },
         },
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", *without_quota]},
-        "objectRetentionPolicies": {"workloads": {"afterFinished": KEPT_AFTER_FINISHED}},
+        "objectRetentionPolicies": {"workloads": {"afterFinished": RETENTION_AFTER_FINISHED}},
         "multiKueue": {"origin": cluster},
         "integrations": {"frameworks": frameworks(operators)},
         **({"fairSharing": {"preemptionStrategies": _FAIR}} if weighed else {}),

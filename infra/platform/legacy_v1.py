@@ -47,12 +47,12 @@ def plan(context: PlatformContext) -> OperatorPlan:
 
     rendered = context.renderer.manifest("training-operator")
     served = tuple(f"{kind.lower()}s" for kind in kinds)
-    kept_objects = (each for each in rendered.objects if each["kind"] != "Namespace")
-    objects = tuple(_without_data(_webhooks_of(served, each)) for each in kept_objects)
+    objects_without_namespace = (each for each in rendered.objects if each["kind"] != "Namespace")
+    objects = tuple(_without_data(_webhooks_of(served, each)) for each in objects_without_namespace)
     objects = (*objects, _init_container(context))
     digests = rendered.definitions.digests
-    kept = {name: digest for name, digest in digests.items() if name.startswith(served)}
-    definitions: DefinitionFiles = replace(rendered.definitions, digests=kept)
+    retained = {name: digest for name, digest in digests.items() if name.startswith(served)}
+    definitions: DefinitionFiles = replace(rendered.definitions, digests=retained)
     return OperatorPlan(
         "legacy-v1", NAMESPACE, values, Rendered(edit_deployments(objects, edit), definitions)
     )
@@ -62,8 +62,8 @@ def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
     """Keep the webhooks of kinds that are served: the others would answer for nobody."""
     if manifest["kind"] != "ValidatingWebhookConfiguration":
         return manifest
-    kept = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]
-    return {**manifest, "webhooks": kept}
+    retained = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]
+    return {**manifest, "webhooks": retained}
 
 
 def _without_data(manifest: Manifest) -> Manifest:

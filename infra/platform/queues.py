@@ -208,8 +208,8 @@ def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any
 def _quota(flavor: FlavorSpec) -> dict[str, str]:
     """As Kueue's webhook writes it: a number would be changed back at each second `up`."""
     limits = {"borrowingLimit": flavor.borrowing_limit, "lendingLimit": flavor.lending_limit}
-    said = {name: str(limit) for name, limit in limits.items() if limit is not None}
-    return {"nominalQuota": str(flavor.quota), **said}
+    limited = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    return {"nominalQuota": str(flavor.quota), **limited}
 
 
 def _local_queue(team: TeamSpec, name: str, queue: str) -> Manifest:

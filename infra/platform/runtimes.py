@@ -150,10 +150,10 @@ def _worker_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
-    return {**pod, "containers": [_tells_ranks({**container, **sshd})]}
+    return {**pod, "containers": [_with_pre_stop({**container, **sshd})]}
 
 
-def _tells_ranks(container: dict[str, Any]) -> dict[str, Any]:
+def _with_pre_stop(container: dict[str, Any]) -> dict[str, Any]:
     """Let a pod that is to end tell its ranks, and wait for their checkpoint and their end."""
     command = ["python3", "-c", program("end_ranks.py")]
     lifecycle = {**container.get("lifecycle", {}), "preStop": {"exec": {"command": command}}}
@@ -175,7 +175,7 @@ def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     return {
         **pod,
         "initContainers": [*pod.get("initContainers", []), waiting],
-        "containers": [_tells_ranks({**container, "env": container["env"] + variables})],
+        "containers": [_with_pre_stop({**container, "env": container["env"] + variables})],
     }
 
 

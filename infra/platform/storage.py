@@ -88,12 +88,12 @@ class StorageLayer(Layer):
     def _shared_claims(self, context: PlatformContext, storage_class: str) -> None:
         """A filesystem of its own for each team; it stays when the stack goes."""
         sizes = _shared_sizes(context)
-        kept = pulumi.ResourceOptions(retain_on_delete=True)
+        retained = pulumi.ResourceOptions(retain_on_delete=True)
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
             for name, size in sizes.items():
                 claim = _shared_claim(name, namespace, size, storage_class)
-                self.add(claim, [self._namespaces.by_name[namespace]], kept)
+                self.add(claim, [self._namespaces.by_name[namespace]], retained)
 
     def _logs_claim(self, outputs: ClusterOutputs) -> None:
         """One volume for all teams, which no pod of a team mounts."""
@@ -103,8 +103,8 @@ class StorageLayer(Layer):
             self._claim(_Volume(names.LOGS_CLAIM, namespace, source, _LOGS_GIB, "ReadWriteMany"))
         else:
             claim = _shared_claim(names.LOGS_CLAIM, namespace, _LOGS_GIB, outputs.shared_class)
-            kept = pulumi.ResourceOptions(retain_on_delete=True)
-            self.add(claim, [self._namespaces.by_name[namespace]], kept)
+            retained = pulumi.ResourceOptions(retain_on_delete=True)
+            self.add(claim, [self._namespaces.by_name[namespace]], retained)
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
@@ -112,8 +112,8 @@ class StorageLayer(Layer):
         name = names.fit("-".join(part for part in parts if part))
         made = self.add(_persistent_volume(name, volume), [self._class])
         # The volume is as large as what lies under it; a claim that has one of its own cannot be resized.
-        kept = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
-        return self.add(_persistent_volume_claim(name, volume), [made, namespace], kept)
+        sizes_ignored = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
+        return self.add(_persistent_volume_claim(name, volume), [made, namespace], sizes_ignored)
 
 
 def _shared_sizes(context: PlatformContext) -> dict[str, int]:

@@ -28,15 +28,15 @@ class TeamLimits:
 
 def limits_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec]) -> TeamLimits:
     """Return the team's limits: its own, or those that its pools come to."""
-    said, found = team.limits, _pools_of(team, queues, pools)
+    declared, found = team.limits, _pools_of(team, queues, pools)
     accelerators = [pool.num_accelerators for pool in found]
     machines = [_machines(pool) for pool in found]
-    job_pods = said.job_pods or max((_JOB_PODS, *accelerators))
+    job_pods = declared.job_pods or max((_JOB_PODS, *accelerators))
     return TeamLimits(
         job_pods,
-        said.pods or max(_PODS, _AGAIN * sum(accelerators), job_pods),
-        said.cpus or _AGAIN * sum(cpus for cpus, _ in machines),
-        said.memory_gib or _AGAIN * sum(memory for _, memory in machines),
+        declared.pods or max(_PODS, _AGAIN * sum(accelerators), job_pods),
+        declared.cpus or _AGAIN * sum(cpus for cpus, _ in machines),
+        declared.memory_gib or _AGAIN * sum(memory for _, memory in machines),
     )
 
 

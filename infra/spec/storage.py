@@ -18,7 +18,7 @@ def _bucket(value: str) -> str:
     )
 
 
-KEEP_IN_THE_BUCKET = (
+USE_THE_BUCKET = (
     "what must outlive the filesystem goes to the bucket: `checkpoint.store`, or a job that copies"
 )
 
@@ -26,7 +26,7 @@ KEEP_IN_THE_BUCKET = (
 class FilesystemSpec(Spec):
     """Base of the filesystems that targets have under the checkpoints."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {KEEP_IN_THE_BUCKET}"
+    NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {USE_THE_BUCKET}"
     """Why no snapshots are taken of it, and what to do; empty where the target takes them."""
 
     @property
@@ -34,7 +34,7 @@ class FilesystemSpec(Spec):
         """Days that a daily snapshot is kept where the stack does not say."""
         return 0
 
-    def kept_snapshot_days(self, checkpoints: CheckpointsSpec) -> int:
+    def snapshot_retention_days(self, checkpoints: CheckpointsSpec) -> int:
         """Days that a daily snapshot is kept; 0: none is taken."""
         days = checkpoints.snapshot_days
         return self.default_snapshot_days if days is None else days

@@ -72,9 +72,9 @@ class AddressPlan:
 def allocate(names: Iterable[str], taken: Mapping[str, int]) -> dict[str, int]:
     """Give every name an index: the one it has, else the smallest that is free."""
     wanted = list(names)
-    kept = {name: taken[name] for name in wanted if name in taken}
-    free = (index for index in count() if index not in set(kept.values()))
-    return {name: kept[name] if name in kept else next(free) for name in wanted}
+    assigned = {name: taken[name] for name in wanted if name in taken}
+    free = (index for index in count() if index not in set(assigned.values()))
+    return {name: assigned[name] if name in assigned else next(free) for name in wanted}
 
 
 def _pod_subnet(pods: IPv4Network, index: int) -> IPv4Network:

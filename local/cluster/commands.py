@@ -38,7 +38,7 @@ def run(*argv: str, stdin: str = "", timeout_seconds: float = 600) -> str:
         cwd="/",
     )
     if done.returncode != 0:
-        said = f"{done.stderr.strip()} (exit status {done.returncode})"
+        output = f"{done.stderr.strip()} (exit status {done.returncode})"
         fix = "read what it said; `trainyard down` and `up` start from nothing"
-        raise TrainyardError([Problem(" ".join(argv), said, "exit status 0", fix)])
+        raise TrainyardError([Problem(" ".join(argv), output, "exit status 0", fix)])
     return done.stdout

@@ -21,7 +21,7 @@ from local.cluster.files import write
 from local.cluster.images import Archive, import_missing
 from local.cluster.machine import ClusterMachine, Daemon, InitSpec, Mount
 
-KEPT = 3
+NUM_RETAINED = 3
 """Templates that stay in the cache: a few clusters, or a few versions of the training code."""
 
 
@@ -52,7 +52,7 @@ class ImageStore:
 
     def _prune(self) -> None:
         newest = sorted(self.folder.glob("images-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in newest[KEPT:]:
+        for path in newest[NUM_RETAINED:]:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -89,8 +89,8 @@ def apply_node(api: ApiServerClient, config: NodeConfig, plan: AddressPlan) -> N
 
 def desired_taints(found: Sequence[Object], declared: Sequence[Taint]) -> list[Object]:
     """The declared taints, after those that others put there for reasons of their own."""
-    kept = [taint for taint in found if _is_foreign(str(taint["key"]))]
-    return [*kept, *(taint.model_dump(exclude_defaults=True) for taint in declared)]
+    foreign = [taint for taint in found if _is_foreign(str(taint["key"]))]
+    return [*foreign, *(taint.model_dump(exclude_defaults=True) for taint in declared)]
 
 
 def node_path(name: str) -> str:

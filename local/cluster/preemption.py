@@ -84,9 +84,9 @@ class Preemption:
 
     def _taint(self, deadline: float, *effects: str) -> None:
         found = self.api.get(self.path)["spec"].get("taints", [])
-        kept = [taint for taint in found if taint["key"] != PREEMPTING]
+        others = [taint for taint in found if taint["key"] != PREEMPTING]
         ours = [{"key": PREEMPTING, "value": str(int(deadline)), "effect": effect} for effect in effects]
-        self.api.merge(self.path, {"spec": {"taints": [*kept, *ours]}})
+        self.api.merge(self.path, {"spec": {"taints": [*others, *ours]}})
 
     def _is_drained(self) -> bool:
         return all(

@@ -101,10 +101,10 @@ def object_store_keys(file: Path) -> dict[str, str]:
             "objectStoreSecretKey": secrets.token_urlsafe(30),
         }
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+        staged = file.with_suffix(".new")
+        staged.unlink(missing_ok=True)
+        with os.fdopen(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
             json.dump(made, stream)
-        draft.rename(file)
-    kept: dict[str, str] = json.loads(file.read_text())
-    return kept
+        staged.rename(file)
+    keys: dict[str, str] = json.loads(file.read_text())
+    return keys

@@ -180,13 +180,13 @@ def _trial(name: str, script: str) -> DoctorFinding:
     try:
         subprocess.run(_namespaced(script), capture_output=True, text=True, timeout=TRIAL_SECONDS, check=True)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
+        stderr_lines = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
         if error.returncode == 127:
             return DoctorFinding(
                 "kernel", name, DoctorStatus.TODO, "cannot be tried before the Debian packages are there"
             )
         fix = "load the kernel's module on the host (modprobe), or use another machine"
-        return DoctorFinding("kernel", name, DoctorStatus.PROBLEM, said[0], fix)
+        return DoctorFinding("kernel", name, DoctorStatus.PROBLEM, stderr_lines[0], fix)
     return DoctorFinding("kernel", name, DoctorStatus.OK, "tried")
 
 

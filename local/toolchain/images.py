@@ -32,7 +32,7 @@ USER = 1000
 EGG_INFO = "trainyard_train.egg-info"
 """What an editable installation leaves beside the code."""
 
-KEPT = 3
+NUM_RETAINED = 3
 """Training images in the cache: each change of the training package makes one, of 170 MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
@@ -190,7 +190,7 @@ class TrainingArchive(CachedArtifact):
 
     def make(self, task: Task) -> None:
         super().make(task)
-        self.store.prune(self.entry, keep=KEPT)
+        self.store.prune(self.entry, keep=NUM_RETAINED)
 
     def fill(self, folder: Path, task: Task) -> str:
         top = folder / LAYER

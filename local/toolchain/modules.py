@@ -34,8 +34,8 @@ class ModuleArtifact(CachedArtifact):
         self._go = go
 
     def key(self) -> str:
-        sums = (self._go.folder_of(self._pin.folder) / "go.sum").read_text().splitlines()
-        ours = sorted(line for line in sums if line.startswith(f"{self._pin.module} "))
+        checksums = (self._go.folder_of(self._pin.folder) / "go.sum").read_text().splitlines()
+        ours = sorted(line for line in checksums if line.startswith(f"{self._pin.module} "))
         return content_key(RECIPE, ours, self._pin.model_dump())
 
     def intention(self) -> PlanStep:

@@ -72,7 +72,7 @@ class DebianPackages(Artifact):
         missing = self._missing()
         if not missing:
             return
-        self._progress.said(f"installing Debian packages: {', '.join(missing)}")
+        self._progress.log(f"installing Debian packages: {', '.join(missing)}")
         apt = ("apt-get", "-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}", "-q", "-y")
         with _no_service_starts():
             self._apt([*apt, "update"], task)

@@ -28,10 +28,12 @@ def junit(report: PolicyReport) -> str:
             headline = f"{own[0].resource.name}: {own[0].violation}{more}"
             failure = ElementTree.SubElement(case, "failure", message=_clean(headline), type=policy.severity)
             failure.text = _clean("\n".join(lines))
-        said = [finding for finding in (*report.advice, *report.exempt) if finding.policy is policy]
-        if said:
+        messages = [finding for finding in (*report.advice, *report.exempt) if finding.policy is policy]
+        if messages:
             output = ElementTree.SubElement(case, "system-out")
-            output.text = _clean("\n".join(f"{finding.resource.urn}: {finding.message}" for finding in said))
+            output.text = _clean(
+                "\n".join(f"{finding.resource.urn}: {finding.message}" for finding in messages)
+            )
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 

@@ -64,7 +64,9 @@ class Ec2(Client):
     def describe_placement_groups(self, GroupNames: Sequence[str] = ()) -> dict[str, Any]:  # noqa: N803
         """List the groups, all or those of these names."""
         names = [
-            str(kept.outputs["name"]) for kept in ResourceStore(self._made) if kept.token == PLACEMENT_GROUP
+            str(stored.outputs["name"])
+            for stored in ResourceStore(self._made)
+            if stored.token == PLACEMENT_GROUP
         ]
         return {
             "PlacementGroups": [{"GroupName": name} for name in names if not GroupNames or name in GroupNames]

@@ -104,16 +104,19 @@ class AzureAnswers:
         if not parameters.get("api-version"):
             raise ValueError(f"GET {path}: MissingApiVersionParameter")  # as Azure refuses it
         listed: list[dict[str, Any]] = []
-        for kept in ResourceStore(self._folder):
-            if kept.id == path:
-                return _answered(kept)
-            if kept.token in places() and collection(kept.token, {**self._known, **kept.outputs}) == path:
-                listed.append(_answered(kept))
+        for stored in ResourceStore(self._folder):
+            if stored.id == path:
+                return _answered(stored)
+            if (
+                stored.token in places()
+                and collection(stored.token, {**self._known, **stored.outputs}) == path
+            ):
+                listed.append(_answered(stored))
         return {"value": listed} if listed else None
 
 
-def _answered(kept: StoredResource) -> dict[str, Any]:
+def _answered(stored: StoredResource) -> dict[str, Any]:
     """A resource in the API's form, as far as a finder reads it."""
-    tags = kept.outputs.get("tags") or {}
-    name = kept.id.rpartition("/")[2]
-    return {"id": kept.id, "name": name, "tags": tags, "properties": dict(kept.outputs)}
+    tags = stored.outputs.get("tags") or {}
+    name = stored.id.rpartition("/")[2]
+    return {"id": stored.id, "name": name, "tags": tags, "properties": dict(stored.outputs)}

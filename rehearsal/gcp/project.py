@@ -73,15 +73,15 @@ class GcpAnswers:
 
     def __call__(self, url: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
-        for kept in ResourceStore(self._folder):
-            if kept.token not in places():
+        for stored in ResourceStore(self._folder):
+            if stored.token not in places():
                 continue
-            values = {**self._known, **kept.outputs}
-            part = places()[kept.token].get("in")
-            if collection(kept.token, values) == url:
-                found.setdefault(part or "items", []).append(_listed(kept.token, values))
-            elif address(kept.token, values) == url:
-                found |= kept.outputs
+            values = {**self._known, **stored.outputs}
+            part = places()[stored.token].get("in")
+            if collection(stored.token, values) == url:
+                found.setdefault(part or "items", []).append(_listed(stored.token, values))
+            elif address(stored.token, values) == url:
+                found |= stored.outputs
         return found or None
 
 

@@ -119,9 +119,11 @@ class Running:
     def end(self, code: int | None = None) -> CommandResult:
         """Wait for its end; `code` is what it must be, if given."""
         self.process.wait(SECONDS)
-        said = CommandResult(self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors)
-        assert code is None or said.code == code, f"exit code {said.code}: {said.text}"
-        return said
+        message = CommandResult(
+            self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors
+        )
+        assert code is None or message.code == code, f"exit code {message.code}: {message.text}"
+        return message
 
 
 class LocalStack:
@@ -205,9 +207,9 @@ class LocalStack:
         done = subprocess.run(
             command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
         )
-        said = CommandResult(done.returncode, done.stdout, done.stderr)
-        assert said.code == 0, said.text
-        return said
+        message = CommandResult(done.returncode, done.stdout, done.stderr)
+        assert message.code == 0, message.text
+        return message
 
     def kubectl(self, *words: str, given: str = "") -> str:
         """Run kubectl as the administrator and return what it prints."""

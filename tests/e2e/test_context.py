@@ -23,11 +23,11 @@ def test_the_platform_comes_up_on_a_cluster_of_others_after_kills(platform: Loca
 
 
 def test_up_changes_nothing_and_runs_the_stacks_job_by_the_context(platform: LocalStack) -> None:
-    said = platform.trainyard("up")
-    assert list(said.changes) == ["unchanged"]
-    assert "admitted to" in said.text
-    assert "pods run on" in said.text
-    assert "node   training:" in said.text, "the first node's own log is shown"
-    assert "digits: complete" in said.text
+    output = platform.trainyard("up")
+    assert list(output.changes) == ["unchanged"]
+    assert "admitted to" in output.text
+    assert "pods run on" in output.text
+    assert "node   training:" in output.text, "the first node's own log is shown"
+    assert "digits: complete" in output.text
     platform.trainyard("cancel")
     platform.wait_until(lambda: platform.names("trainjobs", "-A") == [], "the cluster without the job")

@@ -147,8 +147,8 @@ class FleetOfTwo:
             "kind": "TokenReview",
             "spec": {"token": token},
         }
-        said = self.far.kubectl("create", "--filename=-", "--output=json", given=json.dumps(review))
-        return bool(json.loads(said)["status"].get("authenticated"))
+        output = self.far.kubectl("create", "--filename=-", "--output=json", given=json.dumps(review))
+        return bool(json.loads(output)["status"].get("authenticated"))
 
 
 def _condition(found: dict[str, Any], kind: str) -> str:

@@ -75,17 +75,17 @@ def member(platform: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
 
 def test_a_member_of_a_team_sees_jobs_and_no_nodes(member: LocalStack) -> None:
-    said = member.trainyard("status").text
-    assert "may not list them" in said
-    assert "no jobs" in said
+    output = member.trainyard("status").text
+    assert "may not list them" in output
+    assert "no jobs" in output
 
 
 def test_a_job_is_submitted_and_followed_to_its_end(member: LocalStack) -> None:
-    said = member.trainyard("submit").text
-    assert "admitted to" in said
-    assert "pods run on" in said
-    assert "node   training:" in said, "the first node's own log is shown"
-    assert "by-context: complete" in said
+    output = member.trainyard("submit").text
+    assert "admitted to" in output
+    assert "pods run on" in output
+    assert "node   training:" in output, "the first node's own log is shown"
+    assert "by-context: complete" in output
     assert not (member.state / "pulumi" / ".pulumi").exists(), "no state was asked for"
 
 
@@ -96,8 +96,8 @@ def test_its_log_and_its_state_are_read_after_its_end(member: LocalStack) -> Non
 
 def test_another_one_is_cancelled_and_says_how_to_go_on(member: LocalStack) -> None:
     member.trainyard("submit", "--no-follow")
-    said = member.trainyard("cancel", "by-context").text
-    assert "trainyard submit -s datacenter --run run-" in said
+    output = member.trainyard("cancel", "by-context").text
+    assert "trainyard submit -s datacenter --run run-" in output
     member.wait_until(
         lambda: "by-context" not in member.names("trainjobs", "-n", NAMESPACE), "the job without its pods"
     )
@@ -106,8 +106,8 @@ def test_another_one_is_cancelled_and_says_how_to_go_on(member: LocalStack) -> N
 def test_a_context_needs_no_stack_file(platform: LocalStack, member: LocalStack) -> None:
     context = yaml.safe_load(platform.kubeconfig.read_text())["current-context"]
     member.environment["KUBECONFIG"] += f":{platform.kubeconfig}"
-    said = member.trainyard("status", "--stack", "unwritten", "--context", context).out
-    assert "on-demand-0" in said
-    assert "no such job" not in said
+    output = member.trainyard("status", "--stack", "unwritten", "--context", context).out
+    assert "on-demand-0" in output
+    assert "no such job" not in output
     missing = member.trainyard("logs", "nobodys", "--stack", "unwritten", "--context", context, code=2).text
     assert "nobodys" in missing

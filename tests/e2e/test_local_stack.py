@@ -118,13 +118,13 @@ def test_a_teams_keys_open_its_own_folder_of_the_object_store_alone(
     main["envFrom"] = [{"secretRef": {"name": "object-store"}}]
     stack.apply(pod("round-trip", main))
     stack.wait_until_pod_ends("round-trip")
-    said = stack.kubectl("logs", "-n", NAMESPACE, "round-trip")
-    answers = dict(line.rsplit(" ", 1) for line in said.splitlines())
-    assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded", said
+    output = stack.kubectl("logs", "-n", NAMESPACE, "round-trip")
+    answers = dict(line.rsplit(" ", 1) for line in output.splitlines())
+    assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded", output
     assert answers.pop("head") == "403"  # without a body there is no code
     assert answers.pop("stranger") == "InvalidAccessKeyId"
     assert len(answers) == 14
-    assert set(answers.values()) == {"AccessDenied"}, said
+    assert set(answers.values()) == {"AccessDenied"}, output
     folder = stack.data / "object-store" / "checkpoints" / "checkpoints"
     stored = folder / "research" / "trial" / "step-1"
     assert stored.stat().st_size == 1 << 20

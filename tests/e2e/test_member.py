@@ -212,7 +212,7 @@ SPOKEN = "spoken"
 
 @pytest.mark.soak
 def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack, member: Command) -> None:
-    written = stack.data / "checkpoints" / "research" / "said"
+    written = stack.data / "checkpoints" / "research" / "message"
     stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", SAYS]))
     lost = [node_of(stack, written, attempt=0), ""]
     follow, environment = as_mei(stack, "logs", SPOKEN, "-f", "--node", "1")
@@ -234,12 +234,12 @@ def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack
     assert printed.count(b"node 1 says 1 ") == 3, "each attempt was followed"
     for attempt in range(3):
         for node in range(2):
-            said = logs_of(stack, SPOKEN, "--attempt", str(attempt), "--node", str(node))
+            message = logs_of(stack, SPOKEN, "--attempt", str(attempt), "--node", str(node))
             wrote = (written / f"{attempt}-{node}" / "out").read_bytes()
             killed = attempt == 1 and node == 0
             # What stood in the log of a node when it was killed, and had not been read.
-            assert len(wrote) - len(said) <= (2000 if killed else 0)
-            assert hashlib.sha256(said).digest() == hashlib.sha256(wrote[: len(said)]).digest()
+            assert len(wrote) - len(message) <= (2000 if killed else 0)
+            assert hashlib.sha256(message).digest() == hashlib.sha256(wrote[: len(message)]).digest()
     assert b"node 1 | node 1 says 2 " in logs_of(stack, SPOKEN, "--attempt", "2")
 
 
@@ -276,9 +276,9 @@ def logs_of(stack: LocalStack, *words: str) -> bytes:
 
 
 def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Command) -> None:
-    said = [member("secret", "set", "HF_TOKEN", given=f"{VALUE}\n") for _ in range(2)]
-    assert "Secret hf-token-v2" in said[1]
-    assert VALUE not in "".join(said)
+    message = [member("secret", "set", "HF_TOKEN", given=f"{VALUE}\n") for _ in range(2)]
+    assert "Secret hf-token-v2" in message[1]
+    assert VALUE not in "".join(message)
     with pytest.raises(Exception, match="you may not list them"):
         member("secret", "ls")
     with pytest.raises(Exception, match="you may not delete them"):
@@ -348,11 +348,11 @@ def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout and process.stderr
-        said = process.stdout.readline()
+        message = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         errors = process.stderr.read()
         assert process.wait(60) == 130, errors
-    assert f"submitted {MINE} as run-" in said
+    assert f"submitted {MINE} as run-" in message
     assert "git does not track, so left here: notes.txt" in errors
     assert "code to the team's store: done" in errors and "is there already" not in errors
     assert f"{MINE} goes on; follow it again: trainyard logs -f {MINE}" in errors
@@ -371,8 +371,8 @@ def test_the_same_code_is_sent_once_and_followed_to_its_end(
 ) -> None:
     monkeypatch.chdir(folder)
     stack.wait_until(lambda: "complete" in member("jobs"), "an end of the first")
-    said = member("rerun", MINE, "--name", "again")
-    assert "submitted again as run-" in said
+    message = member("rerun", MINE, "--name", "again")
+    assert "submitted again as run-" in message
     assert trainjob(stack, "again")["trainyard.dev/origin"] == trainjob(stack, MINE)["trainyard.dev/origin"]
     (folder / "job.yaml").write_text("name: written\nnum_nodes: 2\ncommand: [sh, -c, 'ls; exit 2']\n")
     with pytest.raises(TrainyardError, match="failed") as failed:
@@ -388,9 +388,9 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
     stack: LocalStack, member: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    said = member(*RUN_MINE, "--name", "tried", "--dry-run", "--", "python", "train.py", "7")
-    assert "kind: TrainJob" in said and "where  2 × 1 GPUs by queue gpu, runtime torch-none" in said
-    assert "when   now to " in said and "price  spot: no machine is bought for it" in said
+    message = member(*RUN_MINE, "--name", "tried", "--dry-run", "--", "python", "train.py", "7")
+    assert "kind: TrainJob" in message and "where  2 × 1 GPUs by queue gpu, runtime torch-none" in message
+    assert "when   now to " in message and "price  spot: no machine is bought for it" in message
     assert "tried" not in member("jobs")
     with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):
         member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")

@@ -178,7 +178,7 @@ def test_what_is_brought_along_is_neither_adopted_nor_removed(tmp_path: Path) ->
     made = [each for each in report["order"] if each.startswith("aws:")]
     changes = {phase["name"]: phase["changes"] for phase in report["phases"]}
     assert 0 < changes["adopt"]["adopt"] <= len(made)
-    assert not changes["adopt what was kept"]
+    assert not changes["adopt what was retained"]
 
 
 OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
@@ -238,9 +238,9 @@ def test_a_lost_state_is_rebuilt_and_a_stack_comes_back_with_what_it_kept(stack:
     names = [phase["name"] for phase in report["phases"]]
     assert names[2:4] == ["adopt", "up with all of it"]
     again = [name for name in names[names.index("destroy") + 1 :] if name != "unprotect again"]
-    assert again == ["adopt what was kept", "up with what was kept", "destroy again"]
+    assert again == ["adopt what was retained", "up with what was retained", "destroy again"]
     adopted = {phase["name"]: phase["changes"].get("adopt") for phase in report["phases"]}
-    assert adopted["adopt"] > adopted["adopt what was kept"] > 0
+    assert adopted["adopt"] > adopted["adopt what was retained"] > 0
 
 
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_a_search_goes_through_the_queue_ends_what_promises_less_and_outlives_th
     )
     folder = stack.data / "checkpoints" / "research" / "tuned-search" / "run-001"
     with stack.declared(tuned):
-        said = stack.trainyard("search", str(file))
-    assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in said.text
+        output = stack.trainyard("search", str(file))
+    assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in output.text
 
     stack.wait_until(
         lambda: len(trials(folder)) >= QUOTA or "Failed" in phases(stack), f"{QUOTA} trials at work"

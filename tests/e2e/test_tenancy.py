@@ -87,10 +87,10 @@ def occasions(stack: LocalStack) -> Iterator[None]:
 def test_a_pod_that_crosses_a_boundary_is_refused_whoever_makes_it(admin: Person) -> None:
     wrong = {}
     for name, attack in ATTACKS.items():
-        said = refusal(admin.create(pod(attack.patch), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+        output = refusal(admin.create(pod(attack.patch), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
         expected = "violates PodSecurity" if attack.by_pod_security else attack.message
-        if expected not in said and (POLICY not in said or attack.message not in said):
-            wrong[name] = said
+        if expected not in output and (POLICY not in output or attack.message not in output):
+            wrong[name] = output
     assert wrong == {}
 
 
@@ -103,9 +103,9 @@ def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Per
         for name, attack in ATTACKS.items():
             if attack.by_pod_security:
                 made = merged(pod(attack.patch), {"metadata": {"namespace": OTHER}})
-                said = refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
-                if POLICY not in said or attack.message not in said:
-                    wrong[name] = said
+                output = refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+                if POLICY not in output or attack.message not in output:
+                    wrong[name] = output
     finally:
         stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
     assert wrong == {}
@@ -154,7 +154,7 @@ CHANGED: Mapping[str, Manifest] = {
 
 
 def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalStack, admin: Person) -> None:
-    def said(patch: Manifest) -> str:
+    def output(patch: Manifest) -> str:
         made = merged(pod(WITH_DAEMON), {"spec": {"initContainers": [patch]}})
         return refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
 
@@ -162,8 +162,8 @@ def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalSt
     stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
     knows_daemons(stack, DAEMONS)
     try:
-        stack.wait_until(lambda: not said({}), "the list of the team's daemons")
-        refused = {name: said(patch) for name, patch in CHANGED.items()}
+        stack.wait_until(lambda: not output({}), "the list of the team's daemons")
+        refused = {name: output(patch) for name, patch in CHANGED.items()}
         swapped = {"spec": {"volumes": [{}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}]}}
         refused["claim"] = refusal(
             admin.create(merged(pod(WITH_DAEMON), swapped), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
@@ -192,8 +192,8 @@ def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> No
     sound = pod()["spec"]["containers"][0]["securityContext"]
     debug = {"spec": {"ephemeralContainers": [{**spied, "securityContext": sound}]}}
     moved = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "spot-0"}}}
-    said = refusal(admin.ask("PATCH", f"{path}/ephemeralcontainers", debug))
-    assert "NVIDIA_VISIBLE_DEVICES" in said
+    output = refusal(admin.ask("PATCH", f"{path}/ephemeralcontainers", debug))
+    assert "NVIDIA_VISIBLE_DEVICES" in output
     assert "nodeSelector" in refusal(admin.ask("PATCH", path, moved))
     assert refusal(admin.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}})) == ""
 
@@ -201,18 +201,18 @@ def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> No
 def test_a_member_who_submits_such_a_pod_is_reported_at_once(member: Person) -> None:
     wrong = {}
     for name, kind, attack, manifest in carried():
-        said = refusal(member.create(manifest))
-        if POLICY not in said or attack.message not in said:
-            wrong[f"{name} in a {kind}"] = said
+        output = refusal(member.create(manifest))
+        if POLICY not in output or attack.message not in output:
+            wrong[f"{name} in a {kind}"] = output
     assert wrong == {}
 
 
 def test_a_job_keeps_to_its_queue_and_its_priorities(member: Person) -> None:
     wrong = {}
     for name, kind, manifest, message in jobs_by_themselves():
-        said = refusal(member.create(manifest))
-        if POLICY not in said or message not in said:
-            wrong[f"{name} in a {kind}"] = said
+        output = refusal(member.create(manifest))
+        if POLICY not in output or message not in output:
+            wrong[f"{name} in a {kind}"] = output
     assert wrong == {}
 
 
@@ -249,7 +249,7 @@ def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
         "CPU job": job(gpu=False),
         "Secret": secret,
     }
-    refused = {name: said for name, each in sound.items() if (said := refusal(member.create(each)))}
+    refused = {name: output for name, each in sound.items() if (output := refusal(member.create(each)))}
     assert refused == {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "resting", "uid": "0"}
     made = pod({"metadata": {"ownerReferences": [owner]}})
@@ -335,8 +335,8 @@ def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
     }
     for message, manifest in refused.items():
         user = JOB_CONTROLLER if manifest["kind"] == "Pod" else ""
-        said = refusal(admin.create(manifest, user=user, groups=CONTROLLER_GROUPS if user else ()))
-        assert message in said
+        output = refusal(admin.create(manifest, user=user, groups=CONTROLLER_GROUPS if user else ()))
+        assert message in output
 
 
 def test_a_member_sees_a_jobs_place_in_the_queue_and_cannot_end_the_queue_by_asking(
@@ -557,8 +557,8 @@ def forwarded(person: Person) -> str:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8080
-            port = said.partition(" -> ")[0].rpartition(":")[2]
+            output = process.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8080
+            port = output.partition(" -> ")[0].rpartition(":")[2]
             answer = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
             return f"{answer.http_version} {answer.status_code}"
         finally:
@@ -623,8 +623,8 @@ def test_a_pod_of_a_team_reaches_its_own_and_what_the_stack_names(stack: LocalSt
     }
     closed = closed_places(stack)
     places = {**never, **closed, **wanted}
-    said = kubectl(member, "exec", "job/open", "--", *probes.trying(places))
-    assert json.loads(said) == expected(places, wanted)
+    output = kubectl(member, "exec", "job/open", "--", *probes.trying(places))
+    assert json.loads(output) == expected(places, wanted)
     # The same from a pod of no team: it is the policy that closes, and not that nobody serves there.
     outside = stack.kubectl("exec", "-n", "default", "open", "--", *probes.trying({**never, **closed}))
     assert json.loads(outside) == expected({**never, **closed}, closed)

@@ -18,7 +18,7 @@ class RecordedProgress:
     def check(self) -> None:
         """Never interrupted."""
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.lines.append(text)
 
     @contextmanager

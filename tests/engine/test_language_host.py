@@ -116,7 +116,7 @@ def test_the_end_of_a_program_is_reported_as_the_engine_expects(
     assert (answer.error, answer.bail) == (error, bail)
 
 
-def test_a_missing_virtual_environment_is_said_with_the_command_that_makes_it(
+def test_a_missing_virtual_environment_is_reported_with_the_command_that_makes_it(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     request = run_request(tmp_path)

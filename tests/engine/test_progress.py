@@ -54,7 +54,7 @@ def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     progress = RichProgress(Console(file=stream, force_terminal=False, width=120))
     with progress.task("one") as task, progress.task("two"):
         task.advanced(1, 2, "half")
-    progress.said("all done")
+    progress.log("all done")
     lines = [line.split()[:2] for line in stream.getvalue().splitlines() if line]
     assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]
 
@@ -64,6 +64,6 @@ def test_words_that_look_like_markup_are_reported_as_they_are() -> None:
     progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
     with progress.task("build [/one]") as task:
         task.advanced(1, 2, "reading [/src/pair.cc:545]")
-        progress.said("error [/src/pair.cc:545]")
+        progress.log("error [/src/pair.cc:545]")
     assert "error [/src/pair.cc:545]" in stream.getvalue()
     assert "build [/one]" in stream.getvalue()

@@ -113,7 +113,7 @@ def test_without_root_the_missing_package_is_named(clone: Clone) -> None:
     assert "fix:     apt-get install python3.11-venv" in refused.stderr
 
 
-def test_with_root_the_missing_package_is_installed_and_said(clone: Clone) -> None:
+def test_with_root_the_missing_package_is_installed_and_reported(clone: Clone) -> None:
     clone.install_python(bare=True)
     clone.install("id", "#!/bin/sh\necho 0\n")
     clone.install("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {clone.log}\n')

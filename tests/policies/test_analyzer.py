@@ -73,10 +73,10 @@ def test_the_pool_that_passes_the_stacks_ceiling_is_refused_and_those_before_it_
     ceilings.policyConfig["cost-ceilings"].enforcementLevel = analyzer_pb2.MANDATORY
     ceilings.policyConfig["cost-ceilings"].properties.update({"hourly_usd": 140})
     analyzer.Configure(ceilings, CONTEXT)
-    said = [analyzer.Analyze(node_group(f"pool-{index}"), CONTEXT).diagnostics for index in (0, 1, 1, 2)]
-    assert [len(found) for found in said] == [0, 0, 0, 1]
+    output = [analyzer.Analyze(node_group(f"pool-{index}"), CONTEXT).diagnostics for index in (0, 1, 1, 2)]
+    assert [len(found) for found in output] == [0, 0, 0, 1]
     message = "203.19 USD/h for 1 pool, with all declared before; allowed: 140.00 USD/h at most"
-    assert message in said[-1][0].message
+    assert message in output[-1][0].message
 
 
 def test_a_bucket_that_the_program_only_reads_is_not_asked_for_its_locks() -> None:
@@ -86,8 +86,8 @@ def test_a_bucket_that_the_program_only_reads_is_not_asked_for_its_locks() -> No
         for name in ("made", "read")
     )
     analyzer.Analyze(analyzer_pb2.AnalyzeRequest(type=BUCKET, name="made", urn=made.urn), CONTEXT)
-    said = analyzer.AnalyzeStack(analyzer_pb2.AnalyzeStackRequest(resources=[made, read]), CONTEXT)
-    assert {(each.policyName, each.urn) for each in said.diagnostics} == {
+    output = analyzer.AnalyzeStack(analyzer_pb2.AnalyzeStackRequest(resources=[made, read]), CONTEXT)
+    assert {(each.policyName, each.urn) for each in output.diagnostics} == {
         ("security-bucket-companions", made.urn)
     }
 

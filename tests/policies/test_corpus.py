@@ -108,7 +108,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
         twins = WORLDS[world]
         run = ask_the_engine(engine, world, list(twins.values()))
         assert run.created == ()
-        found = said(run, twins)
+        found = printed(run, twins)
         assert found.keys() == expected.keys() & twins.keys(), run.output
         for name, verdicts in found.items():
             case = expected[name]
@@ -116,7 +116,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
             assert verdicts[case.policy].startswith(f"{case.message}. "), name
 
 
-def said(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
+def printed(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
     """Twin → policy → the violation; default providers are not among the twins."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:

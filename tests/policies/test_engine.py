@@ -149,7 +149,7 @@ def test_an_exemption_lets_pass_until_it_expires(engine: PolicyEngine) -> None:
     assert lapsed.refused() == {("residency-region", "abroad"), ("exemptions", "guarded-test")}
 
 
-def test_an_exemption_that_matches_nothing_is_said(engine: PolicyEngine) -> None:
+def test_an_exemption_that_matches_nothing_is_reported(engine: PolicyEngine) -> None:
     exemption = {
         "policy": "residency-region",
         "resource": "*::gone",
@@ -254,10 +254,10 @@ def test_ceilings_hold_for_the_sum_of_all_clusters(engine: PolicyEngine) -> None
     run = engine.run(program, config=EUROPE, pack_config=ceiling)
     (last,) = run.refused()
     assert last in {("cost-ceilings", "one"), ("cost-ceilings", "other")}
-    said = (
+    printed = (
         "135.66 USD/h for 1 pool and a control plane, with all declared before; allowed: 100.00 USD/h at most"
     )
-    assert said in run.message(*last)
+    assert printed in run.message(*last)
 
 
 def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: PolicyEngine) -> None:

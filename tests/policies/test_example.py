@@ -60,8 +60,8 @@ def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gon
         pulumi("stack", "init", project=project, environment=environment)
         refused = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert refused.returncode != 0
-        said = set(re.findall(r"^ *- \[mandatory\].*?(\S+)  \(", refused.stdout, re.MULTILINE))
-        assert said == set(EXPECTED[cloud]), refused.stdout
+        output = set(re.findall(r"^ *- \[mandatory\].*?(\S+)  \(", refused.stdout, re.MULTILINE))
+        assert output == set(EXPECTED[cloud]), refused.stdout
         pulumi("config", "set", "compliant", "true", project=project, environment=environment)
         passed = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert passed.returncode == 0, passed.stdout

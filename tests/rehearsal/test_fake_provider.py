@@ -140,7 +140,7 @@ def test_a_group_without_capacity_exists_and_is_not_well(tmp_path: Path) -> None
     with starving as provider, pytest.raises(grpc.RpcError, match=output) as failed:
         provider.Create(request)
     assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
-    assert len(ResourceStore(tmp_path)._kept) == 1
+    assert len(ResourceStore(tmp_path)._resources) == 1
 
 
 @pytest.mark.parametrize(

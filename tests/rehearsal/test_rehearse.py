@@ -29,10 +29,10 @@ class FakeOutcome:
 class FakeEngine:
     """An engine that answers each operation as the test says."""
 
-    said: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
+    message: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
 
     def _next(self, operation: str) -> FakeOutcome:
-        return FakeOutcome(self.said[operation].pop(0))
+        return FakeOutcome(self.message[operation].pop(0))
 
     def preview(self) -> FakeOutcome:
         return self._next("preview")
@@ -102,10 +102,10 @@ def test_a_program_that_settles_goes_through_all_phases() -> None:
 def test_a_phase_that_differs_from_the_preview_is_named(
     operation: str, index: int, changes: Mapping[str, int], phase: str
 ) -> None:
-    said = settled()
-    said[operation][index] = changes
+    message = settled()
+    message[operation][index] = changes
     with pytest.raises(TrainyardError, match=f"rehearsal, {phase}\n"):
-        rehearse(lambda _: FakeEngine(said))
+        rehearse(lambda _: FakeEngine(message))
 
 
 def test_the_engine_is_reported_to_attach_to_the_stand_ins() -> None:
@@ -133,7 +133,7 @@ def test_a_resource_that_only_the_engine_believes_in_is_named() -> None:
         rehearse(lambda _: Remembering(settled()))
 
 
-def test_a_fault_that_cannot_happen_to_the_stack_is_said(tmp_path: Path) -> None:
+def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> None:
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
     with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: up went through"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)

@@ -66,10 +66,10 @@ class Ranks:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; if it does not, their words say why."""
-        wait_for(lambda: condition() or not any(rank.process.is_alive() for rank in self.ranks), self.said)
-        assert condition(), f"all have ended: {self.said()}"
+        wait_for(lambda: condition() or not any(rank.process.is_alive() for rank in self.ranks), self.output)
+        assert condition(), f"all have ended: {self.output()}"
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The words of all ranks so far."""
         return "\n".join(rank.words.read_text() for rank in self.ranks)
 

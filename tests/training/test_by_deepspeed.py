@@ -175,8 +175,8 @@ def test_settings_that_the_other_file_is_for_are_all_refused(tmp_path: Path) -> 
     config.write_text(yaml.safe_dump(given))
     with pytest.raises(ConfigError) as wrong:
         read_settings(zero, load_config(config))
-    said = [problem.removeprefix(f"{zero}: ").partition(":")[0] for problem in wrong.value.problems]
-    assert said == ["train_batch_size", "optimizer", "strategy", "precision", "checkpoint"]
+    output = [problem.removeprefix(f"{zero}: ").partition(":")[0] for problem in wrong.value.problems]
+    assert output == ["train_batch_size", "optimizer", "strategy", "precision", "checkpoint"]
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])

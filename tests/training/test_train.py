@@ -31,11 +31,11 @@ def refused(
     return done.stderr
 
 
-def test_every_problem_of_the_settings_is_said_and_nothing_is_made(tmp_path: Path) -> None:
-    said = refused(tmp_path / "run", "steps=0", "stpes=3", "model.name=gpt5")
-    assert "training: steps: got 0" in said
-    assert "training: stpes: got 3, but there is no such setting" in said
-    assert "training: model.name: got 'gpt5'" in said
+def test_every_problem_of_the_settings_is_reported_and_nothing_is_made(tmp_path: Path) -> None:
+    message = refused(tmp_path / "run", "steps=0", "stpes=3", "model.name=gpt5")
+    assert "training: steps: got 0" in message
+    assert "training: stpes: got 3, but there is no such setting" in message
+    assert "training: model.name: got 'gpt5'" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -118,10 +118,10 @@ def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_we
 def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Path) -> None:
     assert not train(configure(tmp_path), NoticeAt(3))
     before = (tmp_path / FILE).read_text()
-    said = refused(tmp_path, "seed=9")
-    assert "step-00000004 in" in said
-    assert "is of another run; choose another run_dir, or set:" in said
-    assert "training: seed: the checkpoint has 7, the configuration 9" in said
+    message = refused(tmp_path, "seed=9")
+    assert "step-00000004 in" in message
+    assert "is of another run; choose another run_dir, or set:" in message
+    assert "training: seed: the checkpoint has 7, the configuration 9" in message
     assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
     assert (tmp_path / FILE).read_text() == before
 
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_stays(
     with monkeypatch.context() as patch:
         patch.setattr("trainyard_train.checkpointing.checkpoint.FORMAT", FORMAT + 1)
         assert not train(configure(tmp_path), NoticeAt(3))
-    said = refused(tmp_path)
-    assert f"is of format {FORMAT + 1}, this version of the package reads {FORMAT}" in said
-    assert "update this one" in said
+    message = refused(tmp_path)
+    assert f"is of format {FORMAT + 1}, this version of the package reads {FORMAT}" in message
+    assert "update this one" in message
     assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()

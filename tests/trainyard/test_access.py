@@ -107,13 +107,15 @@ def test_a_stack_that_is_not_up_says_where_its_state_was_looked_for(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [(["no-such-program"], "no-such-program: not installed"), (["false"], "no credentials from `false`")],
 )
-def test_a_program_that_gets_no_credentials_is_named(command: list[str], said: str, tmp_path: Path) -> None:
+def test_a_program_that_gets_no_credentials_is_named(
+    command: list[str], message: str, tmp_path: Path
+) -> None:
     executed = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": []}
     text = kubeconfig("http://127.0.0.1:9", {"exec": {**executed, "interactiveMode": "Never"}})
-    with pytest.raises(MachineError, match=said):
+    with pytest.raises(MachineError, match=message):
         connect(session(tmp_path, output=text))
 
 

@@ -59,8 +59,8 @@ def test_what_the_api_server_refuses_is_reported_in_its_own_words(
     refused = ApiException(status=403, reason="Forbidden")
     refused.body = '{"message": "pods is forbidden: User \\"mei\\" cannot list"}'
     assert ends_with(raising(refused), monkeypatch) == 1
-    assert 'User "mei" cannot list' in (said := capsys.readouterr().err)
-    assert "--context" in said
+    assert 'User "mei" cannot list' in (output := capsys.readouterr().err)
+    assert "--context" in output
 
 
 def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:

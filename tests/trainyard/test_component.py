@@ -62,7 +62,7 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
     assert_matches(as_text(SCHEMA), PATH)
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_stated_once() -> None:
     """A program's SDK asks for the tag that the schema names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())

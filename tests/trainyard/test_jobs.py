@@ -158,7 +158,7 @@ def jobs(
     workloads: list[dict[str, Any]] | None = None,
     nodes: tuple[str, ...] = (),
     *,
-    said: str = "",
+    output: str = "",
     hook_failed_in: str = "",
 ) -> Jobs:
     found = Jobs.__new__(Jobs)
@@ -170,7 +170,7 @@ def jobs(
                 phase="Running",
                 init_container_statuses=None,
                 container_statuses=[
-                    SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=said)))
+                    SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=output)))
                 ],
             ),
         )
@@ -220,11 +220,11 @@ def test_an_end_is_reported_with_the_operators_message() -> None:
     assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
 
 
-def test_an_end_is_reported_with_what_its_pods_said_once() -> None:
+def test_an_end_is_reported_with_what_its_pods_reported_once() -> None:
     failed = trainjob(("Failed", "jobset failed"))
-    state = jobs(failed, nodes=("spot-0", "spot-1"), said="over TCP\n", hook_failed_in="pod-on-spot-0").state(
-        KEY
-    )
+    state = jobs(
+        failed, nodes=("spot-0", "spot-1"), output="over TCP\n", hook_failed_in="pod-on-spot-0"
+    ).state(KEY)
     assert state.reason == "jobset failed over TCP"
 
 

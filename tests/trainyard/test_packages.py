@@ -86,7 +86,7 @@ def test_what_is_installed_in_a_version_that_fits_is_left_alone(installed: Insta
     assert [each.name for each in of(tmp_path).missing()] == ["pulumi-aws"]
 
 
-def test_what_is_missing_is_installed_and_said(installed: Installed, clone: Path) -> None:
+def test_what_is_missing_is_installed_and_reported(installed: Installed, clone: Path) -> None:
     script(clone, f"cd {clone}; echo Downloading pulumi-aws; touch installed-$1")
     kept = RecordedProgress()
 
@@ -107,7 +107,7 @@ def test_a_version_other_than_the_locks_is_missing(installed: Installed, clone: 
     assert [str(each) for each in of(clone).missing()] == ["pulumi-aws==7.9.0"]
 
 
-def test_an_installation_that_fails_ends_with_what_it_said_and_the_command(
+def test_an_installation_that_fails_ends_with_what_it_reported_and_the_command(
     installed: Installed, clone: Path
 ) -> None:
     script(clone, "echo no route to the index >&2; exit 3")

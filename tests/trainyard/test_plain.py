@@ -21,8 +21,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         known = self.headers.get("authorization") == "Bearer mei"
-        said = {"path": self.path} if known else {"message": "who are you?"}
-        body = json.dumps(said).encode()
+        output = {"path": self.path} if known else {"message": "who are you?"}
+        body = json.dumps(output).encode()
         self.send_response(200 if known else 401)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -56,7 +56,7 @@ def test_a_path_is_asked_for_with_the_users_token(host: str) -> None:
     assert plain.read(api(host, "mei"), "/version") == b'{"path": "/version"}'
 
 
-def test_a_refusal_keeps_what_the_server_said(host: str) -> None:
+def test_a_refusal_keeps_what_the_server_reported(host: str) -> None:
     with pytest.raises(ApiException) as refused:
         plain.get(api(host), "/api/v1/pods")
     assert (refused.value.status, json.loads(refused.value.body or "")["message"]) == (401, "who are you?")

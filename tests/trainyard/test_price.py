@@ -36,7 +36,7 @@ def test_every_pool_has_its_price_per_hour_and_month() -> None:
     assert data["usdPerHour"] == 4 * 26.57 + 2 * 63.30 + 3 * 0.045
 
 
-def test_what_has_no_price_is_in_no_total_and_said() -> None:
+def test_what_has_no_price_is_in_no_total_and_reported() -> None:
     found = price_report(load(stack_file("aws")), TODAY)
     data = found.data()
     assert not data["complete"]
@@ -114,7 +114,7 @@ def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
     assert bought == {"m7i.8xlarge": 3, "m7i.16xlarge": 3}
 
 
-def test_an_old_price_is_said_to_be_old() -> None:
+def test_an_old_price_is_reported_to_be_old() -> None:
     later = price_report(load(stack_file("aws")), date(2026, 11, 21))
     assert any("spot: the price is 107 days old, more than 90" in each for each in later.remarks)
     assert not later.is_complete
@@ -199,7 +199,7 @@ def test_egress_is_priced_by_where_the_data_are_and_where_they_go() -> None:
     assert [(each["usd"], each["priceDate"]) for each in outside] == [(9.0, "2026-03-08")]
 
 
-def test_egress_without_a_price_is_said_to_be_unknown_and_never_guessed() -> None:
+def test_egress_without_a_price_is_reported_to_be_unknown_and_never_guessed() -> None:
     aws = load(stack_file("aws"))
     for source, region, reason in (
         ("s3://example-data/pile/", "eu-central-1", "no price of data from aws eu-central-1 to us-east-2"),

@@ -52,7 +52,7 @@ def test_the_terminal_shows_faults_and_what_stays() -> None:
     text = io.StringIO()
     REPORT.show(Console(file=text, width=200))
     assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next up put it right" in text.getvalue()
-    assert "kept after destroy  aws:s3/bucket:Bucket dev-bucket" in text.getvalue()
+    assert "retained after destroy  aws:s3/bucket:Bucket dev-bucket" in text.getvalue()
     assert "refused  new-role: Role could not be assumed\n  fix: wait a minute" in text.getvalue()
     assert "survived spot-empty" in text.getvalue()
 

@@ -54,8 +54,8 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
 
 @pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])
 def test_submit_is_no_advice_for_a_job_that_came_by_run(stack_job: str | None) -> None:
-    said = cancelled(stack_job)
-    assert said == "removed tune; what it wrote stays on the team's volume: /mnt/checkpoints/tune/run-7\n"
+    message = cancelled(stack_job)
+    assert message == "removed tune; what it wrote stays on the team's volume: /mnt/checkpoints/tune/run-7\n"
 
 
 def test_the_stacks_own_job_is_continued_by_submit() -> None:

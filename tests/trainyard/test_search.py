@@ -96,9 +96,9 @@ def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
         assert trainer["command"] == ["python3", "-m", "training.tune"]
         assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
     assert len({body["metadata"]["labels"][LABEL] for body in bodies}) == 1
-    said = sent.console.file.getvalue()
-    assert "submitted 3 trials" in said
-    assert url not in said
+    output = sent.console.file.getvalue()
+    assert "submitted 3 trials" in output
+    assert url not in output
 
 
 def test_what_a_trial_is_reported_is_what_the_training_package_reads(

@@ -76,7 +76,7 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say) -> None
     from local.toolchain import Toolchain, load_versions
 
     class NeedsProgress(PlainProgress):
-        def said(self, text: str) -> None:
+        def log(self, text: str) -> None:
             say(text)
 
     toolchain = Toolchain(paths, load_versions(), NeedsProgress())

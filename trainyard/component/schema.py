@@ -39,7 +39,7 @@ Schema = Mapping[str, Any]
 def package_schema() -> dict[str, Any]:
     """Return the plugin's schema with the components as the models have them now."""
     written = json.loads(PATH.read_text())
-    kept = {part: _without_ours(written[part]) for part in ("types", "resources")}
+    ours = {part: _without_ours(written[part]) for part in ("types", "resources")}
     types, components = _Types(file_schema()), {}
     for name, (key, model, description) in COMPONENTS.items():
         value = types.of({"$ref": REFERENCES.format(model=model)}, name)
@@ -53,8 +53,8 @@ def package_schema() -> dict[str, Any]:
         }
     return {
         **written,
-        "types": {**kept["types"], **dict(sorted({**types.made, **output_types()}.items()))},
-        "resources": {**kept["resources"], **components},
+        "types": {**ours["types"], **dict(sorted({**types.made, **output_types()}.items()))},
+        "resources": {**ours["resources"], **components},
         "language": {
             "python": {"respectSchemaVersion": True, "pyproject": {"enabled": True}},
             "nodejs": {"respectSchemaVersion": True},
@@ -103,8 +103,8 @@ class _Types:
         if "discriminator" in value:
             return self._by_kind(choices, value["discriminator"]["propertyName"], owner)
         # Of numbers one is enough: whole ones are numbers too.
-        kept = [each for each in choices if each.get("type") != "integer"]
-        return {"oneOf": [self.of(each, owner) for each in kept]}
+        ours = [each for each in choices if each.get("type") != "integer"]
+        return {"oneOf": [self.of(each, owner) for each in ours]}
 
     def _by_kind(self, choices: list[Schema], key: str, owner: str) -> dict[str, Any]:
         found = [self.of(each, owner) for each in choices]
@@ -146,9 +146,9 @@ class _Types:
         return {"$ref": f"#/types/{token}"}
 
     def _property(self, key: str, value: Schema, owner: str) -> dict[str, Any]:
-        said = {"description": _described(value)} if _described(value) else {}
+        described = {"description": _described(value)} if _described(value) else {}
         constant = {"const": value["const"]} if isinstance(value.get("const"), str) else {}
-        return {**self.of(value, owner + _camel(key, "_")), **constant, **said}
+        return {**self.of(value, owner + _camel(key, "_")), **constant, **described}
 
 
 def _choices(value: Schema) -> list[Schema]:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from infra.errors import InputError, Problem
 from trainyard.jobs import JobKey
 from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, MemberCluster, Object
-from trainyard.member.logs import KeptLogs, Selection, key_of_kept, running_logs
+from trainyard.member.logs import Selection, StoredLogs, key_of_stored_logs, running_logs
 from trainyard.member.stacks import stacks_of
 from trainyard.session import Session
 
@@ -38,7 +38,7 @@ def write_bundle(session: Session, name: str, file: Path | None) -> Path:
         InputError: there is no such job, or the file exists.
         TrainyardError: its logs cannot be read.
     """
-    key = key_of_kept(session, name)
+    key = key_of_stored_logs(session, name)
     file = file or Path(f"{key.name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     if file.exists():
         raise InputError([Problem(str(file), "it exists", "a new file", "name another: --to FILE")])
@@ -83,7 +83,7 @@ def _is_of(event: Mapping[str, Any], job: str) -> bool:
 
 def _logs(session: Session, key: JobKey, folder: Path) -> Iterator[Path]:
     """Write the log of each node in each attempt, with the times, and yield where it is."""
-    logs = KeptLogs(session, key)
+    logs = StoredLogs(session, key)
     attempts = logs.attempts() if logs.is_there() else []
     for attempt in attempts:
         place = folder / f"attempt-{attempt}"

@@ -48,9 +48,9 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
     excluded = (f"--exclude-per-directory={IGNORE}",)
     left_out = set(_names(_git(folder, "ls-files", "-z", "--cached", "--ignored", *excluded)))
     untracked = _names(_git(folder, "ls-files", "-z", "--others", "--exclude-standard"))
-    kept = [name for name in dict.fromkeys(tracked) if name not in left_out]
+    included = [name for name in dict.fromkeys(tracked) if name not in left_out]
     return Listing(
-        names=(*kept, *more),
+        names=(*included, *more),
         untracked=tuple(name for name in untracked if name not in more),
         commit=_git(folder, "rev-parse", "--verify", "--quiet", "HEAD", check=False).decode().strip(),
         dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".").strip()),
@@ -102,8 +102,8 @@ def _names(output: bytes) -> list[str]:
 def _git(folder: Path, *words: str, check: bool = True) -> bytes:
     done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
     if check and done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
+        error = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
         raise InputError(
-            [Problem(str(folder), f"git: {said}", "a folder that git can read", f"git {words[0]}")]
+            [Problem(str(folder), f"git: {error}", "a folder that git can read", f"git {words[0]}")]
         )
     return done.stdout

@@ -75,7 +75,7 @@ class Tunnel:
             try:
                 forwarded = self._remote.socket(self.pod(), self._port)
             except TrainyardError as error:
-                session.progress.said(str(error))
+                session.progress.log(str(error))
                 return
             there = forwarded.socket(self._port)
             back = threading.Thread(target=_copy, args=(there, connection), daemon=True)
@@ -83,7 +83,7 @@ class Tunnel:
             _copy(connection, there)
             back.join()
             if reason := forwarded.error(self._port):
-                session.progress.said(f"port {self._port}: {reason.strip()}")
+                session.progress.log(f"port {self._port}: {reason.strip()}")
 
 
 def _copy(source: Any, sink: Any) -> None:  # noqa: ANN401 -- the client's sockets are no sockets

@@ -72,7 +72,7 @@ class Line:
     text: bytes
 
 
-class KeptLogs:
+class StoredLogs:
     """What is kept of one job; `trainyard bundle` reads it too."""
 
     def __init__(self, session: Session, key: JobKey) -> None:
@@ -138,8 +138,8 @@ def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -
         InputError: there is no such job, rank, node or attempt.
         TrainyardError: the logs cannot be read.
     """
-    key = key_of_kept(session, name)
-    logs = KeptLogs(session, key)
+    key = key_of_stored_logs(session, name)
+    logs = StoredLogs(session, key)
     chosen = _of_a_node(chosen, logs.job, key)
     found = False
     if logs.is_there():
@@ -167,7 +167,7 @@ def _after_headings(lines: Iterator[Line]) -> Iterator[Line]:
         yield line
 
 
-def key_of_kept(session: Session, name: str) -> JobKey:
+def key_of_stored_logs(session: Session, name: str) -> JobKey:
     """Return the key of a job; of one that was removed, by its name and the only team that there is.
 
     Raises:
@@ -180,7 +180,7 @@ def key_of_kept(session: Session, name: str) -> JobKey:
         if len(spaces) != 1 or not name:
             raise
         key = JobKey(spaces[0].removeprefix(names.team_namespace("")), name)
-        logs = KeptLogs(session, key)
+        logs = StoredLogs(session, key)
         if logs.is_there() and logs.attempts():
             return key
         raise

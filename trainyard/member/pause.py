@@ -50,7 +50,7 @@ def pause_job(session: Session, name: str) -> None:
     with session.progress.task(f"pause {key.name}"):
         codes = ends.wait(_grace(pods) + MARGIN_SECONDS)
     for line in first_log.lines() if first_log else ():
-        session.progress.said(f"  node   {line}")
+        session.progress.log(f"  node   {line}")
     session.console.print(
         f"{key.name} is paused: {outcome(codes)}; {_next_step(key)}", highlight=False, soft_wrap=True
     )

@@ -77,8 +77,8 @@ def _role(pod: Object) -> str:
 
 def _ranks(container: Object) -> int:
     """As Trainer says; `auto` is one for each accelerator."""
-    said = {each["name"]: each.get("value", "") for each in container.get("env", ())}
-    number = str(said.get("PET_NPROC_PER_NODE", ""))
+    variables = {each["name"]: each.get("value", "") for each in container.get("env", ())}
+    number = str(variables.get("PET_NPROC_PER_NODE", ""))
     if number.isdigit():
         return int(number)
     limits = container.get("resources", {}).get("limits", {})

@@ -196,7 +196,7 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> Code:
     check_program(job, listing)
     started = time.monotonic()
     packed = pack(folder, listing.names, job.files)
-    _tell_folder(session, listing, packed, time.monotonic() - started)
+    _log_folder(session, listing, packed, time.monotonic() - started)
     return Code(listing, packed)
 
 
@@ -214,19 +214,17 @@ def _prepared(cluster: MemberCluster, job: JobSpec, asked: Asked, code: Code) ->
     return Ready(chosen, runtime, checkout, code.pack)
 
 
-def _tell_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
+def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
     what = f"{packed.num_files} files, {mib(packed.num_bytes)}"
     where = (
         f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
     )
-    session.progress.said(f"code  {what} in {seconds:.1f} s: {packed.digest[:19]}…{where}")
+    session.progress.log(f"code  {what} in {seconds:.1f} s: {packed.digest[:19]}…{where}")
     if listing.untracked:
         shown = ", ".join(map(printable, listing.untracked[:NUM_SHOWN]))
         more = len(listing.untracked) - NUM_SHOWN
         rest = f" and {more} more" if more > 0 else ""
-        session.progress.said(
-            f"code  git does not track, so left here: {shown}{rest} (git add, or --include)"
-        )
+        session.progress.log(f"code  git does not track, so left here: {shown}{rest} (git add, or --include)")
 
 
 def _with_secrets(job: JobSpec, asked: Asked, cluster: MemberCluster, namespace: str) -> JobSpec:
@@ -266,7 +264,7 @@ def _start(session: Session, cluster: MemberCluster, ready: Ready, *, dry_run: b
         sys.stdout.write(yaml.safe_dump(ready.manifest(run), sort_keys=False, width=110))
         sys.stdout.flush()
         for line in outlook_of(cluster, ready.chosen):
-            session.progress.said(line)
+            session.progress.log(line)
         return
     await_data(session, ready.chosen.job)
     if ready.pack is not None:
@@ -278,7 +276,7 @@ def _start(session: Session, cluster: MemberCluster, ready: Ready, *, dry_run: b
 
 def _upload(session: Session, store: CodeStore, packed: Pack, stored: Future[float | None] | None) -> None:
     if stored is not None and (seconds := stored.result()) is not None:
-        session.progress.said(f"code  is there already (asked in {seconds:.1f} s)")
+        session.progress.log(f"code  is there already (asked in {seconds:.1f} s)")
         return
     with session.progress.task("code to the team's store") as task:
         store.put(packed, lambda done, total: task.advanced(done, total, mib(total)))
@@ -305,8 +303,8 @@ def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bo
 
 def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, detach: bool) -> None:
     session.jobs.submit(body)
-    said = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
-    session.console.print(said, highlight=False, soft_wrap=True)
+    text = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
+    session.console.print(text, highlight=False, soft_wrap=True)
     if not detach:
         follow(session, key, run)
 
@@ -317,14 +315,14 @@ def follow(session: Session, key: JobKey, run: str) -> None:
     Raises:
         TrainyardError: it failed (exit code 4), or the API server is out of reach; the job goes on then.
     """
-    session.progress.said(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
+    session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     state = follow_logs(PatientJobs(session, key), key, session.progress)
     if state.phase == "failed":
         fix = f"read `trainyard logs {key.name}`; committed checkpoints are kept"
         problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job that ends with 0", fix)
         raise TrainyardError([problem], ExitCode.JOB_FAILED)
-    kept = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
-    session.console.print(f"[green]{key.name}: {state.phase}[/]{kept}", highlight=False, soft_wrap=True)
+    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
+    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
 
 
 class PatientJobs(Jobs):
@@ -340,19 +338,19 @@ class PatientJobs(Jobs):
         Raises:
             TrainyardError: there was none for `GIVE_UP_SECONDS`, or the user's credential has expired.
         """
-        deadline, said = time.monotonic() + GIVE_UP_SECONDS, False
+        deadline, reported = time.monotonic() + GIVE_UP_SECONDS, False
         while True:
             try:
                 return super().state(key)
             except (HTTPError, OSError, ApiException) as error:
                 if not _passes(error) or time.monotonic() > deadline:
-                    raise TrainyardError([self._lost(error)]) from error
-            if not said:
-                self._progress.said("  queue  no answer of the cluster; the job goes on, asking again")
-                said = True
+                    raise TrainyardError([self._unreachable(error)]) from error
+            if not reported:
+                self._progress.log("  queue  no answer of the cluster; the job goes on, asking again")
+                reported = True
             time.sleep(RETRY_SECONDS)
 
-    def _lost(self, error: Exception) -> Problem:
+    def _unreachable(self, error: Exception) -> Problem:
         status = getattr(error, "status", None)
         got = "401: your credential has expired" if status == _UNAUTHORIZED else f"no answer: {error}"
         fix = f"sign in again or mend the connection; the job goes on: {self._take_up}"

@@ -60,8 +60,8 @@ class CodeStore:
                 return False
             with pack.compressed() as sent:
                 _send(connection, sent, progress)
-            if (said := _answer(connection)) != _STORED:
-                raise TrainyardError([_broken(said)])
+            if (answer := _answer(connection)) != _STORED:
+                raise TrainyardError([_broken(answer)])
             return True
         finally:
             connection.close()
@@ -116,8 +116,8 @@ def _text(value: bytes | str) -> str:
     return _bytes(value).decode(errors="replace").strip()
 
 
-def _broken(said: str) -> Problem:
-    got = f"it did not get there whole: {said or 'the connection broke off'}"
+def _broken(answer: str) -> Problem:
+    got = f"it did not get there whole: {answer or 'the connection broke off'}"
     return Problem("code", got, "an upload that ends", "run the same command again")
 
 

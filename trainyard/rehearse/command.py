@@ -86,7 +86,7 @@ def play(
             clouds = with_common(started.clouds)
             stage = FakeProviders(reached(clouds, reach) if reach else clouds, made, faults, adopts)
             with reach.explained() if reach else nullcontext():
-                return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
+                return rehearse(open_engine, stage, lambda phase: session.progress.log(_done(phase)))
 
 
 def _fake(session: Session) -> Fake:

@@ -64,10 +64,10 @@ class RehearsalReport:
             "resources": dict(self.types),
             "order": [label(urn) for urn in done.created],
             "criticalPath": [step.label for step in done.critical_path],
-            "keptAfterDestroy": [label(urn) for urn in done.kept],
+            "keptAfterDestroy": [label(urn) for urn in done.retained],
             "faults": list(done.happened),
             "refused": [
-                {"name": each.name, "said": each.said, "fix": each.fix, "source": each.source}
+                {"name": each.name, "said": each.message, "fix": each.fix, "source": each.source}
                 for each in done.refused
             ],
             "survived": list(done.survived),
@@ -86,7 +86,7 @@ class RehearsalReport:
         for fault in self.rehearsal.happened:
             console.print(f"[yellow]fault[/]    {fault}; the next up put it right", highlight=False)
         for each in self.rehearsal.refused:
-            text = f"{each.name}: {each.said}\n  fix: {each.fix}\n  known from: {each.source}"
+            text = f"{each.name}: {each.message}\n  fix: {each.fix}\n  known from: {each.source}"
             console.print(f"[yellow]refused[/]  {escape(text)}", highlight=False)
         for name in self.rehearsal.survived:
             reason = "nothing that the stack asks for is refused that way"
@@ -94,12 +94,12 @@ class RehearsalReport:
         path = " → ".join(step.label for step in self.rehearsal.critical_path)
         if path:
             console.print(f"[dim]longest chain[/]  {path}", highlight=False)
-        if self.rehearsal.kept:
-            kept = ", ".join(label(urn) for urn in self.rehearsal.kept)
-            console.print(f"[dim]kept after destroy[/]  {kept}", highlight=False)
+        if self.rehearsal.retained:
+            retained = ", ".join(label(urn) for urn in self.rehearsal.retained)
+            console.print(f"[dim]retained after destroy[/]  {retained}", highlight=False)
         console.print(
             "[green]Proven[/]: inputs fit the SDKs' types, the order, the policies; it settles, and leaves"
-            " nothing but what is kept.",
+            " nothing but what is retained.",
             highlight=False,
         )
         for sentence in self.unproven:
@@ -122,10 +122,10 @@ class RehearsalReport:
                 "Changes of pools",
                 [f"{phase.name}: {note}" for phase in done.phases for note in phase.notes],
             ),
-            _details("Refused", [f"{each.name}: {each.said} **{each.fix}**" for each in done.refused]),
+            _details("Refused", [f"{each.name}: {each.message} **{each.fix}**" for each in done.refused]),
             _details("Survived", list(done.survived)),
             _details("Longest chain of resources", [step.label for step in done.critical_path]),
-            _details("Kept after destroy", [label(urn) for urn in done.kept]),
+            _details("Retained after destroy", [label(urn) for urn in done.retained]),
             _details("Not proven here", self.unproven),
         ]
         return "\n".join(line for line in lines if line is not None) + "\n"

@@ -119,7 +119,7 @@ def show(pod, moment, text):
     out.write(b"%d %d %s %s %s\n" % (pod.attempt, pod.node, pod.host.encode(), moment, text))
 
 
-def kept(pod):
+def stored_logs(pod):
     """Yield all of a pod's lines up to now, and remember where that was."""
     for file in pod.files:
         pod.offsets[file] = end = file.stat().st_size
@@ -127,9 +127,9 @@ def kept(pod):
             yield moment, pod.attempt, pod.node, pod, text
 
 
-def show_kept(pods):
+def show_stored(pods):
     for attempt in sorted({pod.attempt for pod in pods}):
-        streams = [kept(pod) for pod in pods if pod.attempt == attempt]
+        streams = [stored_logs(pod) for pod in pods if pod.attempt == attempt]
         for moment, _, _, pod, text in heapq.merge(*streams, key=lambda line: line[:3]):
             show(pod, moment, text)
 
@@ -170,7 +170,7 @@ def main(job, since, mode, node="-1", attempt="-1"):
     if mode == "follow":
         follow(chosen)
     else:
-        show_kept(chosen())
+        show_stored(chosen())
 
 
 if __name__ == "__main__":

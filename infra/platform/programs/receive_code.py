@@ -11,10 +11,10 @@ DAY = 86400
 def answer(word):
     print(word, flush=True)
 def clean_up():
-    for draft in folder.glob(".draft-*"):
+    for staged in folder.glob(".draft-*"):
         with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > DAY:
-                draft.unlink()
+            if time.time() - staged.stat().st_mtime > DAY:
+                staged.unlink()
 def number():
     line = b""
     while not line.endswith(b"\n"):
@@ -41,15 +41,15 @@ if file.exists():
     sys.exit()
 folder.mkdir(parents=True, exist_ok=True, mode=0o750)
 clean_up()
-draft = folder / f".draft-{os.getpid()}-{time.time_ns()}"
+staged = folder / f".draft-{os.getpid()}-{time.time_ns()}"
 answer("send")
 try:
-    with draft.open("xb") as out:
+    with staged.open("xb") as out:
         receive(out)
         out.flush()
         os.fsync(out.fileno())
-    draft.chmod(0o440)
-    draft.rename(file)
+    staged.chmod(0o440)
+    staged.rename(file)
 finally:
-    draft.unlink(missing_ok=True)
+    staged.unlink(missing_ok=True)
 answer("stored")

@@ -4,7 +4,7 @@
 # sshd gives what it starts none of its own environment. On SIGTERM it ends with EX_TEMPFAIL: with 0, the queue
 # would take its pod for one that has finished, and keep no place for it when all are started again.
 import os, signal, subprocess, sys
-told = " ".join(f'{name}="{os.environ[name]}"' for name in sys.argv[1:] if name in os.environ)
-sshd = subprocess.Popen(["/usr/sbin/sshd", "-De", "-f", "/home/trainyard/.sshd_config", "-o", f"SetEnv={told}"])
+variables = " ".join(f'{name}="{os.environ[name]}"' for name in sys.argv[1:] if name in os.environ)
+sshd = subprocess.Popen(["/usr/sbin/sshd", "-De", "-f", "/home/trainyard/.sshd_config", "-o", f"SetEnv={variables}"])
 signal.signal(signal.SIGTERM, lambda *_: (sshd.terminate(), os._exit(75)))
 sys.exit(sshd.wait())

@@ -15,9 +15,9 @@ for team in others.split():
         shutil.rmtree(closed)
 for team in readers.split():
     shown = views / team / version
-    draft = shown.with_name(f"{shown.name}.part")
-    if draft.is_dir():
-        shutil.rmtree(draft)
+    staged = shown.with_name(f"{shown.name}.part")
+    if staged.is_dir():
+        shutil.rmtree(staged)
     if not shown.is_dir():
-        shutil.copytree(datasets / version, draft, symlinks=True, copy_function=os.link)
-        draft.rename(shown)
+        shutil.copytree(datasets / version, staged, symlinks=True, copy_function=os.link)
+        staged.rename(shown)

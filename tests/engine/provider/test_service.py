@@ -280,7 +280,7 @@ def test_a_delete_knows_the_last_inputs(bench: ProviderBench) -> None:
 
 def test_an_operation_shows_in_its_row_how_far_it_is(bench: ProviderBench) -> None:
     def work(progress: HandlerProgress) -> None:
-        progress.said("screwing it in")
+        progress.log("screwing it in")
         with progress.task("warming up"):
             pass
 

@@ -144,9 +144,9 @@ def test_names_of_rules_differ() -> None:
 
 def test_paths_lead_to_each_template_of_a_kind() -> None:
     rule = AdmissionRule("any", "pod.spec.hostPID == false", "")
-    said = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
-    assert said["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
-    assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in said["jobsets"]
-    assert "values0.all(each0, values0[each0].?template.optMap(pod" in said["mpijobs"]
-    assert said["trainjobs"].count("pod.spec.hostPID") == 2
-    assert said["rayjobs"].count("pod.spec.hostPID") == 3
+    output = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
+    assert output["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
+    assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in output["jobsets"]
+    assert "values0.all(each0, values0[each0].?template.optMap(pod" in output["mpijobs"]
+    assert output["trainjobs"].count("pod.spec.hostPID") == 2
+    assert output["rayjobs"].count("pod.spec.hostPID") == 3

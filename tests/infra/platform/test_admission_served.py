@@ -58,7 +58,7 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
             for name, each in found.named(kind).items():
                 if kind != "ConfigMap" or name == "trainyard-admission/teams":
                     server.apply(each)
-        wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in said(server, spied))
+        wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in message(server, spied))
         wait_for(lambda: "queue-name" in server.refusal({**job(), "metadata": {**ABOUT, "labels": {}}}))
         yield server
 
@@ -86,12 +86,12 @@ def job(num_nodes: int = 1, annotations: Mapping[str, str] | None = None, **cont
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def said(server: ApiServer, manifest: Manifest) -> str:
+def message(server: ApiServer, manifest: Manifest) -> str:
     return server.refusal(manifest, by=JOB_CONTROLLER)
 
 
 def test_sound_work_is_admitted(server: ApiServer) -> None:
-    assert said(server, pod()) == ""
+    assert message(server, pod()) == ""
     assert server.refusal(job()) == ""
 
 
@@ -132,11 +132,11 @@ def test_regions_and_endpoints_are_within_the_residency(
 ) -> None:
     output = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
-    for answer in (said(server, pod(env=env)), server.refusal(job(env=env))):
+    for answer in (message(server, pod(env=env)), server.refusal(job(env=env))):
         assert (output in answer) and (bool(answer) is not sound), answer
 
 
-def test_a_checkpoint_fits_into_the_notice_where_its_time_is_said(server: ApiServer) -> None:
+def test_a_checkpoint_fits_into_the_notice_where_its_time_is_reported(server: ApiServer) -> None:
     """CoreWeave's is 420 s, of which a quarter stays free."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
@@ -148,7 +148,7 @@ def test_what_stages_a_teams_own_datasets_is_admitted_as_the_teams(server: ApiSe
     [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
     assert server.refusal(staging) == ""
     spec = {**staging["spec"]["template"]["spec"], "nodeSelector": {names.POOL_LABEL: "spot"}}
-    assert said(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
+    assert message(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
 
 
 EVALUATED_BY_BOTH = {
@@ -214,8 +214,8 @@ def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: ApiServer
     wrong = {}
     for case in pairs():
         resource = case.clean.name.split("-", 2)[2].removesuffix("-clean")
-        bad = said(server, laid_over(pod(), case, violating=True))
-        good = said(server, laid_over(pod(), case, violating=False))
+        bad = message(server, laid_over(pod(), case, violating=True))
+        good = message(server, laid_over(pod(), case, violating=False))
         same = bad != "" and EVALUATED_BY_BOTH[case.policy] in bad and good == ""
         alike[same].add(case.policy if same else resource)
         if not same and resource not in ONLY_THE_PLAN:

@@ -43,7 +43,7 @@ def unpack(
     """Unpack as a pod does, and say where the command starts."""
     folder.mkdir(exist_ok=True)
     program_of = ["/bin/sh", "-c", program("unpack_code.sh"), "unpack_code", str(store), str(folder / "code")]
-    output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "said"), "PATH": path}
+    output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "message"), "PATH": path}
     command = [*inside, *program_of, "/bin/pwd"]
     return subprocess.run(command, env=output, capture_output=True, text=True, check=False, cwd=folder)
 
@@ -87,14 +87,14 @@ def test_a_pod_whose_code_was_changed_in_the_store_does_not_start(code: Pack, tm
         (gzip.compress(b"others"), "has other bytes by that name"),
         (b"no gzip", "cannot be read: gzip: "),
     )
-    for content, said in (*broken, (file.read_bytes()[:-20], "unexpected end of file")):
+    for content, message in (*broken, (file.read_bytes()[:-20], "unexpected end of file")):
         file.write_bytes(content)
         done = unpack(store, tmp_path / "pod", code.digest)
-        assert done.returncode == 2 and said in done.stderr
+        assert done.returncode == 2 and message in done.stderr
         assert not (tmp_path / "pod" / "code").exists()
     file.unlink()
     assert "not in the team's store" in unpack(store, tmp_path / "pod", code.digest).stderr
-    assert code.digest in (tmp_path / "said").read_text()
+    assert code.digest in (tmp_path / "message").read_text()
 
 
 def test_a_job_without_code_starts_as_it_did(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_code_that_fills_the_volume_says_so_in_one_line(code: Pack, tmp_path: Pa
     done = unpack(store, folder, code.digest, inside=on_small)
     assert (done.returncode, done.stdout) == (2, "")
     assert "fill the volume that they are unpacked on (1 GiB" in done.stderr and done.stderr.count("\n") == 1
-    assert (tmp_path / "said").read_text() == done.stderr
+    assert (tmp_path / "message").read_text() == done.stderr

@@ -17,57 +17,57 @@ LEAVES = "trap 'exit 75' TERM; touch started; while :; do sleep 0.02; done"
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Path:
+def output(tmp_path: Path) -> Path:
     return tmp_path / "termination-log"
 
 
-def held(said: Path, seconds: int, script: str) -> subprocess.Popen[str]:
+def held(output: Path, seconds: int, script: str) -> subprocess.Popen[str]:
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", str(seconds)]
-    variables = {**os.environ, "TERMINATION_LOG": str(said), "TRAINYARD_JOB": "tune"}
+    variables = {**os.environ, "TERMINATION_LOG": str(output), "TRAINYARD_JOB": "tune"}
     return subprocess.Popen(
-        [*hold, "/bin/sh", "-c", script], stderr=subprocess.PIPE, text=True, env=variables, cwd=said.parent
+        [*hold, "/bin/sh", "-c", script], stderr=subprocess.PIPE, text=True, env=variables, cwd=output.parent
     )
 
 
 @pytest.mark.parametrize("code", [0, 75])
-def test_what_is_done_or_has_left_on_notice_is_not_held(said: Path, code: int) -> None:
-    process = held(said, 60, f"exit {code}")
+def test_what_is_done_or_has_left_on_notice_is_not_held(output: Path, code: int) -> None:
+    process = held(output, 60, f"exit {code}")
     assert process.communicate(timeout=10)[1] == ""
     assert process.returncode == code
 
 
-def test_a_failure_is_held_for_its_time_and_then_the_job_has_failed(said: Path) -> None:
+def test_a_failure_is_held_for_its_time_and_then_the_job_has_failed(output: Path) -> None:
     started = time.monotonic()
-    process = held(said, 1, "exit 3")
+    process = held(output, 1, "exit 3")
     _, errors = process.communicate(timeout=10)
     assert time.monotonic() - started >= 1
     assert process.returncode == EX_HELD
     assert "failed with exit code 3; this pod is held for 1 s: trainyard shell tune" in errors
-    assert said.read_text() == "failed with exit code 3; held for 1 s\n"
+    assert output.read_text() == "failed with exit code 3; held for 1 s\n"
 
 
-def test_what_a_command_has_said_itself_stays(said: Path) -> None:
-    held(said, 1, f"echo out of data >{said}; exit 3").communicate(timeout=10)
-    assert said.read_text() == "out of data\n"
+def test_what_a_command_has_reported_itself_remains(output: Path) -> None:
+    held(output, 1, f"echo out of data >{output}; exit 3").communicate(timeout=10)
+    assert output.read_text() == "out of data\n"
 
 
-def test_a_notice_reaches_the_command_and_its_code_is_the_pods(said: Path) -> None:
-    process = held(said, 60, LEAVES)
-    wait_for(said.parent / "started")
+def test_a_notice_reaches_the_command_and_its_code_is_the_pods(output: Path) -> None:
+    process = held(output, 60, LEAVES)
+    wait_for(output.parent / "started")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == 75
 
 
-def test_a_pod_that_is_held_leaves_on_notice(said: Path) -> None:
-    process = held(said, 60, "exit 4")
+def test_a_pod_that_is_held_leaves_on_notice(output: Path) -> None:
+    process = held(output, 60, "exit 4")
     assert process.stderr is not None
     process.stderr.readline()
     process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == 4
-    assert not said.exists()
+    assert not output.exists()
 
 
 def wait_for(file: Path) -> None:

@@ -65,9 +65,9 @@ def test_what_starts_containers_may_lock_memory_and_nothing_else_may_lock_more(t
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a namespace of processes, as nodes are one")
 def test_a_node_without_a_runtime_that_it_knows_is_not_passed_over_in_silence(tmp_path: Path) -> None:
-    ended, said = run(tmp_path, "sshd")
+    ended, output = run(tmp_path, "sshd")
     assert ended == ["1", "False"]
-    assert "neither containerd nor crio is among the processes of this node" in said
+    assert "neither containerd nor crio is among the processes of this node" in output
 
 
 def test_the_daemon_has_one_capability_and_no_path_of_the_node() -> None:

@@ -41,7 +41,7 @@ def last_key(data: Any, shown: str) -> str:
 def assert_refused(case: Wrong, load: Load, folder: Path) -> None:
     file = case.write(folder)
     error = refused(load, file)
-    assert wrong.said(error) == case.problems
+    assert wrong.output(error) == case.problems
     lines = file.read_text().splitlines()
     (whole,) = case.config.values()
     for problem in error.problems:

@@ -18,7 +18,7 @@ GOOD = yaml.safe_load((FOLDER / "good.yaml").read_text())
 WRONG = yaml.safe_load((FOLDER / "wrong.yaml").read_text())
 
 
-def said(job: Mapping[str, Any]) -> list[str]:
+def output(job: Mapping[str, Any]) -> list[str]:
     with pytest.raises(InputError) as caught:
         parse_job(job)
     assert caught.value.exit_code is ExitCode.WRONG_INPUT
@@ -27,7 +27,7 @@ def said(job: Mapping[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
 def test_a_wrong_job_says_where_what_is_allowed_and_what_to_do(case: Mapping[str, Any]) -> None:
-    assert said(changed(GOOD, case["set"])) == case["problems"]
+    assert output(changed(GOOD, case["set"])) == case["problems"]
 
 
 def test_they_cover_the_keys() -> None:

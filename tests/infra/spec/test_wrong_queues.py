@@ -24,8 +24,8 @@ def test_a_wrong_queue_or_team_says_where_what_is_allowed_and_what_to_do(case: M
     with pytest.raises(InputError) as caught:
         parse(changed(GOOD, case["set"]))
     assert caught.value.exit_code is ExitCode.WRONG_INPUT
-    said = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in caught.value.problems]
-    assert said == case["problems"]
+    output = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in caught.value.problems]
+    assert output == case["problems"]
 
 
 def test_they_cover_the_keys_of_queues_and_teams() -> None:

@@ -80,7 +80,7 @@ def cases(target: str) -> Iterator[Wrong]:
         yield Wrong(name, {key: whole}, tuple(case.get("problems", "").splitlines()))
 
 
-def said(error: InputError) -> tuple[str, ...]:
+def output(error: InputError) -> tuple[str, ...]:
     """Return a line for each problem."""
     return tuple(f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in error.problems)
 
@@ -166,7 +166,7 @@ def update(target: str) -> None:
             try:
                 (load_fleet if target == "fleet" else load)(case.write(Path(folder)))
             except InputError as error:
-                data["wrong"][case.name]["problems"] = "\n".join(said(error))
+                data["wrong"][case.name]["problems"] = "\n".join(output(error))
     (FOLDER / f"{target}.yaml").write_text(text_of(data))
 
 

@@ -57,7 +57,7 @@ def test_every_problem_of_a_config_is_reported_with_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "output"),
     [
         ({"podCidr": "10.96.0.0/16"}, "overlap"),
         ({"nodeCidr": "10.244.0.0/24"}, "overlap"),
@@ -68,8 +68,8 @@ def test_every_problem_of_a_config_is_reported_with_its_path() -> None:
         ({"nodes": [{"name": f"n{i}", "pool": "p"} for i in range(65)]}, "1 to 64 nodes"),
     ],
 )
-def test_ranges_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_ranges_that_do_not_fit_are_refused(changes: dict[str, Any], output: str) -> None:
+    with pytest.raises(InputError, match=output):
         ClusterConfig.parse(data(**changes))
 
 

@@ -63,7 +63,7 @@ def test_a_good_machine_has_no_problem(tmp_path: Path) -> None:
     assert problems(tmp_path) == []
 
 
-def test_everything_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     missing = ("binary/kubelet", "binary/coredns", "image/training", "image/pause")
     found = problems(tmp_path, artifacts=IncompleteArtifacts(tmp_path, *missing))
     assert {problem.path for problem in found} == set(missing)
@@ -161,15 +161,15 @@ def test_a_kernel_that_cannot_queue_packets_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What enforces NetworkPolicies tries it; without it no pod could connect to anything."""
-    said = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
+    output = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
 
     def fails(*_: str) -> str:
-        raise TrainyardError([said])
+        raise TrainyardError([output])
 
     monkeypatch.setattr(preflight, "_packet_queue", PACKET_QUEUE)
     monkeypatch.setattr(preflight, "program", str)
     monkeypatch.setattr(preflight, "_version", lambda *_: [])
     monkeypatch.setattr(preflight, "run", lambda *argv: fails() if "--check" in argv else "v v1.35.4")
     [problem] = problems(tmp_path)
-    assert (problem.path, problem.got) == ("kernel", said.got)
+    assert (problem.path, problem.got) == ("kernel", output.got)
     assert "modprobe" in problem.fix

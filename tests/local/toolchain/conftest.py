@@ -24,7 +24,7 @@ class Recorder:
     lines: list[str] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.lines.append(text)
 
     @contextmanager

@@ -48,7 +48,7 @@ def test_what_anyone_installed_is_left_alone(apt: Path, workshop: Workshop, prog
     assert not apt.exists()
 
 
-def test_only_what_is_missing_is_installed_and_said_before(apt: Path, progress: Recorder) -> None:
+def test_only_what_is_missing_is_installed_and_reported_before(apt: Path, progress: Recorder) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
     debian.make(progress)

@@ -186,8 +186,8 @@ def _listens(process: int, port: int) -> bool:
 def _wait_for(
     condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path | None = None
 ) -> None:
-    def said() -> str:
+    def output() -> str:
         return f"{process.args!r} does not start: {log.read_text()[-2000:] if log else ''}"
 
-    wait_for(lambda: condition() or process.poll() is not None, said)
-    assert process.poll() is None, said()
+    wait_for(lambda: condition() or process.poll() is not None, output)
+    assert process.poll() is None, output()

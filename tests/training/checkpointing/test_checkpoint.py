@@ -150,7 +150,7 @@ def test_a_filesystem_without_direct_writes_gets_the_file_all_the_same(
     assert asked == [refused]
 
 
-def test_a_full_disk_is_said_when_the_page_cache_is_passed_by(
+def test_a_full_disk_is_reported_when_the_page_cache_is_passed_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, data: memoryview) -> int:

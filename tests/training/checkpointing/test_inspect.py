@@ -82,7 +82,7 @@ def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("command", ["ls", "verify"])
-def test_a_folder_that_is_no_run_is_said(
+def test_a_folder_that_is_no_run_is_reported(
     tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["checkpoint", command, str(tmp_path)]) == 1

@@ -342,7 +342,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(url: str, s3: Proxy) -> 
     assert newest_step(ObjectStore(url)) == 1
 
 
-def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_scheme_are_said(
+def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_scheme_are_reported(
     s3: Proxy, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StoreError, match=r"make the bucket, or correct checkpoint\.store"):

@@ -227,7 +227,7 @@ def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) ->
     assert FolderStore(tmp_path).committed() == [10]
 
 
-def test_a_folder_that_one_rank_does_not_share_is_said_at_the_first_save(tmp_path: Path) -> None:
+def test_a_folder_that_one_rank_does_not_share_is_reported_at_the_first_save(tmp_path: Path) -> None:
     def attempt(saver: Saver) -> None:
         with pytest.raises(
             SaveError, match=r"rank 1 on node-1: .* run_dir is not one folder that all ranks share"

@@ -290,7 +290,7 @@ def test_every_wrong_shard_is_named(shards: Path, tmp_path: Path) -> None:
     assert "shard-00001.bin has 3 bytes" in text
 
 
-def test_tokens_outside_the_vocabulary_too_little_text_and_no_index_are_said(
+def test_tokens_outside_the_vocabulary_too_little_text_and_no_index_are_reported(
     shards: Path, tmp_path: Path
 ) -> None:
     folder = harmed(shards, tmp_path)

@@ -53,7 +53,7 @@ def test_a_rank_is_reported_its_place_in_the_words_of_torchrun() -> None:
         ({"PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT: got '70000'"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_said(change: dict[str, str], output: str) -> None:
+def test_a_place_that_makes_no_sense_is_reported(change: dict[str, str], output: str) -> None:
     with pytest.raises(ConfigError) as refused:
         node_of(TWO_NODES | change)
     assert any(problem.startswith(output) for problem in refused.value.problems)

@@ -138,7 +138,7 @@ def test_each_cloud_is_found_where_its_own_tools_look() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"action": 1}', "\x00"])
-def test_an_answer_that_makes_no_sense_is_said_once_and_ends_nothing(
+def test_an_answer_that_makes_no_sense_is_reported_once_and_ends_nothing(
     cloud: FakeMetadataService, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers[ACTION] = (200, text)
@@ -148,7 +148,7 @@ def test_an_answer_that_makes_no_sense_is_said_once_and_ends_nothing(
 
 
 @pytest.mark.parametrize("cloud_type", [Aws, Gcp, Azure])
-def test_a_service_that_is_not_there_or_fails_is_said_once(
+def test_a_service_that_is_not_there_or_fails_is_reported_once(
     cloud: FakeMetadataService, cloud_type: type[Aws], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers = dict.fromkeys([ACTION], (500, "internal error"))

@@ -51,7 +51,7 @@ def lose(nodes: Nodes, what: str, number: int) -> None:
         agent.join()
         nodes.ranks[number] = nodes.start_one(number)
         return
-    wait_for(lambda: nodes.rank_of(number), nodes.said)
+    wait_for(lambda: nodes.rank_of(number), nodes.output)
     rank = nodes.rank_of(number)
     assert rank
     if what == "stopped":

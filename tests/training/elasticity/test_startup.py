@@ -48,7 +48,7 @@ print(weight.tolist())
     assert run(program) == "[0.0, 0.0]\n"
 
 
-def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_a_user_said_otherwise(
+def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_set_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("BUFFER_SIZE", "DUMP_ON_TIMEOUT", "DUMP_TEMP_FILE"):

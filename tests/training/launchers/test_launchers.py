@@ -139,7 +139,7 @@ def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, 
     assert f"no sign of rank {silent} for 8 s" in words
 
 
-def test_a_rank_that_never_arrives_is_said(tmp_path: Path) -> None:
+def test_a_rank_that_never_arrives_is_reported(tmp_path: Path) -> None:
     arguments = [*settings(tmp_path), "--set", "timeouts.rendezvous=2"]
     for rank in (0, 1):
         ((code, words),) = start(2, arguments, only=[rank]).wait()

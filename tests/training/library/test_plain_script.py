@@ -64,16 +64,16 @@ def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, lost_ran
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"),
+    ("given", "code", "message"),
     [("None", 0, ""), ("7", 7, ""), ("'no such layer'", 1, "no such layer"), ("1/0", 1, "ZeroDivisionError")],
 )
 def test_it_ends_as_the_program_does_with_its_threads_and_hooks(
-    tmp_path: Path, given: str, code: int, said: str
+    tmp_path: Path, given: str, code: int, message: str
 ) -> None:
     (tmp_path / "ends.py").write_text(ENDS)
     found = ended(start(tmp_path, ["ends.py", given]))
     assert (found[0], found[1]) == (code, "joined\nflushed\n")
-    assert said in found[2]
+    assert message in found[2]
 
 
 def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:

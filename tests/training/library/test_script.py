@@ -68,7 +68,7 @@ def test_a_killed_rank_comes_back_from_memory_and_no_bit_is_changed(tmp_path: Pa
     assert weights[0] == weights[1]
 
 
-def test_what_is_wrong_is_said_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_reported_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--restarts=-1", "nothing.py"]) == 2
     words = capsys.readouterr().err
     assert "program: got nothing.py; allowed: a file, or a module's name with -m" in words

@@ -84,7 +84,7 @@ def test_a_line_that_a_full_disk_cut_short_spoils_no_other_and_stops_no_start(
 
 
 @pytest.mark.parametrize("moved", [-7200.0, 86400.0])
-def test_a_clock_that_jumps_is_said_once_and_moves_no_line(
+def test_a_clock_that_jumps_is_reported_once_and_moves_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moved: float
 ) -> None:
     log = MetricsLog(tmp_path)

@@ -49,7 +49,7 @@ def test_prometheus_is_reported_what_the_log_says(tmp_path: Path) -> None:
     assert found["training_checkpoint_seconds_count"] == len(events(tmp_path, "checkpoint"))
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
         listener.listen()
@@ -110,7 +110,7 @@ train.main(sys.argv[1:])
 
 
 @pytest.mark.ranks
-def test_a_disk_that_is_full_for_tensorboard_is_said_once_and_costs_no_step(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(tmp_path: Path) -> None:
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
     done = subprocess.run(
@@ -213,7 +213,7 @@ def test_a_package_that_does_not_go_with_the_others_is_named(
     assert not events(tmp_path, "started")
 
 
-def test_a_sink_of_this_process_that_fails_is_said_once_and_costs_no_step(
+def test_a_sink_of_this_process_that_fails_is_reported_once_and_costs_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(line: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def test_a_sink_of_this_process_that_fails_is_said_once_and_costs_no_step(
     assert capsys.readouterr().err.count("export.prometheus_port: metrics are lost: no room") == 1
 
 
-def test_a_sink_that_fails_is_said_once_and_costs_no_step(
+def test_a_sink_that_fails_is_reported_once_and_costs_no_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(line: dict[str, Any]) -> None:

@@ -70,11 +70,11 @@ def test_a_wrong_job_file_is_refused_with_the_place_of_each_problem(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [([], "a command, or a job.yaml"), (["absent.yaml"], "No such file"), (["python"], "python FILE")],
 )
-def test_what_cannot_be_run_is_said(words: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_run_is_reported(words: list[str], output: str) -> None:
+    with pytest.raises(InputError, match=output):
         read(Asked(words))
 
 
@@ -109,15 +109,15 @@ def test_secrets_are_variables_or_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (["python", "new.py"], "which git does not track"),
         (["python", "-u", "gone.py"], "not among the code's files"),
         (["train.py", "--lr", "0.1"], "write python train.py"),
     ],
 )
-def test_a_program_that_does_not_go_along_is_refused(words: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_program_that_does_not_go_along_is_refused(words: list[str], output: str) -> None:
+    with pytest.raises(InputError, match=output):
         check_program(read(Asked(words)), Listing(("train.py",), untracked=("new.py",)))
 
 

@@ -46,11 +46,11 @@ def test_a_failed_job_whose_pods_are_kept_is_held_and_not_running(tmp_path: Path
     """By what the program itself says, which is the only thing that knows."""
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
     environment = {
-        "TERMINATION_LOG": str(tmp_path / "said"),
+        "TERMINATION_LOG": str(tmp_path / "message"),
         "TRAINYARD_JOB": "digits",
         "PATH": os.environ["PATH"],
     }
-    said = subprocess.run(hold, env=environment, capture_output=True, text=True, check=False).stderr
+    output = subprocess.run(hold, env=environment, capture_output=True, text=True, check=False).stderr
     made: Any = train_job("digits")
     made["metadata"]["annotations"] = {JOB: json.dumps({"hold_on_failure_minutes": 30})}
     cluster = research(workload("digits", *admitted()), jobs=[made])
@@ -58,7 +58,7 @@ def test_a_failed_job_whose_pods_are_kept_is_held_and_not_running(tmp_path: Path
     both = [each["metadata"]["name"] for each in cluster.running]
     cluster.logs = dict.fromkeys(both, "step 1\n")
     assert rows(cluster)[0].state == "running"
-    cluster.logs = {both[0]: "step 1\n", both[1]: f"step 1\n{said}"}
+    cluster.logs = {both[0]: "step 1\n", both[1]: f"step 1\n{output}"}
     [found] = rows(cluster)
     assert (found.state, found.running_on) == ("held", ("spot-0", "spot-1"))
     assert found.reason == (

@@ -76,7 +76,7 @@ def test_a_file_sets_no_variable_that_changes_which_code_runs(tmp_path: Path) ->
         read(saved(tmp_path, user={"exec": plugin}))
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     file = saved(tmp_path, cluster={"server": "http://10.0.0.1"}, user={"exec": {"command": "sh"}})
     with pytest.raises(InputError) as wrong:
         read(file)

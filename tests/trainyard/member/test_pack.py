@@ -181,7 +181,7 @@ def test_certificates_and_examples_are_no_secrets(folder: Path) -> None:
     assert {"ca.pem", ".env.example"} <= set(entries(packed(folder)))
 
 
-def test_links_that_lead_out_and_secrets_are_said_at_once(folder: Path) -> None:
+def test_links_that_lead_out_and_secrets_are_reported_at_once(folder: Path) -> None:
     (folder / "data").symlink_to("/data")
     (folder / "lib" / "up").symlink_to("../../other")
     (folder / "lib" / "down").symlink_to("../train.py")

@@ -43,12 +43,12 @@ class KnownJobs:
 class ConsoleOutput:
     lines: list[str] = field(default_factory=list)
 
-    def said(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.lines.append(text)
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("known", "message"),
     [
         (KnownJobs(), "No job was submitted"),
         (KnownJobs({"spec": {}}), "tune goes on; follow it again: trainyard logs -f tune"),
@@ -57,12 +57,12 @@ class ConsoleOutput:
     ],
     ids=["before", "after", "no connection", "pressed twice"],
 )
-def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, said: str) -> None:
+def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, message: str) -> None:
     session: Any = SimpleNamespace(jobs=known)
     with pytest.raises(InterruptedByUser) as stopped, interruptible(session, KEY):
         raise KeyboardInterrupt
     assert stopped.value.exit_code is ExitCode.INTERRUPTED
-    assert said in stopped.value.text
+    assert message in stopped.value.text
 
 
 def patient(

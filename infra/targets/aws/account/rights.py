@@ -136,16 +136,18 @@ class _Statements:
         self, name: str, actions: set[str], arns: set[str], condition: Mapping[str, Any] | None = None
     ) -> Iterator[Statement]:
         """Yield a statement, or none where it would allow nothing."""
-        kept = {each for each in actions if not self._only_reads or _READS.match(each.partition(":")[2])}
-        if kept:
+        granted_actions = {
+            each for each in actions if not self._only_reads or _READS.match(each.partition(":")[2])
+        }
+        if granted_actions:
             sid = "".join(part.capitalize() for part in re.split(r"\W", name))
-            said: Statement = {
+            granted: Statement = {
                 "Sid": sid,
                 "Effect": "Allow",
-                "Action": sorted(kept),
+                "Action": sorted(granted_actions),
                 "Resource": sorted(arns),
             }
-            yield said | ({"Condition": condition} if condition else {})
+            yield granted | ({"Condition": condition} if condition else {})
 
     def _lent(self) -> Iterator[Statement]:
         """What the stack uses and has not made has no tag of it: it is named."""

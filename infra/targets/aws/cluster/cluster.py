@@ -207,7 +207,7 @@ def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulum
         **({"efa": efa_group.id} if efa_group else {}),
     }
     spec = scope.spec.filesystem
-    days = spec.kept_snapshot_days(storage.checkpoints)
+    days = spec.snapshot_retention_days(storage.checkpoints)
     if not isinstance(spec, LustreSpec):
         if spec.existing:
             return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))

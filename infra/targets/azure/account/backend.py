@@ -15,7 +15,7 @@ from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import BackendPlace, BackendSetup
 
 CONTAINER, KEY = "pulumi", "state"
-KEPT_DAYS = 30
+RETENTION_DAYS = 30
 """What is deleted can be had back for so long."""
 GROUPS, STORAGE, VAULTS = "2021-04-01", "2023-05-01", "2023-07-01"
 """Versions of Azure Resource Manager's API (REST reference: Resources, Storage, Key Vault)."""
@@ -67,11 +67,11 @@ def _make_storage(azure: AzureClient, account: str, place: BackendPlace, spec: A
     sku = "Standard_ZRS" if spec.zones else "Standard_LRS"  # both stay in the region
     body = {"sku": {"name": sku}, "kind": "StorageV2", "location": place.region, "tags": dict(place.tags)}
     azure.put(account, STORAGE, {**body, "properties": properties})
-    kept = {"enabled": True, "days": KEPT_DAYS}
+    retention = {"enabled": True, "days": RETENTION_DAYS}
     service = {
         "isVersioningEnabled": True,
-        "deleteRetentionPolicy": kept,
-        "containerDeleteRetentionPolicy": kept,
+        "deleteRetentionPolicy": retention,
+        "containerDeleteRetentionPolicy": retention,
     }
     azure.put(f"{account}/blobServices/default", STORAGE, {"properties": service})
     container = f"{account}/blobServices/default/containers/{CONTAINER}"

@@ -22,14 +22,14 @@ def deploy_role(
 ) -> DeployRole:
     """Return federated credential and role definition; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "azure-native:", declared)
-    kept = [each for each in wanted if not pipeline.reads or each.endswith("/read")]
+    actions = [each for each in wanted if not pipeline.reads or each.endswith("/read")]
     what = "preview" if pipeline.reads else "deploy"
     scope = f"/subscriptions/{spec.subscription}"
     role = {
         "Name": f"{stack.name} {what}",
         "IsCustom": True,
         "Description": f"What the pipeline of the stack {stack.name} does",
-        "Actions": kept,
+        "Actions": actions,
         "NotActions": [],
         "AssignableScopes": [scope],
     }
@@ -47,11 +47,11 @@ def assigns_no_rights() -> Mapping[str, str]:
 
     Source: Azure RBAC, "Delegate Azure role assignment management to others with conditions".
     """
-    kept = ", ".join(PRIVILEGED.values())
+    actions = ", ".join(PRIVILEGED.values())
     of = "[Microsoft.Authorization/roleAssignments:RoleDefinitionId]"
     limits = (
         f"((!(ActionMatches{{'Microsoft.Authorization/roleAssignments/{verb}'}}))"
-        f" OR ({where}{of} ForAnyOfAllValues:GuidNotEquals {{{kept}}}))"
+        f" OR ({where}{of} ForAnyOfAllValues:GuidNotEquals {{{actions}}}))"
         for verb, where in (("write", "@Request"), ("delete", "@Resource"))
     )
     return {"condition": " AND ".join(limits), "conditionVersion": "2.0"}

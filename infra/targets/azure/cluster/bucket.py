@@ -56,7 +56,7 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
         return BucketIds(account_id, f"{account_id}/blobServices/default/containers/{name}")
     account = blob_account(scope, deps, "storage", spec.storage_account)
     endpoints.make("storage", account.id, "blob", "privatelink.blob.core.windows.net")
-    kept = BlobServiceProperties(
+    service = BlobServiceProperties(
         scope.named("storage"),
         blob_services_name="default",
         account_name=account.name,
@@ -74,9 +74,9 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
         account_name=account.name,
         resource_group_name=groups.data,
         policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle)),
-        opts=scope.options(depends_on=[kept], retain_on_delete=True),
+        opts=scope.options(depends_on=[service], retain_on_delete=True),
     )
-    return BucketIds(account.id, container(scope, deps, account, "bucket", name, depends_on=[kept]).id)
+    return BucketIds(account.id, container(scope, deps, account, "bucket", name, depends_on=[service]).id)
 
 
 def blob_account(

@@ -55,7 +55,7 @@ def make_filesystem(
     if isinstance(spec, AzureLustreSpec):
         return lustre_volumes(scope, _lustre(scope, spec, deps))
     if isinstance(spec, NetAppSpec):
-        return netapp_volumes(_netapp(scope, spec, deps, spec.kept_snapshot_days(checkpoints)))
+        return netapp_volumes(_netapp(scope, spec, deps, spec.snapshot_retention_days(checkpoints)))
     return _blob_nfs(scope, spec, deps, teams)
 
 

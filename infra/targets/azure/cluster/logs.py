@@ -13,7 +13,7 @@ from infra.targets.azure.cluster.scope import Groups, Scope
 
 LOGS = ("kube-audit-admin", "guard", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """`kube-audit-admin` is the audit log without reads, which are most of it; `guard` says who signed in."""
-KEPT_DAYS = 90
+RETENTION_DAYS = 90
 
 
 def keep_logs(scope: Scope, groups: Groups, cluster: ManagedCluster) -> None:
@@ -36,7 +36,7 @@ def _workspace(scope: Scope, groups: Groups) -> pulumi.Output[str]:
         resource_group_name=groups.data,
         location=scope.region,
         sku=WorkspaceSkuArgs(name="PerGB2018"),
-        retention_in_days=KEPT_DAYS,
+        retention_in_days=RETENTION_DAYS,
         features=WorkspaceFeaturesArgs(disable_local_auth=True),
         tags=scope.tags,
         opts=scope.options(retain_on_delete=True),

@@ -107,7 +107,7 @@ def agent_pool(
             # Two of a name cannot be, and seldom are there machines for two.
             delete_before_replace=True,
             # What the autoscaler did is no drift, nor is the minimum that was raised afterwards.
-            ignore_changes=_kept(pool),
+            ignore_changes=_ignored_changes(pool),
         ),
     )
     if _is_filled(pool):
@@ -115,7 +115,7 @@ def agent_pool(
     return made
 
 
-def _kept(pool: NodePoolSpec) -> list[str] | None:
+def _ignored_changes(pool: NodePoolSpec) -> list[str] | None:
     if _is_filled(pool):
         return ["count", "minCount"]
     return ["count"] if pool.provisioning else None

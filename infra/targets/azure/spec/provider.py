@@ -12,7 +12,7 @@ from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
-from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
+from infra.spec.storage import USE_THE_BUCKET, FilesystemSpec
 
 GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GROUP = rf"/subscriptions/{GUID}/resourceGroups/[^/]+/providers"
@@ -124,7 +124,7 @@ class AzureAccessSpec(Spec):
 class AzureLustreSpec(FilesystemSpec):
     """Azure Managed Lustre: in one zone, all nodes read and write it in parallel."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {KEEP_IN_THE_BUCKET}"
+    NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
@@ -147,7 +147,7 @@ class NetAppSpec(FilesystemSpec):
 class BlobNfsSpec(FilesystemSpec):
     """Blob storage by NFS 3.0: grows by itself, a container per team, for development."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {KEEP_IN_THE_BUCKET}"
+    NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {USE_THE_BUCKET}"
 
     kind: Literal["blob-nfs"]
     account: StorageAccountName = Field(description="name of its own storage account")

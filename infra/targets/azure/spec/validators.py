@@ -42,7 +42,7 @@ VNET_PREFIXES = range(10, 22)
 """Wider is all of 10.0.0.0/8; narrower leaves the API server less than a /28."""
 RESERVED = tuple(map(IPv4Network, ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24")))
 """Ranges that AKS takes for itself (AKS: plan IP addressing, read 2026-11-22)."""
-KEPT_ADDRESSES = 5
+RESERVED_ADDRESSES = 5
 """Addresses that Azure keeps in each subnet."""
 NODE_POD_ADDRESSES = 256
 """Azure CNI Overlay gives each node a /24."""
@@ -103,9 +103,9 @@ def the_network_holds_the_nodes(provider: AzureSpec, pools: Pools) -> Iterator[F
         yield path, str(network.cidr), allowed, "use a prefix such as /16"
         return
     room = aks_ranges(network.cidr).nodes
-    if not network.existing and nodes + KEPT_ADDRESSES > room.num_addresses:
+    if not network.existing and nodes + RESERVED_ADDRESSES > room.num_addresses:
         got = f"{network.cidr}, of which {room} is for nodes"
-        allowed = f"{nodes + KEPT_ADDRESSES} addresses or more for nodes"
+        allowed = f"{nodes + RESERVED_ADDRESSES} addresses or more for nodes"
         yield path, got, allowed, "use a wider network, such as a /16"
     if network.pods.num_addresses < nodes * NODE_POD_ADDRESSES:
         allowed = f"{nodes * NODE_POD_ADDRESSES} addresses or more ({NODE_POD_ADDRESSES} per node)"

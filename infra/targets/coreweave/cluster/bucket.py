@@ -13,13 +13,13 @@ def make_bucket(
     stack: str, name: str, spec: CoreweaveSpec, lifecycle: LifecycleSpec, options: pulumi.ResourceOptions
 ) -> None:
     """Make the bucket in the stack's zone; nothing current ever expires."""
-    kept = pulumi.ResourceOptions(retain_on_delete=True, protect=spec.deletion_protection)
+    retained = pulumi.ResourceOptions(retain_on_delete=True, protect=spec.deletion_protection)
     bucket = coreweave.ObjectStorageBucket(
         f"{stack}-bucket",
         name=name,
         zone=spec.zone,
         tags={"stack": stack},
-        opts=pulumi.ResourceOptions.merge(options, kept),
+        opts=pulumi.ResourceOptions.merge(options, retained),
     )
     below = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(retain_on_delete=True))
     coreweave.ObjectStorageBucketVersioning(

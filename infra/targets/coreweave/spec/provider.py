@@ -11,7 +11,7 @@ from infra.spec.base import Boolean, Cidr, Name, Spec
 from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
-from infra.spec.storage import KEEP_IN_THE_BUCKET
+from infra.spec.storage import USE_THE_BUCKET
 
 MAX_NAME = 30
 """Longest name of a CKS cluster."""
@@ -39,7 +39,7 @@ class OidcSpec(Spec):
 class CoreweaveSpec(WithMachines, ManagedProviderSpec):
     """CKS with bare-metal nodes; drivers of GPUs and InfiniBand are CoreWeave's own."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {KEEP_IN_THE_BUCKET}"
+    NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {USE_THE_BUCKET}"
 
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of every resource")

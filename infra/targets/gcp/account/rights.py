@@ -18,9 +18,9 @@ def deploy_role(
 ) -> DeployRole:
     """Return the identity provider of a pool and the role; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "gcp:", declared)
-    kept = [each for each in wanted if not pipeline.reads or _READS.search(each)]
+    permissions = [each for each in wanted if not pipeline.reads or _READS.search(each)]
     what = "preview" if pipeline.reads else "deploy"
-    role = {"title": f"{stack.name} {what}", "stage": "GA", "includedPermissions": kept}
+    role = {"title": f"{stack.name} {what}", "stage": "GA", "includedPermissions": permissions}
     name = f"{stack.name}_{what}".replace("-", "_")  # role IDs take no dash
     return DeployRole(
         trust(spec, pipeline),

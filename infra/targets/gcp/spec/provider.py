@@ -11,7 +11,7 @@ from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
-from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
+from infra.spec.storage import USE_THE_BUCKET, FilesystemSpec
 
 ProjectId = Annotated[
     str,
@@ -146,7 +146,7 @@ class ExistingGkeSpec(Spec):
 class ManagedLustreSpec(FilesystemSpec):
     """Managed Lustre: in one zone, all nodes read and write it in parallel."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {KEEP_IN_THE_BUCKET}"
+    NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")

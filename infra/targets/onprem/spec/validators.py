@@ -215,7 +215,7 @@ def nodes_stand_in_one_place(provider: OnpremSpec, pools: Pools) -> Iterator[Fin
             yield ("pools", position, "num_nodes"), str(pool_spec.num_nodes), allowed, fix
 
 
-def levels_are_said_once(provider: OnpremSpec) -> Iterator[Finding]:
+def levels_are_unique(provider: OnpremSpec) -> Iterator[Finding]:
     """The stack labels the nodes, or it reads labels that they have."""
     path: KeyPath = ("provider", "topology")
     if provider.leaves is not None and provider.topology is not None:

@@ -194,7 +194,7 @@ def test_the_role_of_previews_changes_nothing(subjects: dict[str, StackWithRole]
     subject = subjects["aws"]
     policies = role_of(subject.stack, subject.plan, PREVIEW).rights
     actions = {
-        each for policy in policies.values() for said in policy["Statement"] for each in said["Action"]
+        each for policy in policies.values() for output in policy["Statement"] for each in output["Action"]
     }
     assert actions
     assert {each.partition(":")[2].startswith(("Describe", "Get", "List")) for each in actions} == {True}
@@ -223,13 +223,13 @@ def test_the_table_names_types_that_stacks_make_and_operations_that_aws_has() ->
         actions |= {f"{prefix}:{name}" for name in session.get_service_model(service).operation_names}
     for name, given in rights.table()["types"].items():
         assert name == "NodeGroupSize" or life(f"aws:x:{name}")
-        said = {
+        output = {
             f"{_service(target)}:{each}"
             for section in rights._SECTIONS
             for target, found in given.get(section, {}).items()
             for each in found
         }
-        assert said | set(given.get("look", ())) <= actions, name
+        assert output | set(given.get("look", ())) <= actions, name
 
 
 SPECIAL = {
@@ -262,8 +262,8 @@ def test_the_trust_is_in_one_project_and_its_branch_or_environment(
     (statement,) = rights.trust(spec, "aws", pipeline)["Statement"]
     issuer = pipeline.issuer
     assert statement["Principal"] == {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{issuer}"}
-    said = {key: value for each in statement["Condition"].values() for key, value in each.items()}
-    assert said == {f"{issuer}:aud": "sts.amazonaws.com", f"{issuer}:sub": subject}
+    output = {key: value for each in statement["Condition"].values() for key, value in each.items()}
+    assert output == {f"{issuer}:aud": "sts.amazonaws.com", f"{issuer}:sub": subject}
     assert ("StringLike" in statement["Condition"]) == ("*" in subject)
 
 

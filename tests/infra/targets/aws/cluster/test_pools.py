@@ -88,7 +88,7 @@ def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machine
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_local_disks_become_one_and_nothing_is_said_without_them(
+def test_local_disks_become_one_and_nothing_is_reported_without_them(
     machine: Machine, all_machines: Plan
 ) -> None:
     template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]

@@ -35,20 +35,20 @@ class FakeSubscription:
 
     def __call__(self, *words: str) -> Any:
         self.asked.append(words)
-        said = dict(pairwise(words))
+        message = dict(pairwise(words))
         if words[:2] == ("aks", "list"):
             return [{"name": name} for name in self.clusters]
         if words[:2] == ("account", "show"):
             return {"tenantId": self.tenant}
         if words[:2] == ("feature", "show"):
-            return {"properties": {"state": self.features[said["--name"]]}}
+            return {"properties": {"state": self.features[message["--name"]]}}
         if words[:2] == ("provider", "list"):
             never = [{"namespace": "Microsoft.NetApp", "registrationState": "NotRegistered"}]
             return never + [{"namespace": each, "registrationState": "Registered"} for each in self.providers]
         if words[:2] == ("vm", "list-usage"):
             return [{"name": {"value": name}, "limit": str(limit)} for name, limit in self.limits.items()]
-        size = said["--size"]
-        place = [{"location": said["--location"], "zones": self.zones}]
+        size = message["--size"]
+        place = [{"location": message["--location"], "zones": self.zones}]
         machine = {"name": size, "family": self.machines.get(size), "locationInfo": place}
         return [{**machine, "restrictions": self.restrictions}] if size in self.machines else []
 
@@ -112,7 +112,7 @@ def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: S
         ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
     ],
 )
-def test_what_is_missing_is_said_where_the_stack_says_it(
+def test_what_is_missing_is_reported_where_the_stack_says_it(
     change: dict[str, Any], path: str, got: str | None, stack: Stack
 ) -> None:
     subscription = FakeSubscription()

@@ -297,7 +297,9 @@ def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
     assert found(stack, project) == ({path: got} if path else {})
 
 
-def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, project: FakeGcpProject) -> None:
+def test_a_quota_that_may_not_be_asked_is_reported_to_be_unknown(
+    stack: Stack, project: FakeGcpProject
+) -> None:
     project.families = None  # type: ignore[assignment]
     assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
 
@@ -361,7 +363,7 @@ def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: s
     assert (problem.path, problem.got) == (f"quota: {asked}", "8 are needed")
 
 
-def test_a_machine_whose_quota_is_not_known_here_is_said(stack: Stack) -> None:
+def test_a_machine_whose_quota_is_not_known_here_is_reported(stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
     newer = replace(catalog.machine("gcp", "n4-standard-16"), name="n9-standard-16")
