@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import TIMEOUT_SECONDS, free_port
+from trainyard_train.elasticity.nodes import FAREWELL_SECONDS
 
 SUM = """
 import os, pathlib, signal, sys, torch, torch.distributed as dist
@@ -61,6 +62,35 @@ def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, lost_ran
         assert code == 0, errors
         assert sorted(out.split("\n")) == ["", f"10 helped 0 2 {number} 4 1", f"10 helped 1 2 {number} 4 1"]
         assert "starting this node's again" in errors
+
+
+def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp_path: Path) -> None:
+    """Its ranks do not wait for the other's, and the store of both is its own."""
+    (tmp_path / "naps.py").write_text("import sys, time; time.sleep(int(sys.argv[1])); print('done')\n")
+    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    nodes = [start(tmp_path, ["naps.py", "0"], PET_NODE_RANK="0", **place)]
+    try:
+        assert nodes[0].stdout is not None and nodes[0].stdout.readline() == "done\n"
+        nodes.append(start(tmp_path, ["naps.py", str(int(FAREWELL_SECONDS) + 1)], PET_NODE_RANK="1", **place))
+        assert ended(nodes[1]) == (0, "done\n", "")
+        assert ended(nodes[0]) == (0, "", "")
+    finally:
+        for each in nodes:
+            each.kill()
+
+
+def test_a_node_that_waits_for_others_leaves_when_it_is_told_to(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("print('done')\n")
+    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    node = start(tmp_path, ["ends.py"], PET_NODE_RANK="0", **place)
+    try:
+        assert node.stdout is not None and node.stdout.readline() == "done\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            node.wait(1)
+        node.terminate()
+        assert ended(node) == (0, "", "")
+    finally:
+        node.kill()
 
 
 @pytest.mark.parametrize(

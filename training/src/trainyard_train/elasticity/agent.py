@@ -169,7 +169,7 @@ class Agent:
         else:
             code = EXIT_PREEMPTED if self._preempted else EXIT_ABSENT_RANK
         if self._monitor:
-            self._monitor.leave(code)
+            self._monitor.leave(code, lambda: self._preempted or bool(_LEAVE & signal.sigpending()))
         return code
 
     def _run_rounds(self, ranks: int, started: float) -> int:

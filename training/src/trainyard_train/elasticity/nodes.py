@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import secrets
 import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 BEAT_SECONDS: Final = 0.5
 """Between two heartbeats of a node: an agent hears that a round is over within that time."""
 FAREWELL_SECONDS: Final = 5.0
-"""For which node 0 keeps the store for nodes that have not ended yet."""
+"""For which node 0, having failed or with a notice, keeps the store for nodes that have not ended yet."""
+_LOOK_SECONDS: Final = 0.1
+"""Between two looks whether all nodes have ended."""
 WAKE: Final = signal.SIGUSR1
 """Sent to the agent when its monitor has a message."""
 NAME: Final = "node-monitor"
@@ -86,6 +90,8 @@ class _Leave:
     """An agent's order to its monitor: tell the others that this node ends, then end."""
 
     code: int
+    waits: bool
+    """Whether node 0 keeps the store for as long as the others need it."""
 
 
 Message = Round | NodeEnded | Unreachable
@@ -134,13 +140,23 @@ class Monitor:
         """Let all nodes start their ranks again, unless this round is over already."""
         self._send(_Over(number, why))
 
-    def leave(self, code: int) -> None:
-        """Tell the others that this node ends with an exit code; waits until they know, but not for long."""
-        self._send(_Leave(code))
-        deadline = time.monotonic() + 2 * FAREWELL_SECONDS
+    def leave(self, code: int, cut_short: Callable[[], bool]) -> None:
+        """Tell the others that this node ends with an exit code.
+
+        Waits until they know, but not for long; at node 0, if it has not failed, until they need the store no
+        longer (see `_Monitoring._host_until_done`).
+
+        Args:
+            code: of this node.
+            cut_short: asked whether to wait no longer for that.
+        """
+        waits = not code and not cut_short()
+        self._send(_Leave(code, waits))
+        deadline = math.inf if waits else time.monotonic() + 2 * FAREWELL_SECONDS
         with suppress(EOFError, OSError):  # it closes when the monitor has ended
-            while self._pipe.poll(max(deadline - time.monotonic(), 0)):
-                self._pipe.recv()
+            while time.monotonic() < deadline and not (waits and cut_short()):
+                if self._pipe.poll(BEAT_SECONDS):
+                    self._pipe.recv()
         self.close()
 
     def close(self) -> None:
@@ -179,6 +195,8 @@ class _Monitoring:
     """Node → its last heartbeat, and when it came; at node 0."""
     _silent: set[int] = field(default_factory=set)
     """Nodes that were heard of and are no longer."""
+    _others_come_until: float = 0
+    """By the monotonic clock: a node that has not come by then has given up, or will find no other."""
     _end: str = "none"
     """Which node has ended, and its exit code, as the store has it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -186,6 +204,7 @@ class _Monitoring:
     def run(self, seconds: float) -> None:
         """Join the other nodes, then send heartbeats, until the agent or the store is gone."""
         threading.Thread(target=self._watch, daemon=True).start()
+        self._others_come_until = time.monotonic() + seconds
         try:
             store = self._connect(seconds)
             self._register(store)
@@ -255,7 +274,7 @@ class _Monitoring:
         if isinstance(order, _Over):
             self._end_round(store, order.number, order.why)
             return True
-        self._say_farewell(store, order.code)
+        self._say_farewell(store, order)
         return False
 
     def _end_round(self, store: dist.Store, number: int, why: str) -> None:
@@ -264,13 +283,23 @@ class _Monitoring:
         if _decoded(current).number == number:
             store.compare_set(_ROUND, current, _encoded(Round(number + 1, why)))
 
-    def _say_farewell(self, store: dist.Store, code: int) -> None:
-        if code:
-            store.compare_set(_END, "none", f"{self.node} {code}")
-        store.set(f"nodes/ended/{self.node}", str(code))
+    def _say_farewell(self, store: dist.Store, order: _Leave) -> None:
+        if order.code:
+            store.compare_set(_END, "none", f"{self.node} {order.code}")
+        store.set(f"nodes/ended/{self.node}", str(order.code))
         if self.node == 0:
-            ended = [f"nodes/ended/{number}" for number in {0, *self._beats} - self._silent]
-            store.wait(ended, timedelta(seconds=FAREWELL_SECONDS))
+            self._host_until_done(store, math.inf if order.waits else time.monotonic() + FAREWELL_SECONDS)
+
+    def _host_until_done(self, store: dist.Store, deadline: float) -> None:
+        """Keep the store until no other node needs it; with a deadline only those that are there count."""
+        while (now := time.monotonic()) < deadline:
+            come = {*self._beats} - self._silent
+            if math.isinf(deadline) and now < self._others_come_until:
+                come |= {*range(self.count)} - {*self._beats}
+            if all(store.check([f"nodes/ended/{number}"]) for number in come - {0}):
+                return
+            time.sleep(_LOOK_SECONDS)
+            self._exchange(store)
 
     def _watch(self) -> None:
         """Say that the store does not answer; the main thread may hang in it for ever."""
