@@ -6,12 +6,13 @@ The peer is the loop of PyTorch's tutorial with `torch.save` by rank 0 every 20 
 counted by the kernel, in all of them together, in both arms alike.
 
 **Steps.** With the same interval both arms would repeat the same. What saves may cost is fixed instead: ours
-saves as often as takes no more of the training's time than the peer's saves do. What a save takes is measured
-first, from runs with saves and without, of each arm. Then both run at their intervals, and at every moment
-it is known what a loss would cost: the steps done so far without those of the newest checkpoint that could
-be loaded. Its mean over time is the figure, and it counts only if what the saves took in these very runs,
-which is a figure too, was no more than the peer's. Each run ends with all processes killed: what is on the
-disk then must be what the account says.
+saves as often as takes no more of the training's time than the peer's saves do. All arms run without saves
+and with them, the peers every 20 steps and ours more often; from what they take follows at which interval
+ours costs no more than each peer. Then all run again in the opposite order, ours at these intervals. At every
+moment it is known what a loss would cost: the steps done so far without those of the newest checkpoint that
+could be loaded. Its mean over time is the figure, and it counts only if what the saves took in these very
+runs, which is a figure too, was no more than the peer's. Each run ends with all processes killed: what is on
+the disk then must be what the account says.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure, Repeats
@@ -34,10 +34,8 @@ TRIED = 5
 NEVER = 1_000_000
 WARM = 20
 """Steps at the begin that are not counted; their losses are compared."""
-COUNTED = 100
-"""Steps that are."""
-ROUNDS = 2
-"""Of A B C D D C B A: both arms without saves, both with them."""
+COUNTED = 60
+"""Steps that are: three times those between two saves of the peer."""
 PACES = {0.2: "steps of 0.2 s that wait for a device", 0.0: "steps that take both cores"}
 """Least seconds of a step. With a GPU the CPU has time to write meanwhile; without one it has none."""
 SETTINGS: Mapping[str, Any] = {
@@ -93,24 +91,37 @@ class LossRun:
         return weighted / seconds
 
 
-@dataclass(frozen=True)
-class SaveRounds:
-    """Runs of both arms without saves and with them, taken in turn."""
+SavesAndNone = tuple[Sequence[LossRun], Sequence[LossRun]]
+"""Runs of an arm with saves, and as many without."""
 
-    calm: Mapping[Arm, Sequence[LossRun]]
-    saving: Mapping[Arm, Sequence[LossRun]]
 
-    def seconds(self, arm: Arm) -> tuple[float, ...]:
-        """What saves add to a step, in each pair of runs."""
-        pairs = zip(self.saving[arm], self.calm[arm], strict=True)
-        return tuple(saving.step_seconds - calm.step_seconds for saving, calm in pairs)
+@dataclass
+class PacedRuns:
+    """Runs with one least time of a step, which must all have the same losses."""
+
+    pace: float
+    _losses: list[float] = field(default_factory=list)
+    """Of the first steps of the first run."""
+
+    def take(self, arm: Arm, every: int) -> LossRun:
+        """One run, with a save every so many steps."""
+        run, losses = _run(arm, self.pace, every)
+        self._losses = self._losses or losses
+        check_same_losses(losses, self._losses)
+        return run
+
+
+def seconds_added(saving: Sequence[LossRun], calm: Sequence[LossRun]) -> tuple[float, ...]:
+    """What saves add to a step, in each pair of runs with saves and without."""
+    pairs = zip(saving, calm, strict=True)
+    return tuple(one.step_seconds - other.step_seconds for one, other in pairs)
 
 
 def measure() -> list[Figure]:
     """Take all figures; the losses of both arms are compared in all runs."""
     return [
         *(each for ranks in (2, 4) for each in _read_again(ranks)),
-        *(each for peer in PEERS for pace in PACES for each in _repeated(pace, peer)),
+        *(each for pace in PACES for each in _repeated(pace)),
     ]
 
 
@@ -143,18 +154,41 @@ def _megabytes(arm: Arm, ranks: int) -> float:
             training.kill()
 
 
-def _repeated(pace: float, name: str) -> list[Figure]:
-    arms = (Ours, PEERS[name])
-    first = _take(pace, TRIED, arms[1])
-    own, others = (median(first.seconds(arm)) for arm in arms)
-    every = interval(own, others, max(run.steps_under_way for run in first.saving[Ours]))
-    found = _take(pace, every, arms[1])
-    where = f"{PACES[pace]}, saves every {every} against {EVERY}"
-    repeated = [tuple(run.repeated() for run in found.saving[arm]) for arm in arms]
-    added = [tuple(1000 * each for each in found.seconds(arm)) for arm in arms]
+def _repeated(pace: float) -> list[Figure]:
+    """All arms there and back; at the turn it is known how often ours may save."""
+    runs = PacedRuns(pace)
+    calm = {arm: [runs.take(arm, NEVER)] for arm in (Ours, *PEERS.values())}
+    tried = runs.take(Ours, TRIED)
+    saving = {arm: [runs.take(arm, EVERY)] for arm in PEERS.values()}
+    own = seconds_added([tried], calm[Ours])[0]
+    intervals = {
+        arm: interval(own, seconds_added(found, calm[arm])[0], tried.steps_under_way)
+        for arm, found in saving.items()
+    }
+    for arm in reversed(saving):
+        saving[arm].append(runs.take(arm, EVERY))
+    ours = {every: [runs.take(Ours, every) for _ in range(2)] for every in sorted({*intervals.values()})}
+    for arm in reversed(calm):
+        calm[arm].append(runs.take(arm, NEVER))
     return [
-        Figure(claim, Repeats("trainyard", unit, ours), at_most, peer=Repeats(name, unit, peer))
-        for claim, unit, at_most, (ours, peer) in (
+        figure
+        for name, arm in PEERS.items()
+        for figure in _figures(
+            f"{PACES[pace]}, saves every {intervals[arm]} against {EVERY}",
+            name,
+            ours=(ours[intervals[arm]], calm[Ours]),
+            peer=(saving[arm], calm[arm]),
+        )
+    ]
+
+
+def _figures(where: str, name: str, ours: SavesAndNone, peer: SavesAndNone) -> list[Figure]:
+    """What a loss costs, and what the saves took that it needs."""
+    repeated = [tuple(run.repeated() for run in saving) for saving, _ in (ours, peer)]
+    added = [tuple(1000 * each for each in seconds_added(*both)) for both in (ours, peer)]
+    return [
+        Figure(claim, Repeats("trainyard", unit, mine), at_most, peer=Repeats(name, unit, theirs))
+        for claim, unit, at_most, (mine, theirs) in (
             (f"steps repeated after a loss, {where}", "steps", 0.5, repeated),
             (f"time that these saves add to a step, {where}", "ms", 1.0, added),
         )
@@ -175,20 +209,6 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     if peer <= 0:
         raise ValueError(f"saves of the peer added {peer:.4f} s to a step: measure on a quiet machine")
     return max(1, math.ceil(TRIED * ours / peer), under_way)
-
-
-def _take(pace: float, every: int, peer: Arm) -> SaveRounds:
-    """Run both arms without saves, and with saves of ours every so many steps."""
-    arms: list[tuple[Arm, int]] = [(Ours, NEVER), (peer, NEVER), (Ours, every), (peer, EVERY)]
-    calm: dict[Arm, list[LossRun]] = {Ours: [], peer: []}
-    saving: dict[Arm, list[LossRun]] = {Ours: [], peer: []}
-    known: list[float] = []
-    for arm, steps in [*arms, *reversed(arms)] * ROUNDS:
-        run, losses = _run(arm, pace, steps)
-        known = known or losses
-        check_same_losses(losses, known)
-        (calm if steps == NEVER else saving)[arm].append(run)
-    return SaveRounds(calm, saving)
 
 
 def _run(arm: Arm, pace: float, every: int) -> tuple[LossRun, list[float]]:
