@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, str] = {
 FABRIC_LABEL = "trainyard.dev/fabric"
 SIMULATED_LABEL = "trainyard.dev/simulated"
 HOST_DEVICE = "nvidia.com/hostdev"
-"""A card of the machine that is moved into the pod (NVIDIA Network Operator)."""
+"""A NIC of the machine that is moved into the pod (NVIDIA Network Operator)."""
 DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
 DEVICES_CLAIM, NVLINK_CLAIM = "fabric", "nvlink"
 _CLAIMS: Mapping[str, str] = {DEVICES_CLAIM: "claim", NVLINK_CLAIM: "nvlink_domain"}

@@ -38,7 +38,7 @@ class GkeRanges:
     """Of services that Google runs beside the VPC, such as filesystems."""
     second_nic: IPv4Network
     fabric: tuple[IPv4Network, ...]
-    """One subnet per card of the fabric."""
+    """One subnet per NIC of the fabric."""
     pods: IPv4Network
 
 
@@ -46,9 +46,9 @@ def gke_ranges(network: IPv4Network) -> GkeRanges:
     """Give pods one half, and an eighth each to nodes, Services and peered services, second NIC, fabric."""
     nodes, shared, second_nic, fabric = _slots(network)[:4]
     services, peered = shared.subnets()
-    cards = fabric.subnets(prefixlen_diff=NUM_FABRIC_SUBNETS.bit_length() - 1)
+    per_nic = fabric.subnets(prefixlen_diff=NUM_FABRIC_SUBNETS.bit_length() - 1)
     _, pods = network.subnets()
-    return GkeRanges(nodes, services, peered, second_nic, tuple(cards), pods)
+    return GkeRanges(nodes, services, peered, second_nic, tuple(per_nic), pods)
 
 
 def _slots(network: IPv4Network) -> list[IPv4Network]:

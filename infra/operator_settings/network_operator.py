@@ -20,37 +20,37 @@ class AddressPool:
 
 
 NicAccess = Literal["shared", "sriov", "hostdev", "functions"]
-"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves.
+"""Pods share all NICs of a machine, have a virtual function of each, or have the NICs themselves.
 
-`functions`: a virtual machine's cards are functions already, and pods have them as they are.
+`functions`: a virtual machine's NICs are functions already, and pods have them as they are.
 """
 
 
 Link = Literal["infiniband", "ethernet"]
-"""What the cards speak: with RDMA over Ethernet it is RoCE."""
+"""What the NICs speak: with RDMA over Ethernet it is RoCE."""
 
 
 @dataclass(frozen=True)
 class NetworkOperatorSettings:
-    """NVIDIA's cards in the nodes, as the Network Operator is to set them up."""
+    """NVIDIA's NICs in the nodes, as the Network Operator is to set them up."""
 
     access: NicAccess
     link: Link = field(default="infiniband", kw_only=True)
     interfaces: tuple[str, ...] = field(default=(), kw_only=True)
-    """Interfaces of the nodes' Ethernet cards, of which pods that share them have one each (macvlan)."""
+    """Interfaces of the nodes' Ethernet NICs, of which pods that share them have one each (macvlan)."""
     mtu: int | None = field(default=None, kw_only=True)
     """Of virtual functions on Ethernet."""
     device_ids: tuple[str, ...]
-    """PCI device IDs of the cards."""
+    """PCI device IDs of the NICs."""
     installs_driver: bool
     pools: tuple[AddressPool, ...] = ()
     pool: str | None = None
-    """Where a pod's cards have their addresses from; None: they have none, and RDMA needs none."""
+    """Where a pod's NICs have their addresses from; None: they have none, and RDMA needs none."""
     ipoib: tuple[str, str] | None = None
     """Interface of the nodes, and pool, of a secondary network over IPoIB."""
     architectures: tuple[Architecture, ...] = ("amd64",)
     """Of the nodes' processors."""
-    awaits_cards: bool = True
-    """Whether a node with cards is there while the stack is made; False where all of them may come later."""
+    waits_for_nics: bool = True
+    """Whether a node with NICs is there while the stack is made; False where all of them may come later."""
     driver_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the container that builds and loads the cards' driver."""
+    """Variables of the container that builds and loads the NICs' driver."""

@@ -1,4 +1,4 @@
-"""EKS's driver of EFA for Dynamic Resource Allocation (DRANET): pods claim the cards of their machine.
+"""EKS's driver of EFA for Dynamic Resource Allocation (DRANET): pods claim the NICs of their machine.
 
 Values: aws/eks-charts, stable/aws-dranet 1.0.0, read 2026-11-22.
 """
@@ -18,7 +18,7 @@ NAMESPACE = "aws-dranet"
 def values(images: Mapping[str, str], fabrics: Sequence[str]) -> dict[str, Any]:
     """Return the chart's values: it runs on machines whose devices are claimed, and on no other.
 
-    On these the device plugin does not: the two would give out the same cards twice.
+    On these the device plugin does not: the two would give out the same NICs twice.
     """
     registry, repository, tag = split(images["driver"])
     return {

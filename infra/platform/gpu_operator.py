@@ -45,7 +45,7 @@ def values(
             "upgradePolicy": {"autoUpgrade": False},
             "rdma": {
                 "enabled": infiniband is not None,
-                # The driver of the cards is the machine's own: it is in its folders, and not in a container.
+                # The driver of the NICs is the machine's own: it is in its folders, and not in a container.
                 "useHostMofed": infiniband is not None and not infiniband.installs_driver,
             },
         },

@@ -1,4 +1,4 @@
-"""NVIDIA's Network Operator: drivers of cards on InfiniBand or Ethernet, and how pods get at them.
+"""NVIDIA's Network Operator: drivers of NICs on InfiniBand or Ethernet, and how pods get at them.
 
 One NicClusterPolicy says it all, since the operator takes no second one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.
@@ -19,7 +19,7 @@ from infra.platform.images import parts, split
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"
 NETWORKS: Mapping[Link, str] = {"infiniband": "ib", "ethernet": "roce"}
-"""Secondary network of pods that have cards or virtual functions of their own (catalogue: fabrics.yaml)."""
+"""Secondary network of pods that have NICs or virtual functions of their own (catalogue: fabrics.yaml)."""
 _SHARED: Mapping[Link, str] = {"infiniband": "ib_shared", "ethernet": "roce_shared"}
 _LINK_TYPES: Mapping[Link, str] = {"infiniband": "infiniband", "ethernet": "ether"}
 _IN_ONE_RANGE = (
@@ -37,13 +37,13 @@ _IN_ONE_RANGE = (
 )
 """Plugins behind a virtual function's: eight interfaces of a pod in one range each answer for themselves.
 
-As Oracle sets up its RoCE cards: oracle-quickstart/oci-hpc-oke, branch vf.
+As Oracle sets up its RoCE NICs: oracle-quickstart/oci-hpc-oke, branch vf.
 """
 IPOIB_NETWORK = "ipoib"
 MELLANOX = "15b3"
 """PCI vendor."""
 SHARERS = 63
-"""Pods that can share the cards of a node (k8s-rdma-shared-dev-plugin: rdmaHcaMax)."""
+"""Pods that can share the NICs of a node (k8s-rdma-shared-dev-plugin: rdmaHcaMax)."""
 _SRIOV_IMAGES = {
     "operator": "sriov-operator",
     "sriovConfigDaemon": "sriov-config-daemon",
@@ -58,13 +58,13 @@ _AWAITED = {
     "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
     "pulumi.com/timeoutSeconds": "3600",
 }
-"""What comes after needs what the operator brings: definitions of addresses, and the cards' driver.
+"""What comes after needs what the operator brings: definitions of addresses, and the NICs' driver.
 
-The policy is never ready while no node has a card (state_ofed.go: SyncStateNotReady), so where nodes may all
+The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so where nodes may all
 come later nobody waits for it. Nothing there needs it: the GPU driver's pod waits on its own node for that of
-the cards (init container `mofed-validation`), and there are no networks of pods.
+the NICs (init container `mofed-validation`), and there are no networks of pods.
 """
-_HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
+_HAS_NICS = "feature.node.kubernetes.io/pci-15b3.present"
 """Label of nodes on which the operator puts its driver and its plugins."""
 _TOLERATE_ALL = [{"operator": "Exists"}]
 _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
@@ -76,7 +76,7 @@ def values(
     """Return the chart's values: Node Feature Discovery is this operator's, whoever else wants it."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
     found: dict[str, Any] = {
-        # The chart's rule takes any card of NVIDIA's, also those of a virtual machine's ordinary network.
+        # The chart's rule takes any NIC of NVIDIA's, also those of a virtual machine's ordinary network.
         "nfd": {"enabled": True, "deployNodeFeatureRules": infiniband.access != "functions"},
         "node-feature-discovery": {
             "image": {"repository": f"{nfd[0]}/{nfd[1]}", "tag": nfd[2]},
@@ -99,7 +99,7 @@ def values(
 
 
 def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], node_os: str) -> list[str]:
-    """Return the images that this access to the cards needs on the nodes."""
+    """Return the images that this access to the NICs needs on the nodes."""
     networks = ["cni-plugins", "multus", "nv-ipam"]
     used = {
         "shared": ["rdma-shared"],
@@ -116,14 +116,14 @@ def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], 
 
 
 def features(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
-    """Yield the rule that finds machines with cards, where the chart's own would find too many."""
+    """Yield the rule that finds machines with NICs, where the chart's own would find too many."""
     if infiniband.access == "functions":
-        cards = {"device": {"op": "In", "value": list(infiniband.device_ids)}}
-        cards = {"vendor": {"op": "In", "value": [MELLANOX]}, **cards}
+        nics = {"device": {"op": "In", "value": list(infiniband.device_ids)}}
+        nics = {"vendor": {"op": "In", "value": [MELLANOX]}, **nics}
         rule = {
             "name": "infiniband",
-            "labels": {_HAS_CARDS: "true"},
-            "matchFeatures": [{"feature": "pci.device", "matchExpressions": cards}],
+            "labels": {_HAS_NICS: "true"},
+            "matchFeatures": [{"feature": "pci.device", "matchExpressions": nics}],
         }
         yield {
             "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
@@ -142,8 +142,8 @@ def networks(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
         yield from (_virtual_functions(device, infiniband) for device in infiniband.device_ids)
         yield _sriov_network(infiniband)
     if infiniband.access == "shared":
-        cards = enumerate(infiniband.interfaces)
-        yield from (_macvlan_network(index, interface, infiniband) for index, interface in cards)
+        nics = enumerate(infiniband.interfaces)
+        yield from (_macvlan_network(index, interface, infiniband) for index, interface in nics)
     if infiniband.ipoib:
         yield _ipoib_network(*infiniband.ipoib)
 
@@ -181,7 +181,7 @@ def policy(
         "kind": "NicClusterPolicy",
         "metadata": {
             **metadata("nic-cluster-policy"),
-            **({"annotations": _AWAITED} if infiniband.awaits_cards else {}),
+            **({"annotations": _AWAITED} if infiniband.waits_for_nics else {}),
         },
         "spec": spec,
     }
@@ -247,9 +247,9 @@ def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
     }
 
 
-def _virtual_functions(device: str, cards: NetworkOperatorSettings) -> Manifest:
-    """One of each card: a pod takes a machine with its fabric whole."""
-    network = NETWORKS[cards.link]
+def _virtual_functions(device: str, nics: NetworkOperatorSettings) -> Manifest:
+    """One of each NIC: a pod takes a machine with its fabric whole."""
+    network = NETWORKS[nics.link]
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
         "kind": "SriovNetworkNodePolicy",
@@ -259,11 +259,11 @@ def _virtual_functions(device: str, cards: NetworkOperatorSettings) -> Manifest:
             "nicSelector": {"vendor": MELLANOX, "deviceID": device},
             "resourceName": network,
             "deviceType": "netdevice",
-            "linkType": "ib" if cards.link == "infiniband" else "eth",
+            "linkType": "ib" if nics.link == "infiniband" else "eth",
             "isRdma": True,
             "numVfs": 1,
             "priority": 90,
-            **({"mtu": cards.mtu} if cards.mtu else {}),
+            **({"mtu": nics.mtu} if nics.mtu else {}),
         },
     }
 
@@ -285,8 +285,8 @@ def _sriov_network(infiniband: NetworkOperatorSettings) -> Manifest:
     }
 
 
-def _macvlan_network(index: int, interface: str, cards: NetworkOperatorSettings) -> Manifest:
-    """An interface of the pod's on a shared card: RoCE goes by its address, which the card must know."""
+def _macvlan_network(index: int, interface: str, nics: NetworkOperatorSettings) -> Manifest:
+    """An interface of the pod's on a shared NIC: RoCE goes by its address, which the NIC must know."""
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "MacvlanNetwork",
@@ -295,7 +295,7 @@ def _macvlan_network(index: int, interface: str, cards: NetworkOperatorSettings)
             "networkNamespace": NAMESPACE,
             "master": interface,
             "mode": "bridge",
-            "ipam": _ipam(cards.pool),
+            "ipam": _ipam(nics.pool),
         },
     }
 

@@ -1,6 +1,6 @@
 """What vendors' operators put on nodes, in the order that works.
 
-Cards before GPUs: the GPU driver's RDMA module builds against the driver of the cards. Node Feature Discovery
+NICs before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature Discovery
 comes once, with the first operator that wants it.
 """
 
@@ -40,10 +40,10 @@ class NodeSoftware(Layer):
         if software.lustre_driver:
             self.ready += [self.add(each) for each in lustre_driver.manifests()]
         self._efa()
-        cards = self._network(software.network_operator) if software.network_operator else []
-        gpus = self._gpus(cards)
+        nics = self._network(software.network_operator) if software.network_operator else []
+        gpus = self._gpus(nics)
         self._racks(gpus)
-        self._amd([*cards, *gpus])
+        self._amd([*nics, *gpus])
         self.register_outputs({})
 
     def _network(self, infiniband: NetworkOperatorSettings) -> list[pulumi.Resource]:
@@ -68,14 +68,14 @@ class NodeSoftware(Layer):
         values = efa_driver.values(images, fabrics)
         self._publish(efa_driver.CHART, efa_driver.NAMESPACE, values, list(images.values()))
 
-    def _gpus(self, cards: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+    def _gpus(self, nics: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         software = self._context.settings.software
         if software.gpu_operator is None:
             return []
         images = self._images(gpu_operator.CHART)
-        values = gpu_operator.values(software.gpu_operator, software, images, installs_nfd=not cards)
-        used = gpu_operator.images_used(software.gpu_operator, software, images, installs_nfd=not cards)
-        return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, cards)
+        values = gpu_operator.values(software.gpu_operator, software, images, installs_nfd=not nics)
+        used = gpu_operator.images_used(software.gpu_operator, software, images, installs_nfd=not nics)
+        return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, nics)
 
     def _racks(self, gpus: Sequence[pulumi.Resource]) -> None:
         driver = self._context.settings.software.dra_driver
@@ -101,7 +101,7 @@ class NodeSoftware(Layer):
         own = amd_operator.images_of(config)
         used = [images["operator"], *([] if before else [images["nfd"]]), *own]
         if operator.driver_for:
-            # After the cards' driver, whose part for GPUs' memory it finds and builds against.
+            # After the NICs' driver, whose part for GPUs' memory it finds and builds against.
             before = [*before, self.add(amd_driver.manifest(operator.driver_for), before)]
         ready = self._publish(amd_operator.CHART, amd_operator.NAMESPACE, values, used, before)
         self.ready.append(self.add(config, ready))

@@ -1,6 +1,6 @@
 """NCCL's topology files, in the namespaces whose jobs mount them.
 
-A virtual machine hides which GPU and which card share a PCIe switch; NCCL reads it from a file instead.
+A virtual machine hides which GPU and which NIC share a PCIe switch; NCCL reads it from a file instead.
 Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.
 """
 
@@ -19,7 +19,7 @@ from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.fabric import TOPOLOGY_FILE, topology_name
 from infra.platform.namespaces import Namespaces
 
-_BRIDGE, _GPU, _CARD = "0x060400", "0x030200", "0x020700"
+_BRIDGE, _GPU, _NIC = "0x060400", "0x030200", "0x020700"
 _LANES = "16"
 
 
@@ -49,7 +49,7 @@ def topologies_of(fabrics: Iterable[str]) -> dict[str, str]:
 
 
 def render(topology: NcclTopology) -> str:
-    """Write the file: processors, the switches below each, and the pairs of GPU and card behind those."""
+    """Write the file: processors, the switches below each, and the pairs of GPU and NIC behind those."""
     system = ElementTree.Element("system", version="1")
     number = count(1)
     for index, node in enumerate(topology.numa):
@@ -66,9 +66,9 @@ def render(topology: NcclTopology) -> str:
         for pairs in node.switches:
             # No machine has this bus: the switch is the hypervisor's.
             switch = _device(cpu, f"ffff:ff:{next(number):02x}.0", _BRIDGE, topology.link)
-            for gpu, card in pairs:
+            for gpu, nic in pairs:
                 _device(switch, f"{gpu}:00:00.0", _GPU, topology.link)
-                _device(switch, f"{card}:00:00.0", _CARD, topology.link)
+                _device(switch, f"{nic}:00:00.0", _NIC, topology.link)
     ElementTree.indent(system)
     return ElementTree.tostring(system, encoding="unicode") + "\n"
 

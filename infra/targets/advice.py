@@ -28,7 +28,7 @@ EVERYWHERE = (
     ),
     Advice(
         r"NicClusterPolicy[^:]*.*(notReady|timed out)",
-        "Node Feature Discovery sees no network card on any node"
+        "Node Feature Discovery sees no NIC on any node"
         " (`kubectl get nodes -l feature.node.kubernetes.io/pci-15b3.present=true`):"
         f" add a machine that has one (`lspci -d 15b3:`), or remove the fabric of its pool, {RUN_AGAIN}",
     ),

@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Violation
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """All cards of the machine have their network, or GKE gives them theirs."""
+    """All NICs of the machine have their network, or GKE gives them theirs."""
     network = resource.props.block("networkConfig")
     machine = resource.props.get("nodeConfig.machineType", "")
     wanted = _networks(machine)
@@ -36,8 +36,8 @@ def _networks(machine: str) -> int:
 POLICY = Policy(
     name="fabric-gke-networks",
     title="GKE pools with a fabric are on all of its networks",
-    reason="A card without its network is a GPU that talks over TCP: jobs run, at a hundredth of the speed.",
-    remedy="Give the pool a network per card, or set acceleratorNetworkProfile to auto.",
+    reason="A NIC without its network is a GPU that talks over TCP: jobs run, at a hundredth of the speed.",
+    remedy="Give the pool a network per NIC, or set acceleratorNetworkProfile to auto.",
     types=("gcp:container/nodePool:NodePool",),
     evaluate=evaluate,
     frameworks=("GKE: maximize GPU network bandwidth",),

@@ -221,7 +221,7 @@ def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> N
     assert found.architectures == {stack.provider.model_dump()["training_image"]: ("amd64", "arm64")}
 
 
-def test_drivers_of_cards_are_wanted_for_the_processors_of_both_kinds_of_machines(
+def test_drivers_of_nics_are_wanted_for_the_processors_of_both_kinds_of_machines(
     plans: Mapping[str, Plan],
 ) -> None:
     images = plans["onprem"].named("NetworkOperator")["racks-network-operator"]["images"]

@@ -36,12 +36,12 @@ def test_mpi_is_refused_where_pytorch_was_built_without_it(monkeypatch: pytest.M
 
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four cards of 400 Gb/s, of which one is down, as the kernel shows them."""
-    for card in range(4):
-        port = tmp_path / f"mlx5_{card}" / "ports" / "1"
+    """Four NICs of 400 Gb/s, of which one is down, as the kernel shows them."""
+    for nic in range(4):
+        port = tmp_path / f"mlx5_{nic}" / "ports" / "1"
         port.mkdir(parents=True)
         (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-        (port / "state").write_text("1: DOWN\n" if card == 3 else "4: ACTIVE\n")
+        (port / "state").write_text("1: DOWN\n" if nic == 3 else "4: ACTIVE\n")
     monkeypatch.setattr(fabric, "port_rates", lambda: port_rates(tmp_path))
     return tmp_path
 

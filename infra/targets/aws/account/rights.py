@@ -206,9 +206,9 @@ class _Statements:
             template = {"ArnLike": {"ec2:LaunchTemplate": self._arns["launch-template"]}}
             yield from self._statement("launch", {"ec2:RunInstances"}, {"*"}, template)
         if any(rights.get("cni") for rights in self._types):
-            cards = {self._arns["network-interface"]}
+            interfaces = {self._arns["network-interface"]}
             left = {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"}
-            yield from self._statement("cni", left, cards, {"StringEquals": self._of_cni})
+            yield from self._statement("cni", left, interfaces, {"StringEquals": self._of_cni})
 
 
 def _existing(spec: AwsSpec, arns: Mapping[str, str]) -> Mapping[str, Sequence[str]]:

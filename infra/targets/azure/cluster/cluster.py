@@ -54,8 +54,8 @@ from infra.targets.base import (
     memory_lock,
 )
 
-CARDS = ("101c", "101e")
-"""PCI IDs of InfiniBand cards in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
+NIC_DEVICE_IDS = ("101c", "101e")
+"""PCI IDs of InfiniBand NICs in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
 network are NVIDIA's, too, and must be left alone."""
 DRIVER_ENVIRONMENT = {"OFED_BLACKLIST_MODULES_FILE": "/host/etc/modprobe.d/blacklist-ofed-modules.conf"}
 """The node's own modules must not come before the driver's: the list has to be the node's, and not the
@@ -66,7 +66,7 @@ NODE_OS = "ubuntu24.04"
 
 
 class AzureCluster(Cluster):
-    """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and cards."""
+    """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and NICs."""
 
     KIND: ClassVar[ProviderKind] = "azure"
 
@@ -179,17 +179,17 @@ def _endpoints(spec: AzureSpec) -> list[str]:
 
 def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
-    cards = NetworkOperatorSettings(
+    nics = NetworkOperatorSettings(
         access="functions",
-        device_ids=CARDS,
+        device_ids=NIC_DEVICE_IDS,
         installs_driver=True,
         # Pools can be empty: those on call are until a job waits, spot whenever Azure has none.
-        awaits_cards=False,
+        waits_for_nics=False,
         driver_environment=DRIVER_ENVIRONMENT,
     )
     nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
     return NodeSoftwareSettings(
-        network_operator=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
+        network_operator=nics if any(pool.fabric_class != "none" for pool in with_gpus) else None,
         gpu_operator=GpuOperatorSettings(installs_driver=True, service_monitor=False) if nvidia else None,
         amd_operator=_amd(stack, spec),
         lustre_driver=spec.filesystem.kind == "lustre",

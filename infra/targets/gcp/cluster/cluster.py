@@ -81,19 +81,19 @@ class GcpCluster(Cluster):
         scope = _scope(stack, spec, self)
         keys = make_keys(scope)
         network = make_network(scope, mtu=cluster_mtu(stack.pools))
-        cards = make_fabrics(scope, stack.pools)
+        nics = make_fabrics(scope, stack.pools)
         identity = node_identity(scope)
         access, existing = human_access(scope, stack.teams), spec.existing_cluster
         control_plane = (
             use_control_plane(existing, access)
             if existing
-            else make_control_plane(scope, network, keys, identity, access, multi_networking=bool(cards))
+            else make_control_plane(scope, network, keys, identity, access, multi_networking=bool(nics))
         )
         break_glass(scope)
         config = kubeconfig(scope, control_plane)
-        made = self._pools(stack, NodePoolDeps(scope, keys, control_plane, identity, cards))
+        made = self._pools(stack, NodePoolDeps(scope, keys, control_plane, identity, nics))
         self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
-        publish(self.access, self, [card for of_class in cards.values() for card in of_class])
+        publish(self.access, self, [nic for of_class in nics.values() for nic in of_class])
         bucket = stack.storage.object_store.bucket
         make_bucket(
             scope,

@@ -1,7 +1,7 @@
 """The VPCs of GPU fabrics, and how pods find them.
 
-A3 Mega (TCPXO) has a VPC per card. A3 Ultra and A4 (RoCE) have one VPC of the zone's RDMA network with a
-subnet per card, and one for their second ordinary card. With DRANET GKE makes all of that itself.
+A3 Mega (TCPXO) has a VPC per NIC. A3 Ultra and A4 (RoCE) have one VPC of the zone's RDMA network with a
+subnet per NIC, and one for their second ordinary NIC. With DRANET GKE makes all of that itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _API = "networking.gke.io/v1"
 
 
 @dataclass(frozen=True)
-class Card:
+class GkeNic:
     """One further network interface of a machine."""
 
     network: str
@@ -43,25 +43,25 @@ def cluster_mtu(pools: Iterable[NodePoolSpec]) -> int:
     return TCPXO_MTU if any(pool.fabric == "tcpxo" for pool in pools) else MTU
 
 
-def make_fabrics(scope: Scope, pools: Sequence[NodePoolSpec]) -> dict[str, list[Card]]:
-    """Make the VPCs of every fabric class in use; return class → its cards, in the order of the machine."""
-    cards: dict[str, list[Card]] = {}
+def make_fabrics(scope: Scope, pools: Sequence[NodePoolSpec]) -> dict[str, list[GkeNic]]:
+    """Make the VPCs of every fabric class in use; return class → its NICs, in the order of the machine."""
+    nics: dict[str, list[GkeNic]] = {}
     in_use = {pool.fabric for pool in pools}
     if "tcpxo" in in_use:
-        cards["tcpxo"] = [
+        nics["tcpxo"] = [
             _plain(scope, f"fabric-{index}", network, scope.ranges.fabric[index], TCPXO_MTU)
             for index, network in enumerate(catalog.fabric("tcpxo").interfaces.values())
         ]
     if "roce" in in_use:
         zone = next((pool.zones or scope.spec.zones)[0] for pool in pools if pool.fabric == "roce")
-        cards["roce"] = [
+        nics["roce"] = [
             _plain(scope, SECOND_NIC, SECOND_NIC, scope.ranges.second_nic, cluster_mtu(pools)),
             *_rdma(scope, zone),
         ]
-    return cards
+    return nics
 
 
-def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -> Card:
+def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -> GkeNic:
     """A VPC of one subnet, inside of which everything may talk."""
     vpc = Vpc(
         scope.named(role),
@@ -83,10 +83,10 @@ def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -
         project=scope.project,
         opts=scope.options(),
     )
-    return Card(network, "NetDevice", vpc.name, subnetwork.name)
+    return GkeNic(network, "NetDevice", vpc.name, subnetwork.name)
 
 
-def _rdma(scope: Scope, zone: str) -> list[Card]:
+def _rdma(scope: Scope, zone: str) -> list[GkeNic]:
     """The RoCE VPC of a zone; its profile says what it is for, and takes no firewall rules."""
     vpc = Vpc(
         scope.named("rdma"),
@@ -96,11 +96,11 @@ def _rdma(scope: Scope, zone: str) -> list[Card]:
         project=scope.project,
         opts=scope.options(),
     )
-    cards = []
+    nics = []
     for index, network in enumerate(catalog.fabric("roce").interfaces.values()):
         subnetwork = _subnetwork(scope, network, vpc, scope.ranges.fabric[index])
-        cards.append(Card(network, "RDMA", vpc.name, subnetwork.name))
-    return cards
+        nics.append(GkeNic(network, "RDMA", vpc.name, subnetwork.name))
+    return nics
 
 
 def _subnetwork(scope: Scope, role: str, vpc: Vpc, cidr: IPv4Network) -> Subnetwork:
@@ -114,23 +114,23 @@ def _subnetwork(scope: Scope, role: str, vpc: Vpc, cidr: IPv4Network) -> Subnetw
     )
 
 
-def publish(access: Access, parent: pulumi.Resource, cards: Iterable[Card]) -> None:
+def publish(access: Access, parent: pulumi.Resource, nics: Iterable[GkeNic]) -> None:
     """Tell GKE of the networks, so that a pod's annotation can ask for them."""
-    for card in cards:
-        parameters = KubernetesObject(_parameters(card), access.options(parent))
-        KubernetesObject(_network(card), access.options(parent, [parameters]))
+    for nic in nics:
+        parameters = KubernetesObject(_parameters(nic), access.options(parent))
+        KubernetesObject(_network(nic), access.options(parent, [parameters]))
 
 
-def _parameters(card: Card) -> dict[str, object]:
-    spec = {"vpc": card.vpc, "vpcSubnet": card.subnetwork, "deviceMode": card.device_mode}
-    return {"apiVersion": _API, "kind": "GKENetworkParamSet", "metadata": _metadata(card), "spec": spec}
+def _parameters(nic: GkeNic) -> dict[str, object]:
+    spec = {"vpc": nic.vpc, "vpcSubnet": nic.subnetwork, "deviceMode": nic.device_mode}
+    return {"apiVersion": _API, "kind": "GKENetworkParamSet", "metadata": _metadata(nic), "spec": spec}
 
 
-def _network(card: Card) -> dict[str, object]:
+def _network(nic: GkeNic) -> dict[str, object]:
     group, kind = _API.partition("/")[0], "GKENetworkParamSet"
-    spec = {"type": "Device", "parametersRef": {"group": group, "kind": kind, "name": card.network}}
-    return {"apiVersion": _API, "kind": "Network", "metadata": _metadata(card), "spec": spec}
+    spec = {"type": "Device", "parametersRef": {"group": group, "kind": kind, "name": nic.network}}
+    return {"apiVersion": _API, "kind": "Network", "metadata": _metadata(nic), "spec": spec}
 
 
-def _metadata(card: Card) -> dict[str, object]:
-    return {"name": card.network, "labels": {"app.kubernetes.io/managed-by": "trainyard"}}
+def _metadata(nic: GkeNic) -> dict[str, object]:
+    return {"name": nic.network, "labels": {"app.kubernetes.io/managed-by": "trainyard"}}

@@ -33,7 +33,7 @@ from infra import names
 from infra.spec.node_pool import MAX_RUN_HOURS, NodePoolSpec
 from infra.targets.base import CAPACITY_MODES, TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
 from infra.targets.gcp.cluster.control_plane import ControlPlane
-from infra.targets.gcp.cluster.fabric import Card
+from infra.targets.gcp.cluster.fabric import GkeNic
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.scope import Scope
 from infra.targets.gcp.spec.groups import GkePool
@@ -64,7 +64,7 @@ class NodePoolDeps:
     keys: Keys
     control_plane: ControlPlane
     node_identity: pulumi.Output[str]
-    cards: Mapping[str, Sequence[Card]]
+    nics: Mapping[str, Sequence[GkeNic]]
     """Fabric class → further network interfaces of its machines."""
 
 
@@ -217,10 +217,10 @@ def _by_workload(
 
 
 def _network(deps: NodePoolDeps, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:
-    cards = deps.cards.get(pool.fabric, ())
+    nics = deps.nics.get(pool.fabric, ())
     additional = [
-        NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=card.vpc, subnetwork=card.subnetwork)
-        for card in cards
+        NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=nic.vpc, subnetwork=nic.subnetwork)
+        for nic in nics
     ]
     return NodePoolNetworkConfigArgs(
         enable_private_nodes=True,

@@ -363,14 +363,14 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
 
 def _needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
     """Return what a cluster must have for the stack: identities of pods, volumes of the bucket, and more."""
-    cards = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
+    nics = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
     claims = any(catalog.fabric(pool.fabric).claim for pool in pools)
     found: list[GkeFeature] = ["workload-identity", "gcs-fuse"]
     if provider.filesystem.kind == "lustre":
         found.append("lustre")
-    if cards or claims:
+    if nics or claims:
         found.append("dataplane-v2")
-    return [*found, "multi-networking"] if cards else found
+    return [*found, "multi-networking"] if nics else found
 
 
 def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Finding]:

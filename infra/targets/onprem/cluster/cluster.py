@@ -50,7 +50,7 @@ _ACCESS: Mapping[str, NicAccess] = {
     "roce-sriov": "sriov",
     "roce-hostdev": "hostdev",
 }
-"""Fabric class → how pods get at the cards; the checks let one through."""
+"""Fabric class → how pods get at the NICs; the checks let one through."""
 _OWN = "the machines are yours, and nothing is bought"
 
 
@@ -119,8 +119,8 @@ def _store(endpoint: str) -> tuple[Destination, ...]:
 
 def _roce(spec: OnpremSpec) -> dict[str, str]:
     """NCCL's settings for this Ethernet, which no class can know."""
-    cards = spec.infiniband
-    settings = {"NCCL_IB_TC": cards.traffic_class, "NCCL_IB_GID_INDEX": cards.gid_index} if cards else {}
+    nics = spec.infiniband
+    settings = {"NCCL_IB_TC": nics.traffic_class, "NCCL_IB_GID_INDEX": nics.gid_index} if nics else {}
     return {name: str(value) for name, value in settings.items() if value is not None}
 
 
@@ -146,24 +146,24 @@ def _dra_driver(spec: OnpremSpec) -> DraDriverSettings:
 
 def _network_operator(stack: Stack, spec: OnpremSpec) -> NetworkOperatorSettings | None:
     joined = [pool for pool in stack.pools if pool.fabric in _ACCESS]
-    cards = spec.infiniband
-    if cards is None or not joined:
+    nics = spec.infiniband
+    if nics is None or not joined:
         return None
     return NetworkOperatorSettings(
         access=_ACCESS[joined[0].fabric],
-        link=cards.link,
-        interfaces=cards.interfaces,
-        mtu=cards.mtu,
-        device_ids=cards.device_ids,
-        installs_driver=cards.driver == "install",
+        link=nics.link,
+        interfaces=nics.interfaces,
+        mtu=nics.mtu,
+        device_ids=nics.device_ids,
+        installs_driver=nics.driver == "install",
         pools=tuple(
             AddressPool(
                 each.name, str(each.subnet), each.per_node, str(each.gateway) if each.gateway else None
             )
-            for each in cards.ip_pools
+            for each in nics.ip_pools
         ),
-        pool=cards.pool,
-        ipoib=(cards.ipoib.interface, cards.ipoib.pool) if cards.ipoib else None,
+        pool=nics.pool,
+        ipoib=(nics.ipoib.interface, nics.ipoib.pool) if nics.ipoib else None,
         # Machines whose accelerators do not say it are x86.
         architectures=tuple(sorted({pool.architecture or "amd64" for pool in joined})),
     )

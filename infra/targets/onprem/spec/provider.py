@@ -81,18 +81,18 @@ class IpoibSpec(Spec):
 
 
 class InfinibandSpec(Spec):
-    """The RDMA cards of the machines, whatever they speak; how pods reach them is the pools' `fabric`."""
+    """The RDMA NICs of the machines, whatever they speak; how pods reach them is the pools' `fabric`."""
 
     link: Literal["infiniband", "ethernet"] = Field(
-        default="infiniband", description="what the cards speak; on Ethernet they are RoCE"
+        default="infiniband", description="what the NICs speak; on Ethernet they are RoCE"
     )
-    device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the cards")
-    driver: Installed = Field(default="install", description="NVIDIA's DOCA driver for the cards")
+    device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
+    driver: Installed = Field(default="install", description="NVIDIA's DOCA driver for the NICs")
     pool: Name | None = Field(
-        default=None, description="addresses of a pod's interfaces on its cards; left out: none"
+        default=None, description="addresses of a pod's interfaces on its NICs; left out: none"
     )
     interfaces: tuple[Interface, ...] = Field(
-        default=(), description="interfaces of the 8 Ethernet cards that pods share (roce-shared)"
+        default=(), description="interfaces of the 8 Ethernet NICs that pods share (roce-shared)"
     )
     mtu: Annotated[Positive, Field(ge=1280, le=9978)] | None = Field(
         default=None, description="roce-sriov: MTU of virtual functions; left out: the driver's, mostly 1500"
@@ -174,7 +174,7 @@ class OnpremSpec(ManagedProviderSpec):
         " CRI-O on every machine",
     )
     amd_operator: Installed = Field(default="install", description="AMD's GPU Operator")
-    infiniband: InfinibandSpec | None = Field(default=None, description="the RDMA cards")
+    infiniband: InfinibandSpec | None = Field(default=None, description="the RDMA NICs")
     filesystem: NfsSpec = Field(description="the shared filesystem, under checkpoints")
     object_store: S3Spec = Field(description="where the object store is")
     service_monitors: Boolean = Field(

@@ -28,9 +28,9 @@ FABRICS = {
 IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
 """Fabric class with an NVLink domain → the same without."""
 PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
-"""What the cards speak → how the classes of such cards begin."""
-SHARED_CARDS = 8
-"""Interfaces of a pod that shares RoCE cards: as many as its class attaches (catalogue: fabrics.yaml)."""
+"""What the NICs speak → how the classes of such NICs begin."""
+NUM_SHARED_NICS = 8
+"""Interfaces of a pod that shares RoCE NICs: as many as its class attaches (catalogue: fabrics.yaml)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """What a pool says of how its nodes are bought, and is no feature of a target."""
 
@@ -54,7 +54,7 @@ def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Findi
 
 
 def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """A class has the resource of its accelerators, and its cards are NVIDIA's."""
+    """A class has the resource of its accelerators, and its NICs are NVIDIA's."""
     for index, pool in enumerate(pools):
         allowed = FABRICS.get(vendor(pool), ())
         if allowed and pool.fabric not in allowed:
@@ -79,26 +79,26 @@ def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Itera
             yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
 
 
-def cards_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Two device plugins on one card would promise it twice."""
+def nics_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Two device plugins on one NIC would promise it twice."""
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
         way = IN_RACKS.get(pool.fabric, pool.fabric).removesuffix("-rocm")
-        if not _on_cards(pool):
+        if not _uses_nics(pool):
             continue
         if first is not None and way != first[1]:
-            allowed = f"{first[1]}, as in pools[{first[0]}]: one device plugin serves all cards"
+            allowed = f"{first[1]}, as in pools[{first[0]}]: one device plugin serves all NICs"
             yield ("pools", index, "fabric"), repr(pool.fabric), allowed, "choose one way for all pools"
         first = first or (index, way)
 
 
-def classes_are_of_what_the_cards_speak(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def classes_match_the_link_type(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Device plugin, virtual functions and networks are made for one link."""
     if provider.infiniband is None:
         return
     link = provider.infiniband.link
     for index, pool in enumerate(pools):
-        if _on_cards(pool) and not pool.fabric.startswith(PREFIXES[link]):
+        if _uses_nics(pool) and not pool.fabric.startswith(PREFIXES[link]):
             other = next(each for each, prefix in PREFIXES.items() if pool.fabric.startswith(prefix))
             allowed = f"a class that begins with {PREFIXES[link]} (infiniband.link: {link})"
             fix = f"name such a class, or write `link: {other}`"
@@ -106,48 +106,48 @@ def classes_are_of_what_the_cards_speak(provider: OnpremSpec, pools: Pools) -> I
 
 
 def roce_has_addresses(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """A card on Ethernet is known by its addresses: without any it has no RoCE v2."""
-    cards, path = provider.infiniband, ("provider", "infiniband")
-    if cards is None:
+    """A NIC on Ethernet is known by its addresses: without any it has no RoCE v2."""
+    nics, path = provider.infiniband, ("provider", "infiniband")
+    if nics is None:
         return
     keys = ("interfaces", "mtu", "traffic_class", "gid_index")
-    if cards.link == "infiniband":
+    if nics.link == "infiniband":
         for key in keys:
-            if getattr(cards, key) not in (None, ()):
+            if getattr(nics, key) not in (None, ()):
                 fix = "remove the key, or write `link: ethernet`"
-                yield (*path, key), f"{key} of InfiniBand cards", "with `link: ethernet` only", fix
+                yield (*path, key), f"{key} of InfiniBand NICs", "with `link: ethernet` only", fix
         return
-    if cards.ipoib is not None:
+    if nics.ipoib is not None:
         yield (*path, "ipoib"), "IPoIB on Ethernet", "nothing: Ethernet has IP itself", "remove the key"
-    if cards.pool is None:
+    if nics.pool is None:
         fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
         yield (*path, "pool"), "nothing", "a pool of addresses with `link: ethernet`", fix
     shared = any(pool.fabric.startswith("roce-shared") for pool in pools)
-    got = ", ".join(cards.interfaces) or "none"
-    if shared and len(cards.interfaces) != SHARED_CARDS:
-        allowed = f"the {SHARED_CARDS} interfaces of the cards, on which pods get one each"
+    got = ", ".join(nics.interfaces) or "none"
+    if shared and len(nics.interfaces) != NUM_SHARED_NICS:
+        allowed = f"the {NUM_SHARED_NICS} interfaces of the NICs, on which pods get one each"
         fix = "name them as `ip link` shows them, or take roce-sriov or roce-hostdev"
         yield (*path, "interfaces"), got, allowed, fix
-    if cards.interfaces and not shared:
-        yield (*path, "interfaces"), got, "nothing: no pool shares its cards", "remove the key"
-    if cards.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
-        fix = "remove the key, and set it on the cards themselves"
-        yield (*path, "mtu"), str(cards.mtu), "nothing: no pool has virtual functions", fix
+    if nics.interfaces and not shared:
+        yield (*path, "interfaces"), got, "nothing: no pool shares its NICs", "remove the key"
+    if nics.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
+        fix = "remove the key, and set it on the NICs themselves"
+        yield (*path, "mtu"), str(nics.mtu), "nothing: no pool has virtual functions", fix
 
 
 def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """The Network Operator finds the cards by their PCI IDs."""
+    """The Network Operator finds the NICs by their PCI IDs."""
     path: KeyPath = ("provider", "infiniband")
-    used = [pool.name for pool in pools if _on_cards(pool)]
+    used = [pool.name for pool in pools if _uses_nics(pool)]
     if used and provider.infiniband is None and provider.network_operator == "install":
         fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: present`"
-        yield path, f"nothing, with pools on RDMA cards: {', '.join(used)}", "the cards", fix
+        yield path, f"nothing, with pools on RDMA NICs: {', '.join(used)}", "the NICs", fix
     if provider.infiniband is not None and not used:
         fix = "give a pool `fabric: ib-shared`, or remove the section"
-        yield path, "cards that no pool uses", "a pool with an ib-… or roce-… fabric", fix
+        yield path, "NICs that no pool uses", "a pool with an ib-… or roce-… fabric", fix
     if provider.infiniband is not None and provider.network_operator == "present":
         fix = "remove the section: whoever installed the operator has its one NicClusterPolicy"
-        yield path, "cards for an operator of others", "nothing (network_operator: present)", fix
+        yield path, "NICs for an operator of others", "nothing (network_operator: present)", fix
 
 
 def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
 def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Each node takes a block of its own; what does not fit leaves nodes without addresses."""
     ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
-    num_nodes = sum(pool.num_nodes for pool in pools if _on_cards(pool))
+    num_nodes = sum(pool.num_nodes for pool in pools if _uses_nics(pool))
     for index, pool in enumerate(ip_pools):
         path: KeyPath = ("provider", "infiniband", "ip_pools", index)
         for other in ip_pools[:index]:
@@ -252,6 +252,6 @@ CHECKS = Checks(
 )
 
 
-def _on_cards(pool: NodePoolSpec) -> bool:
+def _uses_nics(pool: NodePoolSpec) -> bool:
     ours = {fabric for fabrics in FABRICS.values() for fabric in fabrics}
     return pool.fabric in ours and pool.fabric.startswith(tuple(PREFIXES.values()))

@@ -66,7 +66,7 @@ def test_every_machine_with_efa_has_a_class_that_claims_all_its_cards(machine: c
     )
 
 
-def test_a_pod_claims_the_cards_and_asks_for_no_resource_of_the_plugin(claims_plan: Plan) -> None:
+def test_a_pod_claims_the_nics_and_asks_for_no_resource_of_the_plugin(claims_plan: Plan) -> None:
     pod = pod_of(claims_plan, "torch-efav3-dra")
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "hugepages-2Mi": "5120Mi"}

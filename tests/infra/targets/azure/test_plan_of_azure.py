@@ -144,11 +144,11 @@ def test_a_reserved_pool_draws_on_its_group_and_the_control_plane_may(azure: Sta
     assert found.named("RoleAssignment")["training-control-plane-work"]["scope"] == reservation["id"]
 
 
-def test_gpus_get_their_driver_from_nvidias_operator_after_the_cards_got_theirs(azure_plan: Plan) -> None:
+def test_gpus_get_their_driver_from_nvidias_operator_after_the_nics_got_theirs(azure_plan: Plan) -> None:
     assert all(pool["gpuProfile"] == {"driver": "None"} for pool in azure_plan.named("AgentPool").values())
     operators = {each.name: each for each in azure_plan.resources if each.type.endswith(":Release")}
-    cards, gpus = operators["network-operator"].inputs["values"], operators["gpu-operator"]
-    assert cards["nfd"] == {"enabled": True, "deployNodeFeatureRules": False}
+    nics, gpus = operators["network-operator"].inputs["values"], operators["gpu-operator"]
+    assert nics["nfd"] == {"enabled": True, "deployNodeFeatureRules": False}
     assert gpus.inputs["values"]["nfd"] == {"enabled": False}
     assert gpus.inputs["values"]["driver"]["rdma"]["enabled"]
     assert any(urn.endswith(":NicClusterPolicy::nic-cluster-policy") for urn in gpus.dependencies)
@@ -156,7 +156,7 @@ def test_gpus_get_their_driver_from_nvidias_operator_after_the_cards_got_theirs(
     assert any(":NodeFeatureRule::" in urn for urn in policy.dependencies)
 
 
-def test_only_cards_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
+def test_only_nics_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
     """Those of the ordinary network are NVIDIA's, too: a new driver would take the node off its network."""
     (rule,) = azure_plan.named("NodeFeatureRule").values()
     (match,) = rule["spec"]["rules"][0]["matchFeatures"]
@@ -219,7 +219,7 @@ def test_all_pods_of_a_job_are_in_one_scale_set(azure_plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("machine", "fabric"), [("Standard_ND96asr_v4", "ib-hdr"), ("Standard_ND96isr_H200_v5", "ib-ndr")]
 )
-def test_the_topology_file_pairs_every_gpu_with_a_card(machine: str, fabric: str) -> None:
+def test_the_topology_file_pairs_every_gpu_with_a_nic(machine: str, fabric: str) -> None:
 
     root = ElementTree.fromstring(topologies_of([fabric])[fabric])
     devices = {
@@ -473,7 +473,7 @@ def test_other_targets_do_not_import_azures_sdk(name: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_stack_of_development_has_no_fabric_and_no_cards(azure: Stack, rendered: Path) -> None:
+def test_a_stack_of_development_has_no_fabric_and_no_nics(azure: Stack, rendered: Path) -> None:
     small = plan(with_pools(azure, machine="Standard_NC24ads_A100_v4", num_nodes=1), rendered)
     assert set(small.named("Release")) == {"gpu-operator"}
     assert small.named("Release")["gpu-operator"]["values"]["nfd"] == {"enabled": True}
@@ -557,7 +557,7 @@ def amd_plan(azure: Stack, rendered: Path) -> Plan:
     return plan(stack, rendered)
 
 
-def test_pods_on_amds_gpus_have_all_cards_and_the_image_for_rocm(amd_plan: Plan) -> None:
+def test_pods_on_amds_gpus_have_all_nics_and_the_image_for_rocm(amd_plan: Plan) -> None:
     pod = runtime_pod(amd_plan, "torch-ib-ndr-rocm")["spec"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"amd.com/gpu": 8, "rdma/ib": 8}
@@ -572,7 +572,7 @@ def test_pods_on_amds_gpus_have_all_cards_and_the_image_for_rocm(amd_plan: Plan)
     assert pool["gpuProfile"] == {"driver": "None"}
 
 
-def test_amds_driver_comes_after_the_cards_and_before_amds_operator(amd_plan: Plan) -> None:
+def test_amds_driver_comes_after_the_nics_and_before_amds_operator(amd_plan: Plan) -> None:
     assert set(amd_plan.named("Release")) == {"network-operator", "gpu-operator-charts"}
     depends = {each.name: " ".join(each.dependencies) for each in amd_plan.resources}
     assert "NicClusterPolicy::nic-cluster-policy" in depends["kube-system/amdgpu-driver"]
@@ -596,8 +596,8 @@ def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
     assert findings("azure", amd_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
 
 
-def test_nothing_waits_for_a_card_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:
-    """The policy is not ready before a node has a card, and Kueue, which asks for nodes, comes after it."""
+def test_nothing_waits_for_a_nic_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:
+    """The policy is not ready before a node has a NIC, and Kueue, which asks for nodes, comes after it."""
     pools = tuple(
         pool if pool.capacity == "system" else pool.model_copy(update={"provisioning": "queued"})
         for pool in azure.pools

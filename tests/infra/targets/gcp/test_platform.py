@@ -56,14 +56,14 @@ def level(found: Plan, namespace: str) -> str:
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("runtime", ["torch-roce", "mpi-roce"])
-def test_a_pod_on_roce_has_all_cards_the_plugin_and_its_settings(
+def test_a_pod_on_roce_has_all_nics_the_plugin_and_its_settings(
     gcp_plan: Plan, runtime: str, index: int
 ) -> None:
     if (runtime, index) == ("torch-roce", 1):
         return  # torch has one kind of pod
     template = job(gcp_plan, runtime, index)
     asked = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
-    assert [each["network"] for each in asked] == ["default", *(f"rdma-{card}" for card in range(8))]
+    assert [each["network"] for each in asked] == ["default", *(f"rdma-{nic}" for nic in range(8))]
     pod = template["spec"]
     (container,) = pod["containers"]
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
@@ -132,7 +132,7 @@ def test_installers_run_where_their_fabric_is(gcp_plan: Plan, mega_plan: Plan, t
             assert labels[wanted["key"]] in wanted["values"]
 
 
-def test_with_dranet_a_pod_claims_its_cards_and_kueue_does_not_count_them(dranet_plan: Plan) -> None:
+def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_plan: Plan) -> None:
     template = job(dranet_plan, "torch-roce-dra")
     assert "networking.gke.io/interfaces" not in template["metadata"]["annotations"]
     pod = template["spec"]

@@ -1,4 +1,4 @@
-"""Racks of A4X: placed by a workload policy, their cards given by DRANET, their NVLink by NVIDIA's driver."""
+"""Racks of A4X: placed by a workload policy, their NICs given by DRANET, their NVLink by NVIDIA's driver."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node_pool_is_a_rack_that_a_policy_of_its_own_places(found: Plan) -> N
 RACKS = ("gb200-0", "gb200-1", "part-0")
 
 
-def test_cards_come_by_dranet_and_networks_are_those_of_the_other_machines(found: Plan) -> None:
+def test_nics_come_by_dranet_and_networks_are_those_of_the_other_machines(found: Plan) -> None:
     pools = found.named("NodePool")
     assert pools["racks-gb200-0"]["networkConfig"]["acceleratorNetworkProfile"] == "auto"
     assert "additionalNodeNetworkConfigs" not in pools["racks-gb200-0"]["networkConfig"]
@@ -70,7 +70,7 @@ def test_cards_come_by_dranet_and_networks_are_those_of_the_other_machines(found
     assert labels["cloud.google.com/gke-networking-dra-driver"] == "true"
 
 
-def test_pods_claim_their_cards_and_a_channel_of_their_domain(found: Plan) -> None:
+def test_pods_claim_their_nics_and_a_channel_of_their_domain(found: Plan) -> None:
     pod = pod_of(found, f"torch-{FABRIC}")
     assert [each["name"] for each in pod["resourceClaims"]] == list(fabric_lint.claims(FABRIC))
     assert len(pod["resourceClaims"]) == 2

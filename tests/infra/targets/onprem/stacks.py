@@ -8,8 +8,8 @@ from typing import Any
 from infra.spec import Stack, parse
 
 
-def on_infiniband(stack: Stack, fabric: str, **cards: Any) -> Stack:
-    """The stack with its NVIDIA pool alone, its cards reached in another way; checked as a user's file is."""
+def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
+    """The stack with its NVIDIA pool alone, its NICs reached in another way; checked as a user's file is."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
     system, h100, _ = data["pools"]
     provider = copy.deepcopy(data["provider"])
@@ -18,7 +18,7 @@ def on_infiniband(stack: Stack, fabric: str, **cards: Any) -> Stack:
         {**leaf, "nodes": {pool: nodes for pool, nodes in leaf["nodes"].items() if pool != "mi300x"}}
         for leaf in provider["leaves"]
     ]
-    provider["infiniband"] |= cards
+    provider["infiniband"] |= nics
     return parse(
         {
             **data,

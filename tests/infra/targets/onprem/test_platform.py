@@ -35,7 +35,7 @@ def sriov_plan(onprem: Stack, rendered: Path) -> Plan:
     return plan(on_infiniband(onprem, "ib-sriov", pool="storage"), rendered)
 
 
-def cards(access: NicAccess, **more: Any) -> NetworkOperatorSettings:
+def nics(access: NicAccess, **more: Any) -> NetworkOperatorSettings:
     return NetworkOperatorSettings(access, ("1021", "1023"), installs_driver=True, **more)
 
 
@@ -67,8 +67,8 @@ def test_the_one_policy_has_what_the_access_needs_and_no_more(
     access: NicAccess, parts: set[str], pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
-    assert set(policy(cards(access), images)["spec"]) == parts
-    ipoib = policy(cards(access, ipoib=("ibs3f0", "cards")), images)["spec"]
+    assert set(policy(nics(access), images)["spec"]) == parts
+    ipoib = policy(nics(access, ipoib=("ibs3f0", "cards")), images)["spec"]
     assert set(ipoib) == parts | {"secondaryNetwork", "nvIpam"}
     assert "ipoib" in ipoib["secondaryNetwork"]
 
@@ -79,7 +79,7 @@ def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
     access: NicAccess, link: Link, prefix: str, pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
-    infiniband = cards(access, link=link)
+    infiniband = nics(access, link=link)
     spec = policy(infiniband, images)["spec"]
     if access == "shared":
         (entry,) = json.loads(spec["rdmaSharedDevicePlugin"]["config"])["configList"]
@@ -107,10 +107,10 @@ def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
         ("ethernet", "sriov", "SriovNetwork"),
     ],
 )
-def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(
+def test_pods_have_an_interface_for_each_nic_on_the_network_that_is_made(
     link: Link, access: NicAccess, kind: str
 ) -> None:
-    made = [each for each in networks(cards(access, link=link)) if each["kind"].endswith("Network")]
+    made = [each for each in networks(nics(access, link=link)) if each["kind"].endswith("Network")]
     (network,) = made
     assert network["kind"] == kind
     name = f"{network['spec']['networkNamespace']}/{network['metadata']['name']}"
@@ -119,10 +119,10 @@ def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(
     assert len(fabric.attachments) == next(iter(fabric.resources.values()))
 
 
-def test_pods_that_share_roce_cards_have_an_address_on_each(pinned: Artifacts) -> None:
+def test_pods_that_share_roce_nics_have_an_address_on_each(pinned: Artifacts) -> None:
     """RoCE goes by addresses, and those of the node are in no pod."""
     interfaces = tuple(f"ens{index}np0" for index in range(8))
-    shared = cards("shared", link="ethernet", interfaces=interfaces, pools=(POOL,), pool="cards")
+    shared = nics("shared", link="ethernet", interfaces=interfaces, pools=(POOL,), pool="cards")
     made = [each for each in networks(shared) if each["kind"] == "MacvlanNetwork"]
     assert [each["spec"]["master"] for each in made] == list(interfaces)
     assert {json.loads(each["spec"]["ipam"])["poolName"] for each in made} == {"cards"}
@@ -135,13 +135,13 @@ def test_pods_that_share_roce_cards_have_an_address_on_each(pinned: Artifacts) -
 
 def test_virtual_functions_of_one_range_answer_for_themselves() -> None:
     """Of eight interfaces in one range, any would answer for any: the plugins behind see to that."""
-    made = list(networks(cards("sriov", link="ethernet", mtu=4220, pools=(POOL,), pool="cards")))
+    made = list(networks(nics("sriov", link="ethernet", mtu=4220, pools=(POOL,), pool="cards")))
     functions, network = made[-2], made[-1]
     assert functions["spec"]["mtu"] == 4220
     tuning, routes = json.loads(f"[{network['spec']['metaPlugins']}]")
     assert tuning["sysctl"]["net.ipv4.conf.all.arp_ignore"] == "1"
     assert routes == {"type": "sbr"}
-    of_infiniband = list(networks(cards("sriov", pools=(POOL,), pool="cards")))
+    of_infiniband = list(networks(nics("sriov", pools=(POOL,), pool="cards")))
     assert not any({"mtu", "metaPlugins"} & each["spec"].keys() for each in of_infiniband)
 
 
@@ -159,14 +159,14 @@ def test_nccl_is_reported_what_only_the_owner_of_the_ethernet_knows(onprem: Stac
 
 
 def test_addresses_are_given_where_a_pool_is_named_and_only_there() -> None:
-    with_pool = list(networks(cards("sriov", pools=(POOL,), pool="cards")))
-    without = list(networks(cards("sriov")))
+    with_pool = list(networks(nics("sriov", pools=(POOL,), pool="cards")))
+    without = list(networks(nics("sriov")))
     assert with_pool[0]["kind"] == "IPPool"
     assert json.loads(with_pool[-1]["spec"]["ipam"]) == {"type": "nv-ipam", "poolName": "cards"}
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_cards_come_before_gpus_and_wait_for_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
+def test_nics_come_before_gpus_and_wait_for_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
     for found in (onprem_plan, sriov_plan):
         releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
         waited_for = " ".join(releases["gpu-operator"].dependencies)
@@ -184,7 +184,7 @@ def test_node_features_are_found_once(onprem_plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("installs", [True, False])
-def test_the_gpu_driver_builds_against_the_driver_of_the_cards(installs: bool, pinned: Artifacts) -> None:
+def test_the_gpu_driver_builds_against_the_driver_of_the_nics(installs: bool, pinned: Artifacts) -> None:
     infiniband = NetworkOperatorSettings("shared", ("1021",), installs_driver=installs)
     software = NodeSoftwareSettings(network_operator=infiniband)
     operator = GpuOperatorSettings(installs_driver=True, service_monitor=False)
@@ -195,8 +195,8 @@ def test_the_gpu_driver_builds_against_the_driver_of_the_cards(installs: bool, p
 
 def test_no_driver_is_replaced_under_a_running_job(onprem_plan: Plan) -> None:
     gpus = onprem_plan.named("Release")["gpu-operator"]["values"]["driver"]
-    cards_of = onprem_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
-    assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, cards_of)] == [False, False]
+    nics_of = onprem_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
+    assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, nics_of)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_no_driver_is_replaced_under_a_running_job(onprem_plan: Plan) -> None:
         ("torch-ib-shared-rocm", {"amd.com/gpu": 8, "rdma/ib_shared": 1}),
     ],
 )
-def test_a_pod_has_its_vendors_gpus_and_the_cards(
+def test_a_pod_has_its_vendors_gpus_and_the_nics(
     onprem_plan: Plan, runtime: str, limits: dict[str, int]
 ) -> None:
     pod = node_pod(onprem_plan, runtime)["spec"]
@@ -225,7 +225,7 @@ def test_a_pod_on_virtual_functions_names_their_network_eight_times(sriov_plan: 
 
 
 @pytest.mark.parametrize("fabric", ["ib-shared", "ib-sriov", "ib-hostdev", "roce-shared", "roce-sriov"])
-def test_the_lint_refuses_pods_without_the_cards(fabric: str) -> None:
+def test_the_lint_refuses_pods_without_the_nics(fabric: str) -> None:
     pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}
     (fault,) = fabric_lint.pod(pod, 2, fabric)
     assert next(iter(catalog.fabric(fabric).resources)) in fault.allowed
@@ -258,7 +258,7 @@ def test_images_are_found_wherever_pods_are() -> None:
 
 def test_a_drivers_image_is_named_by_the_system_that_it_is_built_for(pinned: Artifacts) -> None:
     images = pinned.published["network-operator"].images
-    used = images_used(cards("shared"), images, "rhel9.4")
+    used = images_used(nics("shared"), images, "rhel9.4")
     assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]
 
 

@@ -84,7 +84,7 @@ def test_every_node_has_our_key_its_own_identity_and_no_way_in(machine: Machine,
     assert found["networkConfig"]["enablePrivateNodes"] is True
 
 
-def test_cards_of_a_machine_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
+def test_nics_of_a_machine_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
     def subnets(machine: str) -> list[str]:
         network = made(all_machines, machine)["networkConfig"]
         return [each["subnetwork"] for each in network.get("additionalNodeNetworkConfigs", [])]
@@ -96,7 +96,7 @@ def test_cards_of_a_machine_are_in_the_order_of_the_machine(all_machines: Plan) 
     assert subnets("g2-standard-8") == []
 
 
-def test_a_roce_network_has_the_profile_of_its_zone_and_a_subnet_per_card(all_machines: Plan) -> None:
+def test_a_roce_network_has_the_profile_of_its_zone_and_a_subnet_per_nic(all_machines: Plan) -> None:
     vpcs = all_machines.named("Network")
     profile = f"projects/example-training/global/networkProfiles/{ZONE}-vpc-roce"
     assert vpcs["training-rdma"]["networkProfile"] == profile
@@ -110,7 +110,7 @@ def test_a_roce_network_has_the_profile_of_its_zone_and_a_subnet_per_card(all_ma
     assert "Network/training-rdma" not in with_rules
 
 
-def test_tcpxo_has_a_network_per_card_and_all_networks_its_mtu(all_machines: Plan) -> None:
+def test_tcpxo_has_a_network_per_nic_and_all_networks_its_mtu(all_machines: Plan) -> None:
     mtus = {
         name: each["mtu"]
         for name, each in all_machines.named("Network").items()
@@ -120,7 +120,7 @@ def test_tcpxo_has_a_network_per_card_and_all_networks_its_mtu(all_machines: Pla
     assert mtus["training-vpc"] == mtus["training-gvnic-1"] == 8244
 
 
-def test_pods_can_ask_for_each_card_by_name(all_machines: Plan) -> None:
+def test_pods_can_ask_for_each_nic_by_name(all_machines: Plan) -> None:
     asked = {
         name for each in catalog.fabrics() if not each.nvlink_domain for name in each.interfaces.values()
     }
