@@ -157,15 +157,9 @@ class Session:
         Raises:
             MachineError: with all of it: no root, no space, addresses that are taken, ….
         """
-        from local.cluster import preflight
-        from local.cluster.network import EmbeddedNetwork
+        from trainyard.host import check_host
 
-        cluster = self.stack.provider.on_host
-        if cluster is None:
-            return
-        data = Path(cluster.data_dir) if cluster.data_dir else self.paths.cluster_data(self.stack.name)
-        link = EmbeddedNetwork(self.stack.name, self._layout.networks).host_link
-        preflight.check_host(self._layout, node_cidr=cluster.node_cidr, data_dir=data, link=link)
+        check_host(self.stack, self.paths)
 
     @property
     def cluster_exists(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def check_privileges() -> None:
 def _host(layout: Layout, node_cidr: IPv4Network, data_dir: Path, link: str) -> Iterator[Problem]:
     yield from _folders(data_dir, layout.run)
     yield from _kernel()
-    yield from _addresses(node_cidr, link)
+    yield from _addresses(node_cidr, link, layout.run)
     yield from _space(layout.run)
     yield from _earlier_run(layout)
 
@@ -205,19 +205,33 @@ def _controllers(folder: Path) -> list[str]:
     return unified.read_text().split() if unified.exists() else folder.name.split(",")
 
 
-def _addresses(nodes: IPv4Network, link: str) -> Iterator[Problem]:
+def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
     if shutil.which("ip", path=PROGRAM_PATH) is None:  # said already, or installed before the cluster starts
         return
-    for destination, interface in host_routes():
-        if interface != link and IPv4Network(destination).overlaps(nodes):
-            run = run_folders().get(interface)
+    routes = {IPv4Network(destination): interface for destination, interface in host_routes()}
+    clusters = run_folders()
+    if (namesake := clusters.get(link)) and namesake.resolve() != own.resolve():
+        fix = f"choose another name, or take down the cluster whose files are in {namesake.parent}"
+        got, allowed = f"{own.parent.name}, of a cluster that is up", "a name that no other cluster here has"
+        yield Problem("name", got, allowed, fix)
+    for destination, interface in routes.items():
+        if interface != link and destination.overlaps(nodes):
+            run = clusters.get(interface)
             user = f"the cluster whose files are in {run.parent}" if run else "what uses this one"
             yield Problem(
-                "cluster.nodeCidr",
+                "provider.network.node_cidr",
                 f"{nodes}, of which {destination} is in use on this host by {interface}",
                 "a range that no route of this host covers",
-                f"choose another nodeCidr in the stack, or take down {user}",
+                f"write {_free_range(routes)}, or take down {user}",
             )
+
+
+def _free_range(routes: Iterable[IPv4Network]) -> str:
+    """Return a range for nodes beside these, apart from the usual ones of pods and Services."""
+    taken = [*routes]
+    candidates = IPv4Network("10.89.0.0/16").subnets(new_prefix=24)
+    free = (str(each) for each in candidates if not any(each.overlaps(used) for used in taken))
+    return next(free, "another one")
 
 
 def _space(run: Path) -> Iterator[Problem]:

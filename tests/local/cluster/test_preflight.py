@@ -77,8 +77,31 @@ def test_binaries_of_another_version_are_refused(tmp_path: Path) -> None:
 def test_a_range_in_use_on_the_host_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.128/25", "docker0")])
     [problem] = problems(tmp_path)
-    assert problem.path == "cluster.nodeCidr"
+    assert problem.path == "provider.network.node_cidr"
     assert "docker0" in problem.got
+
+
+def test_a_second_cluster_on_the_usual_range_is_named_a_free_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routes = [("192.0.2.0/24", "eth0"), ("10.89.0.0/24", "ty-local"), ("10.89.1.0/24", "ty-more")]
+    monkeypatch.setattr(preflight, "host_routes", lambda: routes)
+    monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-local": Path("/state/local/run")})
+    [problem] = problems(tmp_path)
+    assert problem.fix == "write 10.89.2.0/24, or take down the cluster whose files are in /state/local"
+
+
+def test_a_cluster_of_the_same_name_elsewhere_keeps_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's interface is named after the cluster: a second one would take it away."""
+    monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
+    monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-c": Path("/elsewhere/c/run")})
+    [problem] = problems(tmp_path)
+    assert (problem.path, problem.got) == ("name", "c, of a cluster that is up")
+    assert problem.fix.endswith("take down the cluster whose files are in /elsewhere/c")
+    monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-c": tmp_path / "c" / "run"})
+    assert problems(tmp_path) == []
 
 
 def test_the_clusters_own_link_is_not_in_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
