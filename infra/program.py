@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from infra.errors import InputError, Problem
 from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
-from infra.spec.answers import answered, answers_in
+from infra.spec.answers import answered, answers_in, overrides, without_secrets
 from infra.spec.source import FLEET_KEY, STACK_KEY, SpecSource, read
 from infra.targets.registry import target_of
 
@@ -55,15 +56,22 @@ def load_fleet(name: str) -> Fleet:
 
 
 def _configured(name: str, key: str) -> tuple[Any, SpecSource | None]:
-    section = pulumi.Config("trainyard").require_object(key.partition(":")[2])
-    configured = answered(section, answers_in(pulumi.runtime.config.CONFIG.get(), key))
+    section, config = pulumi.Config("trainyard").require_object(key.partition(":")[2]), _configuration()
+    configured, source = answered(section, answers_in(config, key)), None
     folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
     file = folder / f"Pulumi.{name}.yaml"
     if file.exists():
-        data, source = read(file, key)
-        if data == configured:
-            return data, source
-    return configured, None
+        data, found = read(file, key)
+        source = found if data == configured else None
+    shown = without_secrets(config, [each for each in config if pulumi.runtime.is_config_secret(each)])
+    for each in source.overrides if source else overrides(section, answers_in(shown, key), key):
+        pulumi.log.info(str(each))
+    return configured, source
+
+
+def _configuration() -> Mapping[str, str]:
+    config: Mapping[str, str] = pulumi.runtime.config.CONFIG.get()
+    return config
 
 
 def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:

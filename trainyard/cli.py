@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from infra.errors import ExitCode, InterruptedByUser, MachineError, Problem, TrainyardError
+from infra.spec.source import FLEET_KEY, STACK_KEY, read
 from trainyard.forms import CatalogPart, Form
 from trainyard.member import commands as member
 from trainyard.session import Session
@@ -336,10 +337,19 @@ def validate(stack: StackName = "local") -> None:
     if session.is_fleet:
         workers = ", ".join(f"{worker.name} in {worker.place.name}" for worker in session.fleet.workers)
         session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {workers}", highlight=False)
+        _print_overrides(session, FLEET_KEY)
         return
     pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
+    _print_overrides(session, STACK_KEY)
+
+
+def _print_overrides(session: Session, key: str) -> None:
+    """Say which values are answers (`trainyard:stack.PATH`) that differ from what the section itself says."""
+    _, source = read(session.stack_file, key)
+    for each in source.overrides:
+        session.console.print(f"  {each}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

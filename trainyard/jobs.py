@@ -32,6 +32,8 @@ CHECKPOINTS = "/mnt/checkpoints"
 """Where every training runtime mounts the team's checkpoint volume."""
 RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a TrainJob: the local queue that it waits in."""
 JOB = "trainyard.dev/job"
 """The job as it was asked for, as JSON: `trainyard rerun` starts it again."""
 SOURCES = "/opt/trainyard/src"
@@ -141,7 +143,7 @@ def manifest(
     image = job.image or found.image
     origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
-    labels = {"kueue.x-k8s.io/queue-name": place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
+    labels = {QUEUE: place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
     patches = [
         *([_only_on(place.pools, job)] if place.pools else []),

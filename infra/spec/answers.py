@@ -10,11 +10,31 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 KeyPath = tuple[str | int, ...]
 Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value of a section that an answer of another value takes the place of."""
+
+    section: str
+    path: KeyPath
+    value: Scalar
+    former: Scalar
+    at: str = ""
+    """`file:line:column` of the answer, where it is known."""
+    former_at: str = ""
+
+    def __str__(self) -> str:
+        key = f"{self.section}.{show(self.path)}"
+        at, former_at = (f" ({place})" if place else "" for place in (self.at, self.former_at))
+        return f"{key} is {self.value!r}{at}, in place of {self.former!r} in {self.section}{former_at}"
+
 
 _FORM = re.compile(r"[^.\[\]]+(\[\d+\])*(\.[^.\[\]]+(\[\d+\])*)*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -26,6 +46,12 @@ def path_of(key: str, section: str) -> KeyPath | None:
     if spelt == key or not _FORM.fullmatch(spelt):
         return None
     return tuple(int(index) if index else name for index, name in _PART.findall(spelt))
+
+
+def show(path: KeyPath) -> str:
+    """Spell a path as it is read: `pools[1].accelerator.count`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
 
 
 def answers_in(config: Mapping[str, Any], section: str) -> dict[KeyPath, Any]:
@@ -44,6 +70,13 @@ def answered(data: Any, answers: Mapping[KeyPath, Any]) -> Any:  # noqa: ANN401 
     return made
 
 
+def overrides(data: Any, answers: Mapping[KeyPath, Any], section: str) -> list[Override]:  # noqa: ANN401
+    """Return what the answers change: those that say what the section says as well are left out."""
+    told = {path: (_at(data, path), answer) for path, answer in answers.items() if is_answerable(data, path)}
+    read = [(path, _typed(answer, former), former) for path, (former, answer) in told.items()]
+    return [Override(section, path, value, former) for path, value, former in read if value != former]
+
+
 def is_answerable(data: Any, path: KeyPath) -> bool:  # noqa: ANN401
     """Whether a section has a single value at this path, which an answer can take the place of."""
     try:
@@ -52,15 +85,20 @@ def is_answerable(data: Any, path: KeyPath) -> bool:  # noqa: ANN401
         return False
 
 
-def given_as_configured(data: Any, config: Mapping[str, str], section: str) -> Any:  # noqa: ANN401 -- JSON
-    """Return a component's input with the answers, where it is the configuration's own section as it stands.
+def answers_to(data: Any, config: Mapping[str, str], section: str) -> dict[KeyPath, str]:  # noqa: ANN401 -- JSON
+    """Return the answers to a component's input, where it is the configuration's own section as it stands.
 
     Any other input is the program's: an answer says nothing of it.
     """
     configured = config.get(section)
     if configured is None or json.loads(configured) != data:
-        return data
-    return answered(data, answers_in(config, section))
+        return {}
+    return answers_in(config, section)
+
+
+def without_secrets(config: Mapping[str, str], secret: Collection[str]) -> dict[str, str]:
+    """Return a configuration that may be shown."""
+    return {key: "[secret]" if key in secret else value for key, value in config.items()}
 
 
 def _at(data: Any, path: KeyPath) -> Any:  # noqa: ANN401

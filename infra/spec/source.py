@@ -13,9 +13,10 @@ import yaml
 
 from infra.errors import InputError, Problem
 from infra.spec import answers
-from infra.spec.answers import answered, is_answerable, path_of
+from infra.spec.answers import Override, answered, is_answerable, overrides, path_of
 
 KeyPath = answers.KeyPath
+show = answers.show
 
 NAMESPACE = "trainyard:"
 STACK_KEY = "trainyard:stack"
@@ -57,6 +58,8 @@ class SpecSource:
     """What is wrong with the text already; the data can still be read."""
     key: str = STACK_KEY
     """The key of the configuration that holds the data."""
+    overrides: tuple[Override, ...] = ()
+    """What answers beside the data have changed in it."""
 
     def show(self, path: KeyPath) -> str:
         """Spell a path as it is read; the whole is called by its key."""
@@ -87,7 +90,15 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
     marks = {**source.marks, **{at: _place(each) for at, each in given.items()}}
     values = {at: each.value for at, each in given.items()}
-    return answered(data, values), replace(source, marks=marks, problems=(*unread, *source.problems))
+    changed = tuple(_with_places(each, source, marks) for each in overrides(data, values, key))
+    return answered(data, values), replace(
+        source, marks=marks, problems=(*unread, *source.problems), overrides=changed
+    )
+
+
+def _with_places(change: Override, source: SpecSource, marks: Mapping[KeyPath, tuple[int, int]]) -> Override:
+    answer = replace(source, marks=marks).location(change.path)
+    return replace(change, at=answer, former_at=source.location(change.path))
 
 
 def _answers(config: yaml.Node | None, section: str) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
@@ -201,12 +212,6 @@ def _duplicates(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple
             yield (*path, key), (at.start_mark.line + 1, at.start_mark.column + 1)
         seen.add(key)
         yield from _duplicates(value, (*path, key))
-
-
-def show(path: KeyPath) -> str:
-    """Spell a path as it is read: `pools[1].accelerator.count`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".")
 
 
 def _unreadable(path: Path, reason: str) -> Problem:

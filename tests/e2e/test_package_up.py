@@ -40,10 +40,8 @@ INSTALLED = ("pulumi", "pulumi-language-yaml", "pulumi-language-python", "pulumi
 
 TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
 NAMES = ("near", "beside")
-NETWORKS = {
-    "near": {"pod_cidr": "10.237.0.0/16", "service_cidr": "10.238.0.0/16", "node_cidr": "10.239.0.0/24"},
-    "beside": {"pod_cidr": "10.240.0.0/16", "service_cidr": "10.241.0.0/16", "node_cidr": "10.242.0.0/24"},
-}
+NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.242.0.0/24"}}
+"""All that clusters of one host may not share: pods and Services have addresses of their own in each."""
 
 
 @pytest.fixture
@@ -126,6 +124,13 @@ def declared(name: str) -> dict[str, Any]:
     return stack
 
 
+def training_job(name: str, inputs: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """Return a job of a program, on the cluster that is near."""
+    job = {**declared("near")["job"], "name": name, **keys}
+    options = {"providers": ["${api}"], "dependsOn": ["${near}"]}
+    return {"type": "trainyard:TrainingJob", "properties": {"job": job, **inputs}, "options": options}
+
+
 def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp_path: Path) -> None:
     project, stacks = tmp_path / "project", tmp_path / "project/stacks"
     stacks.mkdir(parents=True)
@@ -137,21 +142,17 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
         "type": "pulumi:providers:kubernetes",
         "properties": {"kubeconfig": "${near.kubeconfig}"},
     }
-    resources["job"] = {
-        "type": "trainyard:TrainingJob",
-        "properties": {"job": {**declared("near")["job"], "name": "declared"}},
-        "options": {"providers": ["${api}"], "dependsOn": ["${near}"]},
-    }
+    resources["job"] = training_job("declared", {"queues": "${near.queues}"}, queue="gpu")
     program = {"name": "two", "runtime": "yaml", "plugins": PLUGIN, "resources": resources}
     program["outputs"] = {name: f"${{{name}.endpoint}}" for name in NAMES}
     (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
     environment = {**reader, "PULUMI_CONFIG_PASSPHRASE": "two", "TRAINYARD_STACKS": str(stacks)}
 
-    def run(*words: str) -> str:
+    def run(*words: str, code: int = 0) -> str:
         ended = subprocess.run(
             words, cwd=project, env=environment, capture_output=True, text=True, timeout=700
         )
-        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+        assert ended.returncode == code, (ended.stdout + ended.stderr)[-4000:]
         return ended.stdout
 
     run("pulumi", "stack", "init", "dev")
@@ -163,6 +164,10 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
         [job] = json.loads(run("trainyard", "jobs", "-s", "near", "-o", "json"))
         assert (job["name"], job["state"]) == ("declared", "complete")
         run("pulumi", "preview", "-s", "dev", "--suppress-progress", "--expect-no-changes")
+        resources["wrong"] = training_job("wrong", {}, queue="none-such")
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
+        refused = run("pulumi", "preview", "-s", "dev", "--suppress-progress", code=255)
+        assert "name a queue of this namespace, one of default, research" in refused
     finally:
         run("pulumi", "destroy", "-s", "dev", "--yes", "--suppress-progress")
     assert not [name for name in NAMES if (tmp_path / "state" / name / "run").exists()]

@@ -21,6 +21,7 @@ from rehearsal.aws.models import client
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
+from rehearsal.store import ResourceStore, StoredResource
 from tests.e2e.engines import OwnFakeProvider, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
 from trainyard.access import reaching
@@ -92,6 +93,34 @@ def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path
             in evaluated.stdout
         )
         assert "no policy evaluates" not in evaluated.stdout
+
+
+@pytest.mark.parametrize(("queue", "local_queue"), [("gpu", "research"), ("amd", "research-amd")])
+def test_the_cluster_is_asked_which_of_a_teams_queues_is_its_first(
+    queue: str, local_queue: str, tmp_path: Path
+) -> None:
+    """The local queue into the first has the team's name; a program without a stack knows none of them."""
+    project = new_project("job", tmp_path)
+    _have_local_queue(tmp_path / "kubernetes", "research", into="gpu")
+    _change_job(project, queue=queue)
+    with engine_for(project, tmp_path, shared=True) as engine:
+        found = engine.preview("--diff").stdout
+        assert re.search(rf'kueue.x-k8s.io/queue-name *: "{local_queue}"', found), found
+
+
+def _have_local_queue(folder: Path, team: str, *, into: str) -> None:
+    """Put the local queue of a team's first queue into a fake cluster."""
+    kind = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue"
+    made = {"metadata": {"name": team, "namespace": f"team-{team}"}, "spec": {"clusterQueue": into}}
+    urn = f"urn:pulumi:shared::cluster::{kind}::team-{team}/{team}"
+    ResourceStore(folder).put(StoredResource(urn, f"team-{team}/{team}", made, made))
+
+
+def _change_job(project: Path, **keys: Any) -> None:
+    file = project / "Pulumi.yaml"
+    program = yaml.safe_load(file.read_text())
+    program["resources"]["training"]["properties"]["job"] |= keys
+    file.write_text(yaml.safe_dump(program, sort_keys=False))
 
 
 @pytest.mark.soak

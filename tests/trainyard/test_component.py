@@ -7,19 +7,21 @@ import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 from pulumi.runtime.proto import errors_pb2
 
 from infra.artifacts import ROOT
-from infra.errors import InputError, Problem
+from infra.errors import InputError, MachineError, Problem
 from infra.spec import parse
+from infra.spec.load import parse_job
 from infra.spec.source import FLEET_KEY, STACK_KEY
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of
@@ -28,15 +30,19 @@ from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches
 from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong
+from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _status, whole_numbers
 from trainyard.component.guards import check_stack, no_policy_warning
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
+from trainyard.component.training_job import check, local_queue
 
 SCHEMA = package_schema()
 NAMED = r"trainyard(?:\*|\.git)?(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)"
 """A release, as commands name it."""
+BY_NAME_ALONE = r"(?:pipx?|uv tool|uv pip) install (?:-\S+ )*['\"]?trainyard(?![\w.-])(?!\[?\w*\]? @)"
+"""A command that would install what has our name on PyPI."""
 LOCKS = sorted((ROOT / "requirements").glob("plugin*.txt"))
 TYPES = SCHEMA["types"]
 
@@ -53,7 +59,7 @@ def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list
     """Problems of a shipped stack with this change, under this configuration (`trainyard:` keys)."""
     run = Run("team", "dev", config={f"trainyard:{key}": json.dumps(each) for key, each in config.items()})
     with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Cluster"].read({**shipped(stack), **change}, run)
+        COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**shipped(stack), **change}}, run)
     return list(error.value.problems)
 
 
@@ -75,6 +81,18 @@ def test_pages_and_templates_name_the_present_version() -> None:
     found = {file: set(re.findall(NAMED, file.read_text())) for file in pages}
     assert len([file for file, named in found.items() if named]) > 15
     assert {file: named for file, named in found.items() if named - {version}} == {}
+
+
+def test_nothing_tells_people_to_install_by_the_name_alone() -> None:
+    """It is another project's on PyPI."""
+    assert re.search(BY_NAME_ALONE, "run: pip install --upgrade trainyard")
+    assert re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws]'")
+    assert not re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws] @ git+https://example.com/t.git'")
+    command = ["git", "ls-files", "-z", "*.py", "*.md", "*.yml", "*.yaml", "*.sh", ":!tests"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert len(files) > 500
+    assert not [file for file in files if re.search(BY_NAME_ALONE, file.read_text())]
 
 
 @pytest.mark.parametrize("folder", ["catalog", "engine", "local", "policies", "trainyard/component"])
@@ -174,15 +192,68 @@ def test_a_job_alone_is_refused_what_only_a_stack_can_say(change: dict[str, Any]
     job = {"name": "vision", "team": "research", "runtime": "torch-none", "command": ["python", "train.py"]}
     data = {key: value for key, value in {**job, **change}.items() if value is not None}
     with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}TrainingJob"].read(data, RUN)
+        COMPONENTS[f"{MODULE}TrainingJob"].read({"job": data}, RUN)
     (problem,) = error.value.problems
     assert problem.path == path
     assert problem.got and problem.allowed and problem.fix
 
 
+TEAMS: Mapping[str, Any] = {
+    "research": {
+        "namespace": "team-research",
+        "localQueue": "research",
+        "clusterQueue": "gpu",
+        "moreLocalQueues": {"amd": "research-amd"},
+    },
+    "vision": {"namespace": "team-vision", "localQueue": "vision", "clusterQueue": "gpu"},
+}
+"""As a Cluster's output `queues` has them."""
+
+
+@pytest.mark.parametrize(
+    ("change", "queues", "path", "allowed", "fix"),
+    [
+        ({"queue": "amd2"}, TEAMS, "job.queue", "a queue of team research: gpu, amd", "did you mean 'amd'?"),
+        ({"team": "vision", "queue": "amd"}, TEAMS, "job.queue", "a queue of team vision: gpu", "name one"),
+        ({"team": "other"}, TEAMS, "job.team", "a team of the cluster: research, vision", "name one"),
+        ({"team": "other"}, {}, "job.team", "a team of the cluster: there is none", "add one"),
+        ({}, {"research": "gpu"}, "queues", "team → its namespace,", "give the output `queues` of a Cluster"),
+    ],
+)
+def test_a_job_is_refused_a_queue_that_is_not_its_teams(
+    change: dict[str, Any], queues: Any, path: str, allowed: str, fix: str
+) -> None:
+    job = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", **change}
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}TrainingJob"].read({"job": job, "queues": queues}, RUN)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.allowed[: len(allowed)], problem.fix[: len(fix)]) == (path, allowed, fix)
+
+
+@pytest.mark.parametrize(
+    ("queue", "local"), [(None, "research"), ("gpu", "research"), ("amd", "research-amd")]
+)
+def test_a_queue_by_its_name_is_the_local_queue_that_the_team_has_into_it(
+    queue: str | None, local: str
+) -> None:
+    """The team's own name is that of its first queue, whose name adds nothing."""
+    data = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", "queue": queue}
+    job = parse_job(data)
+    check(job, TEAMS)
+    assert local_queue(job, TEAMS, pulumi.ResourceOptions()) == local
+
+
+def test_the_queues_of_a_cluster_are_those_that_a_job_takes() -> None:
+    queues = SCHEMA["resources"][f"{MODULE}TrainingJob"]["inputProperties"]["queues"]
+    output = SCHEMA["resources"][f"{MODULE}Cluster"]["properties"]["queues"]
+    assert queues["additionalProperties"] == output["additionalProperties"]
+    outputs: Any = golden_plan("local")["outputs"]
+    assert set(outputs["queues"]["research"]) <= set(TEAMS["research"])
+
+
 def test_every_problem_reaches_the_engine_at_its_property() -> None:
     with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Cluster"].read({**shipped("local"), "name": 3, "pools": []}, RUN)
+        COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**shipped("local"), "name": 3, "pools": []}}, RUN)
     details = errors_pb2.InputPropertiesError()
     assert _status(error.value).details[0].Unpack(details)
     assert {each.property_path for each in details.errors} >= {"stack.name", "stack.pools"}
@@ -227,9 +298,29 @@ def test_a_fleets_worker_outside_of_the_declared_residency_is_refused() -> None:
     file = yaml.safe_load((ROOT / "stacks/Pulumi.hybrid.yaml").read_text())["config"]
     run = Run("team", "dev", config={"trainyard:residency": json.dumps({"allowed": ["in:eu"]})})
     with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Fleet"].read(file[FLEET_KEY], run)
+        COMPONENTS[f"{MODULE}Fleet"].read({"fleet": file[FLEET_KEY]}, run)
     (problem,) = error.value.problems
     assert (problem.path, problem.got) == ("fleet.workers[0].place", "us-east-2")
+
+
+def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_refused_at_the_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A preview may be made on another host, or beside a cluster that is taken down in between."""
+    taken = Problem("provider.network.node_cidr", "10.89.0.0/24", "another", "write 10.89.1.0/24")
+
+    def check_host(*_: object) -> None:
+        raise MachineError([taken])
+
+    said: list[str] = []
+    monkeypatch.setattr(needs, "check_host", check_host)
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    stack = parse(shipped("local"))
+    needs.check_machine(stack, refuse=False)
+    assert said == [f"`pulumi up` on this host will be refused: {taken}"]
+    with pytest.raises(MachineError) as error:
+        needs.check_machine(stack, refuse=True)
+    assert _status(error.value).message == str(taken)
 
 
 def test_a_plan_without_a_policy_pack_says_how_to_add_it(

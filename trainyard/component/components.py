@@ -16,11 +16,13 @@ from infra.spec.load import parse_job
 from infra.spec.source import SpecSource
 from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import check_fleet, check_stack, no_policy_warning
-from trainyard.component.needs import provide
+from trainyard.component.needs import check_machine, provide
 from trainyard.component.outputs import OUTPUTS
 
 Declare = Callable[[pulumi.ResourceOptions], Mapping[str, Any]]
 """Declares all parts with these options of each, and returns the outputs."""
+Inputs = Mapping[str, Any]
+"""A component's inputs by name, as the user wrote them; UNKNOWN for what is known only after `up`."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,24 @@ class Kind:
 
     name: str
     key: str
-    """Its one input, by which paths of problems begin."""
-    prepare: Callable[[Any, SpecSource, Run], Declare]
-    """Reads the input; InputError with every problem, MachineError for what cannot be had."""
+    """Its input that must be there and known."""
+    prepare: Callable[[Inputs, SpecSource, Run], Declare]
+    """Reads the inputs; InputError with every problem, MachineError for what cannot be had."""
+    others: tuple[str, ...] = ()
+    """Inputs that may be left out, or unknown at a preview."""
 
-    def read(self, data: Any, run: Run) -> Declare:  # noqa: ANN401 -- whatever the user wrote
-        """Check the input and install what its target needs, before anything is declared."""
+    def read(self, inputs: Inputs, run: Run) -> Declare:
+        """Check the inputs and install what the target needs, before anything is declared."""
         try:
-            return self.prepare(data, SpecSource(self.key, key=self.key), run)
+            return self.prepare(inputs, SpecSource(self.key, key=self.key), run)
         except InputError as error:
-            raise InputError([_within(self.key, problem) for problem in error.problems]) from None
+            raise InputError([self._within(problem) for problem in error.problems]) from None
+
+    def _within(self, problem: Problem) -> Problem:
+        """Spell a path from the component's input on: `stack.pools[0].num_nodes`."""
+        begins = problem.path.partition(".")[0].partition("[")[0]
+        path = problem.path if begins in {self.key, *self.others} else f"{self.key}.{problem.path}"
+        return Problem(path, problem.got, problem.allowed, problem.fix)
 
 
 class Component(pulumi.ComponentResource):
@@ -70,16 +80,10 @@ class Component(pulumi.ComponentResource):
         pulumi.log.warn(text, resource=self)
 
 
-def _within(key: str, problem: Problem) -> Problem:
-    """Spell a path from the component's input on: `stack.pools[0].num_nodes`."""
-    inside = problem.path == key or problem.path.startswith((f"{key}.", f"{key}["))
-    path = problem.path if inside else f"{key}.{problem.path}"
-    return Problem(path, problem.got, problem.allowed, problem.fix)
-
-
-def _cluster(data: Any, source: SpecSource, run: Run) -> Declare:  # noqa: ANN401
-    stack: Stack = parse(data, source)
+def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Declare:
+    stack: Stack = parse(inputs[source.key], source)
     check_stack(stack, run)
+    check_machine(stack, refuse=not run.dry_run)
     artifacts = provide(stack, pulumi.log.info)
     allowed = run.residency.stack
     return lambda options: _named_after(
@@ -87,18 +91,18 @@ def _cluster(data: Any, source: SpecSource, run: Run) -> Declare:  # noqa: ANN40
     )
 
 
-def _fleet(data: Any, source: SpecSource, run: Run) -> Declare:  # noqa: ANN401
-    fleet: Fleet = parse_fleet(data, source)
+def _fleet(inputs: Inputs, source: SpecSource, run: Run) -> Declare:
+    fleet: Fleet = parse_fleet(inputs[source.key], source)
     check_fleet(fleet, run)
     return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
 
 
-def _training_job(data: Any, source: SpecSource, _: Run) -> Declare:  # noqa: ANN401
+def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Declare:
     from trainyard.component.training_job import check, declare_job  # 0.2 s, of which a cluster has no use
 
-    job = parse_job(data, source)
-    check(job)
-    return lambda options: declare_job(job, options)
+    job, queues = parse_job(inputs[source.key], source), inputs.get("queues")
+    check(job, queues)
+    return lambda options: declare_job(job, queues, options)
 
 
 def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -109,6 +113,6 @@ def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[st
 COMPONENTS: Mapping[str, Kind] = {
     "trainyard:index:Cluster": Kind("Cluster", "stack", _cluster),
     "trainyard:index:Fleet": Kind("Fleet", "fleet", _fleet),
-    "trainyard:index:TrainingJob": Kind("TrainingJob", "job", _training_job),
+    "trainyard:index:TrainingJob": Kind("TrainingJob", "job", _training_job, ("queues",)),
 }
 """By type token."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pulumi
@@ -13,7 +13,7 @@ from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 from engine.provider.components import REFUSED
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
-from infra.spec.answers import given_as_configured
+from infra.spec.answers import answered, answers_to, overrides, without_secrets
 from infra.spec.source import NAMESPACE
 from policies.config import EvaluatedStack as Run
 from trainyard.component.components import COMPONENTS, Component, Kind
@@ -52,10 +52,12 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     pulumi.runtime.config.set_all_config(dict(request.config), list(request.configSecretKeys))
     kind = COMPONENTS[request.type]
     inputs = await ProviderServicer._construct_inputs(request.inputs, request.inputDependencies)
-    given = pulumi.Output.from_input(inputs.get(kind.key))
-    known = await given.is_known()
+    given = {name: await _known(value) for name, value in inputs.items()}
     run = Run(request.project, request.stack, request.dryRun, dict(request.config))
-    parts = kind.read(_answered(await given.future(), kind, run), run) if known else None
+    parts = None
+    if given.setdefault(kind.key, None) is not pulumi.UNKNOWN:
+        given[kind.key] = _answered(given[kind.key], kind, run, request.configSecretKeys)
+        parts = kind.read(given, run)
     component = Component(kind, request.name, parts, run, _options(request))
     result = ConstructResult(urn=component.urn, state=component.outputs)
     response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
@@ -63,8 +65,18 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     return response
 
 
-def _answered(given: Any, kind: Kind, run: Run) -> Any:  # noqa: ANN401 -- JSON
-    return given_as_configured(whole_numbers(given), run.config, f"{NAMESPACE}{kind.key}")
+async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
+    """Return an input's value; UNKNOWN where a part of it is known only after `up`."""
+    output = pulumi.Output.from_input(value)
+    return await output.future() if await output.is_known() else pulumi.UNKNOWN
+
+
+def _answered(given: Any, kind: Kind, run: Run, secret: Collection[str]) -> Any:  # noqa: ANN401 -- JSON
+    """Return the input with what `pulumi new` was answered, and say what that changes."""
+    data, section = whole_numbers(given), f"{NAMESPACE}{kind.key}"
+    for each in overrides(data, answers_to(data, without_secrets(run.config, secret), section), section):
+        pulumi.log.info(str(each))
+    return answered(data, answers_to(data, run.config, section))
 
 
 def _options(request: provider_pb2.ConstructRequest) -> pulumi.ResourceOptions:

@@ -15,17 +15,34 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import pulumi
+
 from engine.paths import Paths
 from infra.artifacts import Artifacts
 from infra.errors import MachineError, Problem
 from infra.spec import Stack
 from infra.targets.registry import target_of
 from infra.targets.target import Target
+from trainyard.host import check_host
 from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
 
 Say = Callable[[str], None]
 LINES_SHOWN = 6
 """Of what an installation said before it failed."""
+
+
+def check_machine(stack: Stack, *, refuse: bool) -> None:
+    """Look for what would keep an embedded cluster from starting here; a preview may be made elsewhere.
+
+    Raises MachineError with all of it if it is to `refuse`, before anything is declared; else it warns.
+    """
+    try:
+        check_host(stack, Paths.from_environment())
+    except MachineError as error:
+        if refuse:
+            raise
+        for problem in error.problems:
+            pulumi.log.warn(f"`pulumi up` on this host will be refused: {problem}")
 
 
 def provide(stack: Stack, say: Say) -> Artifacts:

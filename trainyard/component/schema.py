@@ -24,6 +24,16 @@ COMPONENTS = {
     "TrainingJob": ("job", "JobSpec", "what `job` of a stack file holds, and a job.yaml"),
 }
 """Component → its input, the model that reads it, and where else the same is written."""
+OTHER_INPUTS = {
+    "TrainingJob": {
+        "queues": {
+            **OUTPUTS["Cluster"]["queues"],
+            "description": "the output `queues` of the Cluster that the job runs on: a team or queue that it"
+            " has not is refused at the preview; left out: the cluster itself is asked",
+        }
+    }
+}
+"""Component → inputs that may be left out."""
 DESCRIPTIONS = {
     "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
     "Fleet": "What joins clusters: jobs of a hub run on workers, and only where their data may be.",
@@ -46,7 +56,7 @@ def package_schema() -> dict[str, Any]:
         components[MODULE + name] = {
             "isComponent": True,
             "description": DESCRIPTIONS[name],
-            "inputProperties": {key: {**value, "description": description}},
+            "inputProperties": {key: {**value, "description": description}, **OTHER_INPUTS.get(name, {})},
             "requiredInputs": [key],
             "properties": {each: dict(declared) for each, declared in OUTPUTS[name].items()},
             "required": [each for each in OUTPUTS[name] if each not in NOT_ALWAYS],

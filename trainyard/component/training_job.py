@@ -1,23 +1,32 @@
 """`TrainingJob`: one job in the queue of a team, on a cluster that is there.
 
 The program's provider of Kubernetes says on which; nothing else of the cluster is known, so that what only a
-stack can say (its datasets, pools for what a job needs) is refused. Queues suspend and resume a job while it
-lives: that is a field that this never declares. All else of a TrainJob is fixed once it is there (Kubeflow
-Trainer, "spec is immutable"): a changed job takes the place of the former one, with a folder of its own.
+stack can say (its datasets, pools for what a job needs) is refused. Which queues the team has says the input
+`queues`, the output of a `Cluster`, at the preview; without it the cluster says so: its own local queue is
+read, and its admission policies refuse any other name. Queues suspend and resume a job while it lives: that
+is a field that this never declares. All else of a TrainJob is fixed once it is there (Kubeflow Trainer, "spec
+is immutable"): a changed job takes the place of the former one, with a folder of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pulumi
 
+from infra import names
 from infra.errors import InputError, Problem
-from infra.kubernetes_objects import KubernetesObject
+from infra.kubernetes_objects import KubernetesObject, ObjectThatIs
+from infra.spec.finding import unknown
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, JobPlace, manifest
+from infra.spec.source import show
+from trainyard.jobs import CHECKPOINTS, QUEUE, manifest
+
+LOCAL_QUEUES = ("kueue.x-k8s.io/v1beta2", "LocalQueue")
+Queues = Any
+"""The input `queues`: team → its queues, as a Cluster's output has them; UNKNOWN, or None if left out."""
 
 _OF_A_STACK: Mapping[str, str] = {
     "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-none` or of a fabric",
@@ -29,9 +38,9 @@ _OF_A_STACK: Mapping[str, str] = {
 """Keys of a job that a stack or a command answers for, and what to do without one."""
 
 
-def check(job: JobSpec) -> None:
-    """Refuse what a job alone cannot have. Raises InputError with every problem."""
-    if problems := list(_problems(job)):
+def check(job: JobSpec, queues: Queues = None) -> None:
+    """Refuse what a job alone cannot have, and a queue that is not its team's. Raises InputError with all."""
+    if problems := [*_problems(job), *_of_other_teams(job, queues)]:
         raise InputError(problems)
 
 
@@ -45,12 +54,55 @@ def _problems(job: JobSpec) -> Iterator[Problem]:
         )
 
 
-def declare_job(job: JobSpec, options: pulumi.ResourceOptions) -> dict[str, Any]:
+def _of_other_teams(job: JobSpec, queues: Queues) -> Iterator[Problem]:
+    if queues is None or queues is pulumi.UNKNOWN:
+        return
+    if not isinstance(queues, Mapping) or not all(_is_of_a_team(each) for each in queues.values()):
+        allowed = "team → its namespace, localQueue, clusterQueue and moreLocalQueues"
+        yield Problem(
+            "queues", str(queues), allowed, "give the output `queues` of a Cluster, or leave it out"
+        )
+    elif job.team not in queues:
+        yield _unknown("team", job.team, queues, "a team of the cluster")
+    elif job.queue and job.queue not in (known := _local_queues(queues[job.team])):
+        yield _unknown("queue", job.queue, known, f"a queue of team {job.team}")
+
+
+def _is_of_a_team(entry: Any) -> bool:  # noqa: ANN401 -- whatever the user wrote
+    return isinstance(entry, Mapping) and {"localQueue", "clusterQueue"} <= entry.keys()
+
+
+def _unknown(key: str, got: str, known: Iterable[str], what: str) -> Problem:
+    path, *rest = unknown(("job", key), got, known, what)
+    return Problem(show(path), *rest)
+
+
+def _local_queues(team: Mapping[str, Any]) -> dict[str, str]:
+    """Return cluster queue → the team's local queue into it, the first one first."""
+    return {team["clusterQueue"]: team["localQueue"], **(team.get("moreLocalQueues") or {})}
+
+
+def local_queue(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> pulumi.Input[str]:
+    """Return the name of the local queue: the team's own for its first queue."""
+    if not job.queue:
+        return job.team
+    if queues is pulumi.UNKNOWN:
+        return pulumi.Output.from_input(pulumi.UNKNOWN)
+    if queues is not None:
+        return _local_queues(queues[job.team])[job.queue]
+    own = f"{names.team_namespace(job.team)}/{job.team}"
+    first = ObjectThatIs(f"{job.name}/{job.team}", *LOCAL_QUEUES, own, options)
+    asked, others = job.queue, f"{job.team}-{job.queue}"
+    return first.spec.apply(lambda spec: job.team if spec["clusterQueue"] == asked else others)
+
+
+def declare_job(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> dict[str, Any]:
     """Declare the TrainJob and return the outputs; `options` are those of each part."""
     asked = job.model_dump_json(exclude_defaults=True)
     run = f"run-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
-    queue = f"{job.team}-{job.queue}" if job.queue else job.team
-    body = manifest(job, run, place=JobPlace(queue))
+    queue = local_queue(job, queues, options)
+    body = manifest(job, run)
+    body["metadata"]["labels"][QUEUE] = queue
     anew = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
     KubernetesObject(body, pulumi.ResourceOptions.merge(options, anew))
     metadata = body["metadata"]

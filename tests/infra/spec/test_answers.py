@@ -12,8 +12,17 @@ import yaml
 from infra.artifacts import ROOT
 from infra.errors import InputError, Problem
 from infra.spec import load
-from infra.spec.answers import answered, answers_in, given_as_configured, is_answerable, path_of
-from infra.spec.source import STACK_KEY
+from infra.spec.answers import (
+    answered,
+    answers_in,
+    answers_to,
+    is_answerable,
+    overrides,
+    path_of,
+    without_secrets,
+)
+from infra.spec.source import STACK_KEY, read
+from trainyard.cli import validate
 
 SECTION = {"provider": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"num_nodes": 1}]}
 
@@ -69,10 +78,24 @@ def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_sta
         "trainyard:backend": "x",
     }
     assert answers_in(config, STACK_KEY) == {("pools", 0, "num_nodes"): "3"}
-    assert given_as_configured(SECTION, config, STACK_KEY)["pools"] == [{"num_nodes": 3}]
-    other = {**SECTION, "name": "other"}
-    assert given_as_configured(other, config, STACK_KEY) == other
-    assert given_as_configured(SECTION, {}, STACK_KEY) == SECTION
+    answers = answers_to(SECTION, config, STACK_KEY)
+    assert answered(SECTION, answers)["pools"] == [{"num_nodes": 3}]
+    assert answers_to({**SECTION, "name": "other"}, config, STACK_KEY) == {}
+    assert answers_to(SECTION, {}, STACK_KEY) == {}
+
+
+def test_an_answer_that_changes_a_value_is_said_with_both_and_where_they_are() -> None:
+    config = {
+        f"{STACK_KEY}.pools[0].num_nodes": "3",
+        f"{STACK_KEY}.provider.public": "false",  # as the section has it
+        f"{STACK_KEY}.provider.access.admins[0]": "new",
+    }
+    shown = without_secrets(config, [f"{STACK_KEY}.provider.access.admins[0]"])
+    changes = [str(each) for each in overrides(SECTION, answers_in(shown, STACK_KEY), STACK_KEY)]
+    assert changes == [
+        "trainyard:stack.pools[0].num_nodes is 3, in place of 1 in trainyard:stack",
+        "trainyard:stack.provider.access.admins[0] is '[secret]', in place of 'old' in trainyard:stack",
+    ]
 
 
 def written(folder: Path, **answers: object) -> Path:
@@ -99,6 +122,22 @@ def test_a_stack_file_has_its_answers_and_problems_are_at_their_lines(tmp_path: 
     assert (problem.path, problem.got) == ("pools[1].num_nodes", "-7")
     line = len(file.read_text().splitlines())
     assert problem.location.startswith(f"{file}:{line}:")
+
+
+def test_validate_says_which_value_holds_where_file_and_answer_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, **{"pools[1].num_nodes": "7", "name": "local"})
+    monkeypatch.setenv("TRAINYARD_STACKS", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "60")
+    validate("dev")
+    (change,) = read(file)[1].overrides
+    number = len(file.read_text().splitlines()) - 1
+    assert change.at.startswith(f"{file}:{number}:") and change.former_at.startswith(f"{file}:")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"  trainyard:stack.pools[1].num_nodes is 7 ({change.at}), in place of {change.former} in"
+        f" trainyard:stack ({change.former_at})"
+    )
 
 
 @pytest.mark.parametrize(
