@@ -64,6 +64,9 @@ class ClusterStandIn(FakeProvider):
         return provider_pb2.GetSchemaResponse(schema=output.stdout)
 
 
+FAKES: Mapping[str, type[FakeProvider]] = {"kubernetes": ClusterStandIn, "trainyard": OwnFakeProvider}
+
+
 @dataclass(frozen=True)
 class ProjectEngine:
     """The engine's commands on the stack `dev` of a project."""
@@ -99,7 +102,7 @@ def engine_for(
 ) -> Iterator[ProjectEngine]:
     """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real.
 
-    `shared`: for a cluster, where there is no stack file.
+    `shared`: for clusters that are there, where the stack file declares none.
     """
     paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
     toolchain = Toolchain(paths, load_versions(), for_stream())
@@ -107,7 +110,7 @@ def engine_for(
     variables = {**plain_environment(folder), **toolchain.environment(), **CREDENTIALS}
     with ExitStack() as opened:
         clouds: dict[str, Any] = with_common({}) if shared else {}
-        if (file := project / "stacks/Pulumi.dev.yaml").exists():
+        if not shared and (file := project / "stacks/Pulumi.dev.yaml").exists():
             stack = load(file)
             data = stack.model_dump(mode="json", by_alias=True)
             started = opened.enter_context(fake_of(stack.provider.kind).start(data, folder / "made"))
@@ -115,9 +118,7 @@ def engine_for(
             clouds = with_common(started.clouds)
         made = {
             package: opened.enter_context(
-                (ClusterStandIn if package == "kubernetes" else FakeProvider)(
-                    [package], ANY_VERSION, cloud=cloud, folder=folder / package
-                )
+                FAKES.get(package, FakeProvider)([package], ANY_VERSION, cloud=cloud, folder=folder / package)
             )
             for package, cloud in clouds.items()
             if own or package != "trainyard"

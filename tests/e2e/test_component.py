@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = pytest.mark.engine
 
+PAGE = REPOSITORY / "docs/package.md"
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(REPOSITORY / ".trainyard/bin")}]}
 TYPE = "trainyard:index:Cluster"
 PYTHON = """
@@ -161,6 +163,16 @@ def test_two_clusters_stand_in_one_program(
     in_yaml(tmp_path, {"research": shipped(), "second": second})
     made = parts(preview(tmp_path, environment))
     assert len(made) == 2 * len(program)
+
+
+def test_the_program_of_the_page_previews_with_its_job(environment: dict[str, str], tmp_path: Path) -> None:
+    """The queues that the job is held against are the cluster's, known before it is there."""
+    [text] = re.findall(r"```yaml\n(name: models\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump({**yaml.safe_load(text), "plugins": PLUGIN}))
+    found = parts(preview(tmp_path, environment))
+    job = found["kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob", "team-research/digits"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "research/gpu") in found
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.store import ResourceStore, StoredResource
-from tests.e2e.engines import OwnFakeProvider, engine_for
+from tests.e2e.engines import OwnFakeProvider, ProjectEngine, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
 from trainyard.access import reaching
 from trainyard.session import Session
@@ -84,7 +84,10 @@ EVALUATED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
 
 
 def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path: Path) -> None:
+    """The local queue into a team's first queue has the team's name: the cluster is asked which that is."""
     project = new_project("job", tmp_path)
+    queue = "kueue.x-k8s.io/v1beta2:LocalQueue", "team-research/research"
+    _have(tmp_path / "kubernetes", *queue, {"clusterQueue": "gpu"})
     with engine_for(project, tmp_path, shared=True) as engine:
         evaluated = engine.preview(*EVALUATED)
         assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
@@ -93,27 +96,18 @@ def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path
             in evaluated.stdout
         )
         assert "no policy evaluates" not in evaluated.stdout
+        for asked, local_queue in (("gpu", "research"), ("amd", "research-amd")):
+            _change_job(project, queue=asked)
+            found = engine.preview("--diff").stdout
+            assert re.search(rf'kueue.x-k8s.io/queue-name *: "{local_queue}"', found), found
 
 
-@pytest.mark.parametrize(("queue", "local_queue"), [("gpu", "research"), ("amd", "research-amd")])
-def test_the_cluster_is_asked_which_of_a_teams_queues_is_its_first(
-    queue: str, local_queue: str, tmp_path: Path
-) -> None:
-    """The local queue into the first has the team's name; a program without a stack knows none of them."""
-    project = new_project("job", tmp_path)
-    _have_local_queue(tmp_path / "kubernetes", "research", into="gpu")
-    _change_job(project, queue=queue)
-    with engine_for(project, tmp_path, shared=True) as engine:
-        found = engine.preview("--diff").stdout
-        assert re.search(rf'kueue.x-k8s.io/queue-name *: "{local_queue}"', found), found
-
-
-def _have_local_queue(folder: Path, team: str, *, into: str) -> None:
-    """Put the local queue of a team's first queue into a fake cluster."""
-    kind = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue"
-    made = {"metadata": {"name": team, "namespace": f"team-{team}"}, "spec": {"clusterQueue": into}}
-    urn = f"urn:pulumi:shared::cluster::{kind}::team-{team}/{team}"
-    ResourceStore(folder).put(StoredResource(urn, f"team-{team}/{team}", made, made))
+def _have(folder: Path, kind: str, identity: str, spec: Mapping[str, Any]) -> None:
+    """Put an object into a fake cluster."""
+    namespace, _, name = identity.rpartition("/")
+    made = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    urn = f"urn:pulumi:shared::cluster::kubernetes:{kind}::{identity}"
+    ResourceStore(folder).put(StoredResource(urn, identity, made, made))
 
 
 def _change_job(project: Path, **keys: Any) -> None:
@@ -121,6 +115,49 @@ def _change_job(project: Path, **keys: Any) -> None:
     program = yaml.safe_load(file.read_text())
     program["resources"]["training"]["properties"]["job"] |= keys
     file.write_text(yaml.safe_dump(program, sort_keys=False))
+
+
+FLEET_STACKS = {"datacenter": {"place": "DE"}, "burst": {"place": "westeurope"}}
+"""Projects of the clusters that the template joins: the hub, and a worker with what its stack says of it."""
+
+
+def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_policies(tmp_path: Path) -> None:
+    """One fake stands for all of the clusters; their stacks are real ones."""
+    project = new_project("fleet", tmp_path)
+    pod = {"containers": [{"name": "node", "image": f"registry.example.com/training@sha256:{0:064}"}]}
+    node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    runtime = {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}}
+    kind = "trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
+    _have(tmp_path / "kubernetes", kind, "torch-none", runtime)
+    with engine_for(project, tmp_path, own=True, shared=True) as engine:
+        for name, outputs in FLEET_STACKS.items():
+            _bring_up_outputs(replace(engine, project=tmp_path / name), outputs)
+        evaluated = engine.preview(*EVALUATED)
+        assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+        assert "✅ trainyard@" in evaluated.stdout
+        assert "kueue.x-k8s.io/v1beta2:MultiKueueCluster" in evaluated.stdout
+        for command, said in (("up", "created"), ("up", "unchanged"), ("destroy", "deleted")):
+            ended = engine.pulumi(command, "-s", "dev", "--yes", "--skip-preview", "--suppress-progress")
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            assert f" {said}" in ended.stdout
+            assert leaks_reported(ended) == []
+        _bring_up_outputs(replace(engine, project=tmp_path / "burst"), {"place": "northeurope"})
+        refused = engine.preview()
+        assert refused.returncode != 0
+        assert "workers[0].place" in refused.stdout and "northeurope, as its stack says" in refused.stdout
+
+
+def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None:
+    """Make a stack that has the outputs of a cluster, and nothing else."""
+    queues = {"research": {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}}
+    kubeconfig = {"fn::secret": "of a cluster that is none"}
+    outputs = {"queues": queues, "datasets": {}, "runtimes": ["torch-none"], "kubeconfig": kubeconfig}
+    program = {"name": engine.project.name, "runtime": "yaml", "outputs": {**outputs, **changed}}
+    engine.project.mkdir(exist_ok=True)
+    (engine.project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
+    engine.pulumi("stack", "init", "prod")
+    up = engine.pulumi("up", "-s", "prod", "--yes", "--skip-preview")
+    assert up.returncode == 0, up.stdout + up.stderr
 
 
 @pytest.mark.soak

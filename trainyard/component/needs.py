@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,10 +40,16 @@ def check_machine(stack: Stack, *, refuse: bool) -> None:
     try:
         check_host(stack, Paths.from_environment())
     except MachineError as error:
+        problems = [replace(each, path=_as_input(each.path)) for each in error.problems]
         if refuse:
-            raise
-        for problem in error.problems:
+            raise MachineError(problems) from None
+        for problem in problems:
             pulumi.log.warn(f"`pulumi up` on this host will be refused: {problem}")
+
+
+def _as_input(path: str) -> str:
+    """Spell what the stack file has as the component's input has it."""
+    return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
 
 
 def provide(stack: Stack, say: Say) -> Artifacts:
