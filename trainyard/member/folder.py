@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,15 @@ from trainyard.member.pack import matches
 
 IGNORE = ".trainyardignore"
 """Names what stays here, in the form of .gitignore."""
+_INSIDE = ("rev-parse", "--is-inside-work-tree")
+_TRACKED = ("ls-files", "-z", "--cached", "--recurse-submodules")
+_IGNORED = ("ls-files", "-z", "--cached", "--ignored", f"--exclude-per-directory={IGNORE}")
+_UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard")
+_COMMIT = ("rev-parse", "--verify", "--quiet", "HEAD")
+_CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
+_QUESTIONS = (_INSIDE, _TRACKED, _IGNORED, _UNTRACKED, _COMMIT, _CHANGED)
+_MAY_FAIL = (_INSIDE, _COMMIT)
+"""Outside of git, and before the first commit."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +52,19 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
         got, fix = "git: not installed", "install it; a folder need not be a repository"
         raise MachineError([Problem("PATH", got, "git, which says what is ignored", fix)])
     more = _listed(folder, listed)
-    if _git(folder, "rev-parse", "--is-inside-work-tree", check=False).strip() != b"true":
+    with ThreadPoolExecutor() as pool:  # of programs that wait for the disk
+        asked = {
+            words: pool.submit(_git, folder, *words, check=words not in _MAY_FAIL) for words in _QUESTIONS
+        }
+    if asked[_INSIDE].result().strip() != b"true":
         return Listing((*_not_ignored(folder), *more))
-    tracked = _names(_git(folder, "ls-files", "-z", "--cached", "--recurse-submodules"))
-    excluded = (f"--exclude-per-directory={IGNORE}",)
-    left_out = set(_names(_git(folder, "ls-files", "-z", "--cached", "--ignored", *excluded)))
-    untracked = _names(_git(folder, "ls-files", "-z", "--others", "--exclude-standard"))
-    included = [name for name in dict.fromkeys(tracked) if name not in left_out]
+    left_out = set(_names(asked[_IGNORED].result()))
+    tracked = dict.fromkeys(_names(asked[_TRACKED].result()))
     return Listing(
-        names=(*included, *more),
-        untracked=tuple(name for name in untracked if name not in more),
-        commit=_git(folder, "rev-parse", "--verify", "--quiet", "HEAD", check=False).decode().strip(),
-        dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".").strip()),
+        names=(*(name for name in tracked if name not in left_out), *more),
+        untracked=tuple(name for name in _names(asked[_UNTRACKED].result()) if name not in more),
+        commit=asked[_COMMIT].result().decode().strip(),
+        dirty=bool(asked[_CHANGED].result().strip()),
     )
 
 

@@ -14,7 +14,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch, translate
@@ -98,13 +98,13 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
         InputError: files that look like secrets, links that lead out of the folder, or more than
             `MAX_BYTES`; all of it.
     """
-    ordered = sorted(set(names), key=os.fsencode)
-    _check_size(folder, ordered)
+    found_files = _stats(folder, sorted(set(names), key=os.fsencode))
+    _check_size(folder, found_files)
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
     found = hashlib.sha256()
     num_files = num_bytes = 0
-    for file in _files(folder, ordered):
+    for file in _files(folder, found_files):
         problems += _problems(file, listed)
         entry = _entry(file)
         archive.write(entry)
@@ -119,37 +119,68 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
     return Pack(f"sha256:{found.hexdigest()}", num_files, num_bytes, archive)
 
 
-def _files(folder: Path, names: Iterable[str]) -> Iterator[_File]:
+def _stats(folder: Path, names: Iterable[str]) -> dict[str, os.stat_result]:
     """Paths are texts here: objects of pathlib take a third of the time for a folder of small files."""
+    found: dict[str, os.stat_result] = {}
     for name in names:
         with suppress(FileNotFoundError, NotADirectoryError):
+            found[name] = os.lstat(os.path.join(folder, name))  # noqa: PTH118
+    return found
+
+
+def _files(folder: Path, stats: Mapping[str, os.stat_result]) -> Iterator[_File]:
+    for name, known in stats.items():
+        with suppress(FileNotFoundError, NotADirectoryError):
             path = os.path.join(folder, name)  # noqa: PTH118
-            mode = os.lstat(path).st_mode
-            if stat.S_ISLNK(mode):
-                yield _File(name, mode, os.fsencode(os.readlink(path)))  # noqa: PTH115
-            elif stat.S_ISREG(mode):
-                with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-                    yield _File(name, mode, file.read())
+            if stat.S_ISLNK(known.st_mode):
+                yield _File(name, known.st_mode, os.fsencode(os.readlink(path)))  # noqa: PTH115
+            elif stat.S_ISREG(known.st_mode):
+                yield _File(name, known.st_mode, _content(path, known.st_size))
+
+
+def _content(path: str, size: int) -> bytes:
+    """Read a file; `size` is a guess. A file object takes twice the time of a small file's read."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, size + 1), b""))
+    finally:
+        os.close(descriptor)
 
 
 def _entry(file: _File) -> bytes:
     """Return what `TarFile.addfile` writes of a file, which copies its header and its content once more."""
-    entry = tarfile.TarInfo(file.name)
-    content = b""
     if stat.S_ISLNK(file.mode):
+        entry = tarfile.TarInfo(file.name)
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, os.fsdecode(file.content)
-    else:
-        entry.mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
-        entry.size = len(file.content)
-        content = file.content + bytes(-entry.size % tarfile.BLOCKSIZE)
-    return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + content
+        return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
+    content = file.content
+    return _header(file.name, mode, len(content)) + content + bytes(-len(content) % tarfile.BLOCKSIZE)
 
 
-def _check_size(folder: Path, names: Sequence[str]) -> None:
-    sizes: dict[str, int] = {}
-    for name in names:
-        with suppress(OSError):
-            sizes[name] = os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118
+_TEMPLATE = tarfile.TarInfo().tobuf(tarfile.GNU_FORMAT)
+_SUM = slice(148, 155)
+_SUM_OF_TEMPLATE = int(_TEMPLATE[_SUM][:-1], 8) - sum(_TEMPLATE[100:107]) - sum(_TEMPLATE[124:135])
+
+
+def _header(name: str, mode: int, size: int) -> bytes:
+    """Return the header that tarfile writes of a file; it fills in each field anew, half of a pack's time."""
+    encoded = os.fsencode(name)
+    if len(encoded) > tarfile.LENGTH_NAME or size >= 8**11:
+        entry = tarfile.TarInfo(name)
+        entry.mode, entry.size = mode, size
+        return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    octal_mode, octal_size = b"%07o" % mode, b"%011o" % size
+    total = _SUM_OF_TEMPLATE + sum(encoded) + sum(octal_mode) + sum(octal_size)
+    header = bytearray(_TEMPLATE)
+    header[: len(encoded)] = encoded
+    header[100:107], header[124:135] = octal_mode, octal_size
+    header[_SUM] = b"%06o\0" % total
+    return bytes(header)
+
+
+def _check_size(folder: Path, stats: Mapping[str, os.stat_result]) -> None:
+    sizes = {name: known.st_size for name, known in stats.items()}
     total = sum(sizes.values())
     unpacked = sum(
         _rounded(size, _PAGE) + tarfile.BLOCKSIZE + _rounded(size, tarfile.BLOCKSIZE)
@@ -205,7 +236,9 @@ def _looks_secret(file: _File) -> bool:
     # Certificates are public, and have the same ending as keys.
     named = _SECRET_NAME.match(base) is not None
     public = base.endswith(".pem") and b"PRIVATE" not in file.content
-    return (named and not public) or _PRIVATE_KEY.search(file.content) is not None
+    return (named and not public) or (
+        b" PRIVATE " in file.content and _PRIVATE_KEY.search(file.content) is not None
+    )
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
