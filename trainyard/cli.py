@@ -24,9 +24,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="GPU training clusters from one stack file: bring one up, train on it, lose a spot node, go on.\n\n"
-    "A stack is [bold]stacks/Pulumi.NAME.yaml[/]. `trainyard up` makes the cluster that it declares and runs"
-    " its training job; `trainyard down` removes the cluster and keeps the checkpoints.",
+    help="GPU training clusters from one stack file.\n\n"
+    "A stack is [bold]stacks/Pulumi.NAME.yaml[/]. `trainyard up` creates its cluster and runs its training"
+    " job; `trainyard down` removes the cluster and keeps the checkpoints.",
     epilog="Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the machine lacks"
     " something, nothing started · 4 the job failed · 130 interrupted, run again to go on.",
 )
@@ -45,21 +45,21 @@ Context = Annotated[
     typer.Option(
         "--context",
         envvar="TRAINYARD_CONTEXT",
-        help="A context of your kubeconfig that reaches the cluster; left out: the stack's own way in.",
+        help="A context of your kubeconfig that reaches the cluster. Default: the stack's kubeconfig.",
     ),
 ]
-JobName = Annotated[str, typer.Argument(help="The job; left out: the stack's own.")]
+JobName = Annotated[str, typer.Argument(help="The job. Default: the stack's own.")]
 
 
 @app.command()
 def up(
     stack: StackName = "local",
-    job: Annotated[bool, typer.Option(help="Run the stack's training job as well.")] = True,
+    job: Annotated[bool, typer.Option(help="Run the stack's training job too.")] = True,
 ) -> None:
-    """Make the cluster that the stack declares, and run its training job.
+    """Create or update the stack's cluster, and run its training job.
 
     A second run changes only what the stack file changed. Ctrl-C is safe at any moment: run it again
-    and it goes on where it stopped.
+    and it continues.
     """
     from trainyard.up import bring_up
 
@@ -71,7 +71,7 @@ def down(
     stack: StackName = "local",
     purge: Annotated[bool, typer.Option(help="Remove the checkpoints and the object store too.")] = False,
 ) -> None:
-    """Drain the queues, then remove the cluster. Checkpoints stay, unless --purge."""
+    """Drain the queues and remove the cluster. Checkpoints are kept, unless --purge."""
     from trainyard.down import take_down
 
     take_down(Session(stack), purge=purge)
@@ -79,7 +79,7 @@ def down(
 
 @app.command()
 def preview(stack: StackName = "local") -> None:
-    """Show what `up` would change, evaluated by the policies; change nothing."""
+    """Show what `up` would change, under all policies; change nothing."""
     from trainyard.up import show_preview
 
     show_preview(Session(stack))
@@ -89,13 +89,13 @@ def preview(stack: StackName = "local") -> None:
 def bootstrap_backend(
     bucket: Annotated[str, typer.Argument(help="Name of the bucket; on Azure, of the storage account.")],
     stack: StackName = "local",
-    region: Annotated[str, typer.Option(help="Where; left out: the stack's own region.")] = "",
+    region: Annotated[str, typer.Option(help="Region. Default: the stack's own.")] = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Make the place of the engine's state in a stack's cloud: a bucket with versions, and a key for secrets.
+    """Create the bucket of the engine's state in a stack's cloud, and the key for its secrets.
 
-    Private, TLS only, encrypted by that key, in a region that the stack's residency permits. Run again, it
-    puts right what was changed. It prints the engine's settings, and the rights that its user needs.
+    The bucket is versioned, private, TLS only, in a region that the stack's residency permits. Run again, it
+    restores what was changed. It prints the engine's settings, and the rights that its user needs.
 
     [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
     pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]
@@ -110,15 +110,13 @@ def deploy_role(
     stack: StackName = "local",
     github: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The repository on GitHub.")] = "",
     gitlab: Annotated[str, typer.Option(metavar="GROUP/PROJECT", help="The project on GitLab.")] = "",
-    branch: Annotated[str, typer.Option(help="GitLab: the branch that is brought up.")] = "main",
-    host: Annotated[str, typer.Option(help="A GitLab of your own.")] = "gitlab.com",
-    read: Annotated[
-        bool, typer.Option("--read", help="The role of previews, which changes nothing.")
-    ] = False,
+    branch: Annotated[str, typer.Option(help="GitLab: the branch that runs `up`.")] = "main",
+    host: Annotated[str, typer.Option(help="Your GitLab's host.")] = "gitlab.com",
+    read: Annotated[bool, typer.Option("--read", help="The role for previews, which only reads.")] = False,
 ) -> None:
-    """Print the least rights of a pipeline that brings the stack up, and who may take its role; as JSON.
+    """Print the least rights of a pipeline that runs `up`, and its role's trust policy, as JSON.
 
-    Made of what the stack declares, with nobody asked. An administrator makes the role, once.
+    They follow from the stack file alone. An administrator creates the role, once.
 
     [dim]trainyard deploy-role -s aws --github team/research
     trainyard deploy-role -s aws --github team/research --read[/]
@@ -130,10 +128,10 @@ def deploy_role(
 
 @app.command()
 def adopt(stack: StackName = "local") -> None:
-    """Take into the state what the cloud has of the stack already.
+    """Import the stack's existing cloud resources into a lost or empty state.
 
-    After `destroy`: the bucket, filesystem and keys that it kept. After a state was lost: all that can be
-    found by name, place and tags. Nothing in the cloud is changed; the next `up` goes on with it.
+    After `destroy`: the bucket, filesystem and keys that it retained. After a lost state: all that can be
+    found by name, location and tags. Nothing in the cloud is changed; the next `up` continues from it.
     `trainyard up` does this by itself where a state is empty.
 
     [dim]trainyard adopt -s aws && pulumi preview -s aws[/]
@@ -143,21 +141,21 @@ def adopt(stack: StackName = "local") -> None:
     adopt_what_exists(Session(stack))
 
 
-FailedType = Annotated[str, typer.Option(metavar="TYPE[:NTH]", help="Let the NTH creation of a type fail.")]
+FailedType = Annotated[str, typer.Option(metavar="TYPE[:NTH]", help="Fail the NTH creation of this type.")]
 PoolWithoutCapacity = Annotated[
-    str, typer.Option(metavar="POOL", help="Let the cloud have no machines for a pool.")
+    str, typer.Option(metavar="POOL", help="The cloud has no machines for this pool.")
 ]
 CrashAfter = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
+    int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) after N resources are created.")
 ]
-Slow = Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")]
+Slow = Annotated[bool, typer.Option("--slow", help="Delay every operation.")]
 Origin = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="ADDRESS|inside",
-        help="Run `up` at this address of the internet, or `inside` the cluster's network; left out: in"
-        " a network that the stack's `public_cidrs` names, else somewhere outside.",
+        help="Where `up` runs: this internet address, or `inside` the cluster's network. Default: a network"
+        " of the stack's `public_cidrs`, else somewhere outside.",
     ),
 ]
 Refusals = Annotated[
@@ -165,16 +163,16 @@ Refusals = Annotated[
     typer.Option(
         metavar="NAME",
         envvar="TRAINYARD_REFUSE",
-        help="Let the cloud refuse so; all: in every way. Another word lists them.",
+        help="The cloud refuses in this way; `all`: in every way. An unknown name lists them.",
     ),
 ]
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="Lose the state on the way, and come back after `destroy`: see `adopt`."),
+    typer.Option("--adopt", help="Lose the state after `up`, and come back after `destroy`; see `adopt`."),
 ]
 AssumedCheckpoint = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0, help="Take a checkpoint to last so long, where none is measured."),
+    typer.Option(metavar="SECONDS", min=0, help="Time of a checkpoint, if none was measured."),
 ]
 
 
@@ -192,20 +190,18 @@ def rehearse_stack(
     adopt: Adopt = False,
     assume_checkpoint: AssumedCheckpoint = None,
 ) -> None:
-    """Play the stack's whole life with nothing real behind it.
+    """Run the stack's lifecycle on the real engine with fake providers: no credentials, no network.
 
-    Preview, up, up again, refresh, update, destroy: the real engine and the policies, with fakes in
-    place of the providers; no credentials, no network.
-    Every input is held against the SDK's types; on AWS every request against botocore's models, and moto
-    answers it. An API server answers only where `up` runs in a network that reaches it: a private one
-    answers `--from inside` alone. The check for a pull request that needs no secrets.
+    Preview, up, up again, refresh, update, destroy, under all policies. Every input is checked against the
+    SDK's types; on AWS every request against botocore's models, and moto answers it. A private API server
+    answers `--from inside` only. Use it as a pull request's check, since it needs no secrets.
 
     [dim]trainyard rehearse aws-dev
-    trainyard rehearse aws --assume-checkpoint 60       nothing is measured yet; the report says so
-    trainyard rehearse aws --fail NodeGroup:2           does the next `up` put it right?
+    trainyard rehearse aws --assume-checkpoint 60       before anything was measured
+    trainyard rehearse aws --fail NodeGroup:2           does the next `up` repair it?
     trainyard rehearse aws --insufficient-capacity spot
     trainyard rehearse aws --from 198.51.100.4          would `up` reach the API server from there?
-    trainyard rehearse aws --refuse spot-empty          what would a user see, and do?
+    trainyard rehearse aws --refuse spot-empty          what would a user see?
     trainyard rehearse aws --crash-after 40[/]
     """
     from trainyard.rehearse.command import faults_of, refusing, run_rehearsal
@@ -223,21 +219,19 @@ def images(
     name: StackArgument = "",
     stack: StackName = "local",
     output: Output = Form.TEXT,
-    check: Annotated[bool, typer.Option("--check", help="Ask the registries for each of them.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Ask the registries for each.")] = False,
     archive: Annotated[
         Path | None,
-        typer.Option(help="Look into an OCI archive, which is not pushed yet, as the training image."),
+        typer.Option(help="Check this OCI archive as the training image, before it is pushed."),
     ] = None,
-    lock: Annotated[
-        bool, typer.Option("--lock", help="Write the digest of each into the stack file.")
-    ] = False,
+    lock: Annotated[bool, typer.Option("--lock", help="Write each digest into the stack file.")] = False,
 ) -> None:
-    """List every image and chart that a stack brings onto its nodes.
+    """List every image and chart of a stack.
 
-    With a mirror in the stack file they are listed where the mirror has them. --check asks the registries for
-    each, with the logins of ~/.docker/config.json, looks into the training images for the libraries that the
-    pools' fabrics need, and fails with what is not to be had. --lock asks for the digest of each tag,
-    and writes it into the stack file (images.digests): nodes then pull what was there when you looked.
+    With a mirror in the stack file they are listed at the mirror. --check asks the registries for each, with
+    the logins of ~/.docker/config.json, looks for the libraries that the pools' fabrics need in the training
+    images, and fails with what is missing. --lock writes the present digest of each tag into the stack file
+    (images.digests), which nodes then pull.
 
     [dim]trainyard images onprem
     trainyard images onprem --lock
@@ -257,10 +251,10 @@ def images(
 
 @app.command()
 def price(name: StackArgument = "", stack: StackName = "local", output: Output = Form.TEXT) -> None:
-    """Say what a stack costs per hour and month, by pool and storage, and how old each price is.
+    """Show what a stack costs per hour and month, by pool and storage, and how old each price is.
 
-    Prices are the catalogue's, each with its source and day. One that is missing, or older than 90 days, is
-    said to be so: the totals cover what has a price, and no other figure stands in.
+    Prices are the catalogue's, each with source and date. Missing prices, and those older than 90 days, are
+    named; the totals cover what has a price.
 
     [dim]trainyard price aws
     trainyard price aws -o json | jq .usdPerHour[/]
@@ -275,20 +269,22 @@ def price(name: StackArgument = "", stack: StackName = "local", output: Output =
 def measure(
     metrics: Annotated[
         Path | None,
-        typer.Argument(help="metrics.jsonl of a run; left out: the newest run of the stack's job."),
+        typer.Argument(help="metrics.jsonl of a run. Default: the newest run of the stack's job."),
     ] = None,
     stack: StackName = "local",
     assume: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Before the first `up`: take this time, for two weeks."),
+        typer.Option(
+            metavar="SECONDS", min=0, help="Before the first `up`: assume this time, for two weeks."
+        ),
     ] = None,
     context: Context = "",
 ) -> None:
-    """Keep the time of a run's longest checkpoint beside the stack file, for the policies.
+    """Write the time of a run's longest checkpoint beside the stack file, for the spot policies.
 
-    Spot machines with accelerators are refused until it is known whether a checkpoint fits into their notice.
-    It has to be measured on the stack itself: on its filesystem, with its model. Without a file a small pod
-    of the job's team reads the newest run's metrics on the team's volume.
+    Spot machines with accelerators are refused until it is known whether a checkpoint fits into their
+    preemption notice, on this filesystem and with this model. Without a file a small pod of the job's team
+    reads the newest run's metrics on the team's volume.
 
     [dim]trainyard measure -s aws --assume 60           before the first `up`
     trainyard measure -s aws                       once the stack's job has saved
@@ -313,10 +309,12 @@ def list_catalog(
     cloud: Annotated[str, typer.Option(help="aws, gcp, azure or coreweave.")] = "",
     accelerator: Annotated[str, typer.Option(help="Model, such as h200.")] = "",
     fabric: Annotated[str, typer.Option(help="Fabric class, such as efav3.")] = "",
-    region: Annotated[str, typer.Option(help="Offered there, as far as is known.")] = "",
+    region: Annotated[
+        str, typer.Option(help="Only machines offered in this region, as far as is known.")
+    ] = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """List machines, regions, fabrics or prices that stack files can name. All filters must hold.
+    """List machines, regions, fabrics or prices that stack files can name. Filters are combined.
 
     [dim]trainyard catalog --accelerator h200
     trainyard catalog prices --cloud aws --region us-east-2
@@ -330,7 +328,7 @@ def list_catalog(
 
 @app.command()
 def validate(stack: StackName = "local") -> None:
-    """Check the stack file alone: every problem at once, with its line."""
+    """Check the stack file: every problem at once, with its line."""
     from trainyard.state import declared_backend
 
     session = Session(stack)
@@ -355,11 +353,11 @@ def _print_overrides(session: Session, key: str) -> None:
 @app.command()
 def schema(
     output: Output = Form.JSON,
-    package: Annotated[bool, typer.Option(help="The schema of the component package instead.")] = False,
+    package: Annotated[bool, typer.Option(help="Print the schema of the component package instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of stack files, for editors; `-o markdown`: their reference page.
+    """Print the JSON Schema of stack files for editors; with `-o markdown` the reference page.
 
-    With --package the schema of the component package (docs/package.md), made from the same models.
+    With --package the schema of the component package (docs/package.md), from the same models.
 
     [dim]trainyard schema > stacks/schema.json
     # yaml-language-server: $schema=schema.json     (the first line of a stack file)[/]
@@ -378,13 +376,13 @@ def schema(
 
 @app.command()
 def migrate(
-    file: Annotated[Path, typer.Argument(help="A stack file, or a fleet's.")],
+    file: Annotated[Path, typer.Argument(help="A stack or fleet file.")],
     write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
-    since: Annotated[int | None, typer.Option(help="Its version, where `schema:` is mistaken.")] = None,
+    since: Annotated[int | None, typer.Option(help="Its format version, if `schema:` is wrong.")] = None,
 ) -> None:
-    """Show what the present `schema:` changes in an older stack file, as a diff; comments stay.
+    """Convert an older stack file to the present `schema:`. Shows a diff; comments are kept.
 
-    Files from before the first release may say `schema: 1` and be of version 0: --since 0.
+    Files from before the first release may say `schema: 1` and have version 0: use --since 0.
 
     [dim]trainyard migrate stacks/Pulumi.prod.yaml --write[/]
     """
@@ -395,7 +393,7 @@ def migrate(
 
 @app.command()
 def status(stack: StackName = "local", context: Context = "") -> None:
-    """Show nodes and jobs as they are now. With --context a stack file is not needed.
+    """Show nodes, queues and jobs. With --context no stack file is needed.
 
     [dim]trainyard status -s aws
     trainyard status --context datacenter[/]
@@ -407,7 +405,7 @@ def status(stack: StackName = "local", context: Context = "") -> None:
 
 @app.command()
 def doctor(stack: StackName = "local") -> None:
-    """Say what is on this machine, what is missing, what `up` would do about it, and why."""
+    """Show what this machine (with -s the cloud account too) has and lacks, and what `up` would do."""
     from trainyard.doctor import examine
 
     raise typer.Exit(examine(Session(stack)))
@@ -416,10 +414,10 @@ def doctor(stack: StackName = "local") -> None:
 @app.command()
 def prepare(
     stack: StackName = "local",
-    package: Annotated[bool, typer.Option(help="Also what programs that use the package need.")] = False,
-    tests: Annotated[bool, typer.Option(help="Also what only Trainyard's own tests need.")] = False,
+    package: Annotated[bool, typer.Option(help="Also for programs that use the component package.")] = False,
+    tests: Annotated[bool, typer.Option(help="Also for Trainyard's own tests.")] = False,
 ) -> None:
-    """Install, download or build all that `up` needs, into the cache; start nothing."""
+    """Install, download or build everything that `up` needs into the cache; start nothing."""
     from trainyard.up import prepare_machine
 
     prepare_machine(Session(stack), for_package=package, for_tests=tests)
@@ -428,13 +426,13 @@ def prepare(
 @app.command()
 def submit(
     stack: StackName = "local",
-    follow: Annotated[bool, typer.Option(help="Stay and show it until it ends.")] = True,
+    follow: Annotated[bool, typer.Option(help="Follow the job until it ends.")] = True,
     run: Annotated[str, typer.Option(metavar="RUN", help="Continue this run of the job.")] = "",
     context: Context = "",
 ) -> None:
-    """Submit the stack's training job to its queue, as a run of its own.
+    """Submit the stack's training job to its queue, as a new run.
 
-    It reaches the cluster by the stack's output `kubeconfig`, or with your rights by a context of your own.
+    It uses the stack's output `kubeconfig`, or with --context your own rights.
 
     [dim]trainyard submit -s aws
     trainyard submit -s aws --context research --no-follow[/]
@@ -446,11 +444,11 @@ def submit(
 
 @app.command()
 def search(
-    file: Annotated[Path, typer.Argument(help="The search, a YAML file; see docs/training.md.")],
+    file: Annotated[Path, typer.Argument(help="The search as YAML; see docs/training.md.")],
     stack: StackName = "local",
     context: Context = "",
 ) -> None:
-    """Submit a search for settings: each trial a job in the queue, those that promise less end early."""
+    """Submit a hyperparameter search: each trial is a job in the queue; poor trials end early."""
     from trainyard.search import submit_search
 
     submit_search(Session(stack, context=context), file)
@@ -458,7 +456,7 @@ def search(
 
 @app.command()
 def cancel(name: JobName = "", stack: StackName = "local", context: Context = "") -> None:
-    """Remove a job and its pods. Its checkpoints stay."""
+    """Delete a job and its pods. Its checkpoints are kept."""
     from trainyard.run import cancel_job
 
     cancel_job(Session(stack, context=context), name)
@@ -469,14 +467,14 @@ def preempt(
     node: Annotated[str, typer.Argument(help="The node, as `trainyard status` names it.")],
     stack: StackName = "local",
     notice: Annotated[float, typer.Option(min=1, help="Seconds from the notice to the node's end.")] = 30,
-    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it with no word.")] = False,
-    give_back: Annotated[bool, typer.Option("--return", help="Bring a lost node back instead.")] = False,
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it at once.")] = False,
+    give_back: Annotated[bool, typer.Option("--return", help="Bring a preempted node back.")] = False,
 ) -> None:
-    """Do to a local node what a cloud does to a spot machine: notice, taint, grace, gone.
+    """Preempt a local node as a cloud does: notice, taint, grace period, end.
 
     [dim]trainyard preempt spot-0                 30 s of notice
     trainyard preempt spot-0 --no-notice     killed at once
-    trainyard preempt spot-0 --return        the cloud has room again[/]
+    trainyard preempt spot-0 --return        capacity is back[/]
     """
     from trainyard.spot import give_node_back, take_node
 
@@ -489,7 +487,7 @@ def preempt(
 
 @app.command()
 def env(stack: StackName = "local") -> None:
-    """Print the environment in which `pulumi`, `kubectl` and `helm` work on this stack by hand.
+    """Print the environment for `pulumi`, `kubectl` and `helm` on this stack.
 
     [dim]eval "$(trainyard env)" && pulumi preview -s local[/]
     """
@@ -512,20 +510,21 @@ def credential(
     sys.stdout.write(json.dumps(made))
 
 
-access = typer.Typer(no_args_is_help=True, help="How people reach a cluster.")
+access = typer.Typer(no_args_is_help=True, help="Give team members access to a cluster.")
 app.add_typer(access, name="access")
 
 
 @access.command(name="export")
 def export_access(
-    team: Annotated[str, typer.Option(help="The team whose members are to reach it.")],
+    team: Annotated[str, typer.Option(help="The team whose members get access.")],
     stack: StackName = "local",
     sign_in: Annotated[
-        str, typer.Option(metavar="COMMAND", help="What prints their credentials, if not the stack's own.")
+        str,
+        typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's own."),
     ] = "",
-    to: Annotated[Path | None, typer.Option(help="The file; left out: STACK-TEAM.access.yaml here.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file. Default: STACK-TEAM.access.yaml.")] = None,
 ) -> None:
-    """Write what a member of a team needs to reach the cluster. No secret is in it: send it as you like.
+    """Write a file, without secrets, by which a team's members reach the cluster.
 
     They take it with `trainyard login FILE`.
 

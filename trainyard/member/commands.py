@@ -21,29 +21,36 @@ Context = Annotated[
     typer.Option(
         "--context",
         envvar="TRAINYARD_CONTEXT",
-        help="A context of your kubeconfig, with your team's namespace; a stack file is not needed then.",
+        help="A context of your kubeconfig, with your team's namespace. No stack file is needed then.",
     ),
 ]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
-OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job; left out: the stack's own.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for it.")]
+OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's own.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Submit nothing: print the TrainJob, and where, when and at what price."),
+    typer.Option(
+        "--dry-run",
+        help="Submit nothing: print the TrainJob, and where, when and at what price it would run.",
+    ),
 ]
 
 
-Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of all nodes together.")]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes; without --gpus with all of their GPUs.")]
+Gpus = Annotated[int | None, typer.Option(min=1, help="Number of GPUs, over all nodes.")]
+Nodes = Annotated[
+    int | None, typer.Option(min=1, help="Number of nodes. Without --gpus the job gets all of their GPUs.")
+]
 RanksPerNode = Annotated[
-    int | None, typer.Option(min=1, help="Left out: one per GPU for python, else one per node.")
+    int | None, typer.Option(min=1, help="Processes per node. Default: one per GPU for python, else one.")
 ]
 SecretsOfJob = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Newest of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
+    typer.Option(metavar="NAME", help="The newest version of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
 ]
-Include = Annotated[list[str] | None, typer.Option(help="A file, folder or pattern that git does not track.")]
+Include = Annotated[
+    list[str] | None, typer.Option(help="Also take this file, folder or pattern, which git does not track.")
+]
 HoldTime = Annotated[
     str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
 ]
@@ -60,24 +67,26 @@ def run(
     gpus: Gpus = None,
     nodes: Nodes = None,
     ranks_per_node: RanksPerNode = None,
-    image: Annotated[str, typer.Option(help="Image by digest; left out: the stack's training image.")] = "",
-    env: Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable.")] = None,
+    image: Annotated[str, typer.Option(help="Image by digest. Default: the stack's training image.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="K=V", help="An environment variable.")
+    ] = None,
     secret: SecretsOfJob = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="A dataset that it reads.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="A dataset that the job reads.")] = None,
     include: Include = None,
-    folder: Annotated[bool, typer.Option(help="Take this folder along.")] = True,
-    name: Annotated[str, typer.Option(help="Of the job; left out: the folder's, and some digits.")] = "",
-    team: Annotated[str, typer.Option(help="The team; left out: the one of the context.")] = "",
-    queue: Annotated[str, typer.Option(help="One of the team's; left out: the first with room.")] = "",
-    priority: Annotated[str, typer.Option(help="One of the stack's; left out: normal.")] = "",
+    folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
+    name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
+    team: Annotated[str, typer.Option(help="The team. Default: that of the context.")] = "",
+    queue: Annotated[str, typer.Option(help="One of the team's queues. Default: the first with room.")] = "",
+    priority: Annotated[str, typer.Option(help="One of the stack's priorities. Default: normal.")] = "",
     hold_on_failure: HoldTime = "",
     dry_run: DryRun = False,
     detach: Detach = False,
 ) -> None:
-    """Run this folder's code on the team's GPUs, and show its log until it ends.
+    """Run this folder's code on the team's GPUs, and follow its log.
 
-    `python FILE` starts once per GPU, with torchrun's variables; torchrun, accelerate, mpirun and all else
-    once per node. What git tracks goes along as it is on disk. Ctrl-C never stops the job.
+    `python FILE` starts once per GPU, with torchrun's variables; any other command once per node. Files that
+    git tracks are sent as they are on disk. Ctrl-C never stops the job.
 
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
     trainyard run job.yaml
@@ -114,11 +123,11 @@ def rerun(
     job: JobName,
     stack: StackName = "local",
     context: Context = "",
-    name: Annotated[str, typer.Option(help="Of the new job; left out: the old one's, and some digits.")] = "",
+    name: Annotated[str, typer.Option(help="The new job's name. Default: the old one's, with digits.")] = "",
     dry_run: DryRun = False,
     detach: Detach = False,
 ) -> None:
-    """Start exactly what a job ran once more: the same code, image, command, data and size.
+    """Run a job again with the same code, image, command, data and size.
 
     [dim]trainyard rerun tune-3f9a1c[/]
     """
@@ -132,9 +141,9 @@ def jobs(
     stack: StackName = "local",
     context: Context = "",
     output: Output = Form.TEXT,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show each change.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and show each change.")] = False,
 ) -> None:
-    """List the jobs of your teams: their state, GPUs, restarts and nodes, and why they wait or failed.
+    """List your teams' jobs: state, GPUs, restarts, nodes, and why they wait or failed.
 
     [dim]trainyard jobs --context research
     trainyard jobs --watch
@@ -147,9 +156,9 @@ def jobs(
 
 @app.command()
 def queue(stack: StackName = "local", context: Context = "", output: Output = Form.TEXT) -> None:
-    """Say what waits and why, what is before it, which GPUs are free, and when it may start.
+    """Show what waits and why, what is before it, which GPUs are free, and when it may start.
 
-    A start is a range, and says what it is based on: time limits of jobs, and how long the team's own took.
+    A start is a range, with what it is based on: jobs' time limits, and how long the team's own jobs took.
 
     [dim]trainyard queue --context research
     trainyard queue -o json | jq '.waiting[0].start'[/]
@@ -161,12 +170,14 @@ def queue(stack: StackName = "local", context: Context = "", output: Output = Fo
 
 @app.command()
 def login(
-    file: Annotated[Path, typer.Argument(help="From who runs the cluster: `trainyard access export`.")],
+    file: Annotated[
+        Path, typer.Argument(help="The file of `trainyard access export`, from your platform team.")
+    ],
     allow: Annotated[
-        str, typer.Option(metavar="PROGRAM", help="A program that it may run to sign you in.")
+        str, typer.Option(metavar="PROGRAM", help="Another exec plugin that may sign you in.")
     ] = "",
 ) -> None:
-    """Make a context of your kubeconfig by which you reach a cluster as a member of a team.
+    """Add a context to your kubeconfig, by which you reach a cluster as a team member.
 
     [dim]trainyard login training-research.access.yaml
     export TRAINYARD_CONTEXT=training-research[/]
@@ -181,16 +192,16 @@ def logs(
     name: OptionalJob = "",
     stack: StackName = "local",
     context: Context = "",
-    rank: Annotated[int | None, typer.Option(min=0, help="The node of this rank alone.")] = None,
-    node: Annotated[int | None, typer.Option(min=0, help="This node alone, counted from 0.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this rank.")] = None,
+    node: Annotated[int | None, typer.Option(min=0, help="Only this node, counted from 0.")] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=0, help="This start of the job's pods alone, from 0.")
+        int | None, typer.Option(min=0, help="Only this attempt (start of the job's pods), counted from 0.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job ends.")] = False,
 ) -> None:
-    """Print what a job has written: all nodes, all attempts, after their pods are gone too.
+    """Print a job's logs: all nodes and attempts, also after their pods are deleted.
 
-    Of several nodes each line says which one wrote it; of one node lines are as they were written.
+    With several nodes each line names its node; one node's lines are printed as they were written.
 
     [dim]trainyard logs digits
     trainyard logs digits -f --rank 0
@@ -205,9 +216,9 @@ def logs(
 
 @app.command()
 def stacks(name: JobName, stack: StackName = "local", context: Context = "") -> None:
-    """Print where each thread of each rank of a running job is.
+    """Print the stack of each thread of each rank of a running job.
 
-    Ranks that train with trainyard_train answer, also while they wait in a library; others are named.
+    Ranks that use trainyard_train answer, also while they wait in a library; others are only named.
 
     [dim]trainyard stacks digits[/]
     """
@@ -221,12 +232,12 @@ def bundle(
     name: JobName,
     stack: StackName = "local",
     context: Context = "",
-    to: Annotated[Path | None, typer.Option(help="The archive; left out: JOB-TIME.tar.gz here.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The archive. Default: JOB-TIME.tar.gz.")] = None,
 ) -> None:
-    """Pack all that is known of a job into one archive: for whoever looks for what went wrong.
+    """Pack everything known about a job into one archive, for whoever debugs it.
 
-    The logs of all nodes and attempts, the stacks of ranks that run, events, and the job's objects, with the
-    values of variables and arguments that are named as secrets left out. Logs are as the job wrote them.
+    It has the logs of all nodes and attempts, stacks of running ranks, events, and the job's objects without
+    the values of variables and arguments whose names suggest secrets. Logs are as the job wrote them.
 
     [dim]trainyard bundle digits
     trainyard bundle digits --to digits.tar.gz[/]
@@ -239,10 +250,10 @@ def bundle(
 
 @app.command()
 def pause(name: JobName, stack: StackName = "local", context: Context = "") -> None:
-    """Let a job save and leave its GPUs; it keeps its name, and goes on with `trainyard resume`.
+    """Let a job save a checkpoint and release its GPUs; `trainyard resume` continues it.
 
-    Its pods get the notice of a preemption: our training package commits a checkpoint and leaves within the
-    grace period; a program that does not heed SIGTERM goes back to its last checkpoint.
+    Its pods get SIGTERM, as in a preemption: the training package commits a checkpoint within the grace
+    period; a program that ignores SIGTERM resumes from its last checkpoint.
 
     [dim]trainyard pause digits --context research[/]
     """
@@ -253,25 +264,25 @@ def pause(name: JobName, stack: StackName = "local", context: Context = "") -> N
 
 @app.command()
 def resume(name: JobName, stack: StackName = "local", context: Context = "") -> None:
-    """Put a paused job back into its queue; it goes on from its newest checkpoint."""
+    """Put a paused job back into its queue; it resumes from its newest checkpoint."""
     from trainyard.member.pause import resume_job
 
     resume_job(Session(stack, context=context), name)
 
 
-secret = typer.Typer(no_args_is_help=True, help="Secrets of a team, for its jobs; nobody reads one back.")
+secret = typer.Typer(no_args_is_help=True, help="Write secrets for a team's jobs; nobody can read one back.")
 app.add_typer(secret, name="secret")
 SecretName = Annotated[
-    str, typer.Argument(metavar="NAME", help="As the variable that your program reads: HF_TOKEN.")
+    str, typer.Argument(metavar="NAME", help="The variable that your program reads, such as HF_TOKEN.")
 ]
-Team = Annotated[str, typer.Option(help="The team; left out: the only one that you are in.")]
+Team = Annotated[str, typer.Option(help="The team. Default: your only one.")]
 
 
 @secret.command(name="set")
 def set_secret(name: SecretName, stack: StackName = "local", context: Context = "", team: Team = "") -> None:
-    """Keep a value for the team's jobs. It is asked for, hidden, or read from the standard input.
+    """Store a value for the team's jobs, from a hidden prompt or the standard input.
 
-    Each value is a new Secret, which it names; the value is in no argument, log, output or job's object.
+    Each value is a new Secret, whose name is printed. The value is in no argument, log, output or job object.
 
     [dim]trainyard secret set HF_TOKEN --context research
     pass show hf | trainyard secret set HF_TOKEN[/]
@@ -285,7 +296,7 @@ def set_secret(name: SecretName, stack: StackName = "local", context: Context = 
 def list_secrets(
     stack: StackName = "local", context: Context = "", team: Team = "", output: Output = Form.TEXT
 ) -> None:
-    """List names and versions, never values. Members of a team may not: it takes an administrator."""
+    """List names and versions, never values. For administrators: members may not list Secrets."""
     from trainyard.member import secrets
 
     secrets.list_secrets(Session(stack, context=context), team, output)
@@ -295,7 +306,7 @@ def list_secrets(
 def remove_secret(
     name: SecretName, stack: StackName = "local", context: Context = "", team: Team = ""
 ) -> None:
-    """Remove all versions of a secret. Members of a team may not: it takes an administrator."""
+    """Delete all versions of a secret. For administrators: members may not delete Secrets."""
     from trainyard.member import secrets
 
     secrets.remove_secret(Session(stack, context=context), name, team)
@@ -308,13 +319,14 @@ Rank = Annotated[int, typer.Option(min=0, help="The rank, counted over all nodes
 def shell(
     name: JobName,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- PROGRAM …]", help="Run this in place of a shell.")
+        list[str] | None,
+        typer.Argument(metavar="[-- PROGRAM …]", help="Run this program instead of a shell."),
     ] = None,
     stack: StackName = "local",
     context: Context = "",
     rank: Rank = 0,
 ) -> None:
-    """Open a shell beside a rank of a running job, or run one program there and end with its exit code.
+    """Open a shell in the pod of a rank, or run one program there and exit with its code.
 
     [dim]trainyard shell digits --rank 3
     trainyard shell digits -- nvidia-smi[/]
@@ -332,10 +344,10 @@ def forward(
     context: Context = "",
     rank: Rank = 0,
 ) -> None:
-    """Reach a port of a running job's pod on this machine (127.0.0.1 alone), until Ctrl-C.
+    """Forward a port of a job's pod to this machine (127.0.0.1 only), until Ctrl-C.
 
     [dim]trainyard forward digits 6006           TensorBoard of rank 0
-    trainyard forward digits 0:8000 --rank 8    on any port that is free here[/]
+    trainyard forward digits 0:8000 --rank 8    on any free local port[/]
     """
     from trainyard.member.forward import forward_port
 
