@@ -10,7 +10,7 @@ REPEATS = 5
 
 def measure() -> list[Figure]:
     """Bring the stack up once, then time further runs."""
-    with arena() as place:
-        place.trainyard("up")
-        seconds = tuple(place.trainyard("up") for _ in range(REPEATS))
+    with arena() as bench:
+        bench.trainyard("up")
+        seconds = tuple(bench.trainyard("up") for _ in range(REPEATS))
     return [Figure("second `up`, nothing to change", Repeats("trainyard", "s", seconds), at_most=15)]

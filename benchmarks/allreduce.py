@@ -38,20 +38,20 @@ dist.destroy_process_group()
 
 def measure() -> list[Figure]:
     """Bring the cluster up, and run both arms by turns."""
-    with arena() as place:
-        place.trainyard("up", "--no-job")
-        found = json.loads(place.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))
+    with arena() as bench:
+        bench.trainyard("up", "--no-job")
+        found = json.loads(bench.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))
         about = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
         policy = json.dumps({**found, "metadata": about})
         runtime = json.loads(
-            place.kubectl(WHERE, "get", "clustertrainingruntime", "torch-none", "-o", "json")
+            bench.kubectl(WHERE, "get", "clustertrainingruntime", "torch-none", "-o", "json")
         )
         [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         [node] = job["template"]["spec"]["template"]["spec"]["containers"]
-        place.kubectl(WHERE, "apply", "-f", "-", given=json.dumps(_job(node["image"])))
+        bench.kubectl(WHERE, "apply", "-f", "-", given=json.dumps(_job(node["image"])))
         ready = (f"--for=jsonpath={{.status.ready}}={NUM_RANKS}", "--timeout=180s")
-        place.kubectl(WHERE, "wait", f"job/{JOB}", *ready)
-        arms = {name: partial(_milliseconds, place, name) for name in (policy, "")}
+        bench.kubectl(WHERE, "wait", f"job/{JOB}", *ready)
+        arms = {name: partial(_milliseconds, bench, name) for name in (policy, "")}
         arms[policy]()
         taken = there_and_back(arms, ROUNDS)
     ours, bare = Repeats("under its policy", "ms", taken[policy]), Repeats("no policy", "ms", taken[""])
@@ -65,24 +65,24 @@ def _job(image: str) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def _milliseconds(place: Arena, policy: str) -> float:
+def _milliseconds(bench: Arena, policy: str) -> float:
     """Return the median of an all-reduce, as rank 0 sees it."""
     if policy:
-        place.kubectl(WHERE, "apply", "-f", "-", given=policy)
+        bench.kubectl(WHERE, "apply", "-f", "-", given=policy)
     else:
-        place.kubectl(WHERE, "delete", "networkpolicy", "team", "--ignore-not-found")
+        bench.kubectl(WHERE, "delete", "networkpolicy", "team", "--ignore-not-found")
     time.sleep(SETTLE_SECONDS)
-    pods = json.loads(place.kubectl(WHERE, "get", "pods", "-l", f"job-name={JOB}", "-o", "json"))["items"]
+    pods = json.loads(bench.kubectl(WHERE, "get", "pods", "-l", f"job-name={JOB}", "-o", "json"))["items"]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == NUM_RANKS, "ranks of one node"
     host = pods[0]["status"]["podIP"]
-    ranks = [_rank(place, pod["metadata"]["name"], rank, host) for rank, pod in enumerate(pods)]
+    ranks = [_rank(bench, pod["metadata"]["name"], rank, host) for rank, pod in enumerate(pods)]
     outputs = [each.communicate(timeout=120)[0] for each in ranks]
     assert not any(each.returncode for each in ranks), outputs
     return float(outputs[0])
 
 
-def _rank(place: Arena, pod: str, rank: int, host: str) -> subprocess.Popen[str]:
+def _rank(bench: Arena, pod: str, rank: int, host: str) -> subprocess.Popen[str]:
     given = {"MASTER_ADDR": host, "MASTER_PORT": 29500, "RANK": rank, "WORLD_SIZE": NUM_RANKS}
     variables = [f"{name}={value}" for name, value in given.items()]
-    command = [*place.kubectl_command, WHERE, "exec", pod, "--", "env", *variables, "python3", "-c", RANK]
+    command = [*bench.kubectl_command, WHERE, "exec", pod, "--", "env", *variables, "python3", "-c", RANK]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)

@@ -87,11 +87,11 @@ class Arena:
 def arena() -> Iterator[Arena]:
     """Open a state folder, and take everything down in the end."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-", dir="/var/tmp") as folder:
-        place = Arena(Path(folder))
+        bench = Arena(Path(folder))
         try:
-            yield place
+            yield bench
         finally:
-            place.trainyard("down", "--purge")
+            bench.trainyard("down", "--purge")
 
 
 def quiet() -> PlainProgress:

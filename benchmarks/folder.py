@@ -37,14 +37,14 @@ _SYNC = re.compile(r"code  .* in (\d+\.\d) s: sha256|is there already \(asked in
 
 def measure() -> list[Figure]:
     """Run each arm six times, alternating, after one start of each that does not count."""
-    with arena() as place:
-        place.trainyard("up", "--no-job")
-        code, store = place.state / "code", _checkpoints(place) / "baked"
+    with arena() as bench:
+        bench.trainyard("up", "--no-job")
+        code, store = bench.state / "code", _checkpoints(bench) / "baked"
         _write(code)
         _write(store)
         synced: list[float] = []
         numbers = iter(range(1000))
-        arms = _ours(place, code, numbers, synced), _peer(place, numbers)
+        arms = _ours(bench, code, numbers, synced), _peer(bench, numbers)
         for arm in arms:
             arm()
         synced.clear()
@@ -69,16 +69,16 @@ def _write(folder: Path) -> None:
         subprocess.run([*git, *words], cwd=folder, check=True)
 
 
-def _checkpoints(place: Arena) -> Path:
-    return place.session.paths.cluster_data("local") / "checkpoints" / TEAM
+def _checkpoints(bench: Arena) -> Path:
+    return bench.session.paths.cluster_data("local") / "checkpoints" / TEAM
 
 
-def _ours(place: Arena, code: Path, numbers: Iterator[int], synced: list[float]) -> Callable[[], float]:
+def _ours(bench: Arena, code: Path, numbers: Iterator[int], synced: list[float]) -> Callable[[], float]:
     def start() -> float:
         name = f"ours-{next(numbers)}"
         options = ["--team", TEAM, "--gpus", "2", "--nodes", "2", "--name", name, "--detach"]
         command = [
-            str(place.session.paths.venv / "bin" / "trainyard"),
+            str(bench.session.paths.venv / "bin" / "trainyard"),
             "run",
             *options,
             "--",
@@ -87,45 +87,45 @@ def _ours(place: Arena, code: Path, numbers: Iterator[int], synced: list[float])
         ]
         started = time.time()
         done = subprocess.run(
-            command, cwd=code, env=place.environment, check=True, capture_output=True, text=True
+            command, cwd=code, env=bench.environment, check=True, capture_output=True, text=True
         )
-        seconds = _first_step(place, name) - started
+        seconds = _first_step(bench, name) - started
         synced.append(sum(float(text) for found in _SYNC.findall(done.stderr) for text in found if text))
-        _remove(place, name)
+        _remove(bench, name)
         return seconds
 
     return start
 
 
-def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
+def _peer(bench: Arena, numbers: Iterator[int]) -> Callable[[], float]:
     def start() -> float:
         name = f"peer-{next(numbers)}"
         asked = {"name": name, "team": TEAM, "runtime": RUNTIME, "num_nodes": 2, "accelerators_per_node": 1}
         job = parse_job({**asked, "command": ["python", "/mnt/checkpoints/baked/train.py"]})
         body = manifest(job, "run-001")
         started = time.time()
-        place.kubectl("apply", "--filename=-", given=json.dumps(body))
-        seconds = _first_step(place, name) - started
-        _remove(place, name)
+        bench.kubectl("apply", "--filename=-", given=json.dumps(body))
+        seconds = _first_step(bench, name) - started
+        _remove(bench, name)
         return seconds
 
     return start
 
 
-def _first_step(place: Arena, name: str) -> float:
+def _first_step(bench: Arena, name: str) -> float:
     """Return when a job made its first step, as a Unix time."""
     deadline = time.monotonic() + STEP_SECONDS
     while time.monotonic() < deadline:
-        for file in (_checkpoints(place) / name).glob("*/first-step"):
+        for file in (_checkpoints(bench) / name).glob("*/first-step"):
             return file.stat().st_mtime
         time.sleep(0.02)
     raise TimeoutError(f"{name}: no step within {STEP_SECONDS:.0f} s")
 
 
-def _remove(place: Arena, name: str) -> None:
+def _remove(bench: Arena, name: str) -> None:
     """Let nothing of a job be in the way of the next one."""
-    place.kubectl("delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
-    place.kubectl(
+    bench.kubectl("delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
+    bench.kubectl(
         "wait",
         "pods",
         f"--selector=jobset.sigs.k8s.io/jobset-name={name}",

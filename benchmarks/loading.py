@@ -64,12 +64,12 @@ def measure() -> list[Figure]:
         return [*_compare("a disk", str(shards)), *_compare("S3", f"s3://{BUCKET}")]
 
 
-def _compare(where: str, place: str) -> list[Figure]:
-    table = find(place)
+def _compare(where: str, location: str) -> list[Figure]:
+    table = find(location)
     arms = {
-        "trainyard": _ours(place, table),
-        "WebDataset": _webdataset(place, table),
-        "torchdata": _torchdata(place, table),
+        "trainyard": _ours(location, table),
+        "WebDataset": _webdataset(location, table),
+        "torchdata": _torchdata(location, table),
     }
     if len({_timed(arm).classes for arm in arms.values()}) != 1:
         raise ValueError(f"{where}: the arms' epochs differ in their classes")
@@ -120,8 +120,8 @@ def _cpu_seconds() -> float:
     return total
 
 
-def _ours(place: str, table: Table) -> Epoch:
-    pictures = Pictures(place, table, SIDE, seed=1, workers=WORKERS)
+def _ours(location: str, table: Table) -> Epoch:
+    pictures = Pictures(location, table, SIDE, seed=1, workers=WORKERS)
     loader = Loader(pictures, GlobalOrder(COUNT, seed=1), BATCH, 0, 1)
     cursor = 0
 
@@ -134,10 +134,10 @@ def _ours(place: str, table: Table) -> Epoch:
     return epoch
 
 
-def _webdataset(place: str, table: Table) -> Epoch:
+def _webdataset(location: str, table: Table) -> Epoch:
     import webdataset
 
-    urls = [_stream(place, name) for name in table.files]
+    urls = [_stream(location, name) for name in table.files]
     samples = webdataset.WebDataset(urls, shardshuffle=len(urls)).shuffle(COUNT)
     tuples = samples.to_tuple("jpg", "cls").map_tuple(_normalised, int).batched(BATCH, partial=True)
     loader: DataLoader[Any] = DataLoader(
@@ -151,9 +151,9 @@ def _webdataset(place: str, table: Table) -> Epoch:
     return epoch
 
 
-def _stream(place: str, name: str) -> str:
-    if not place.startswith("s3://"):
-        return f"{place}/{name}"
+def _stream(location: str, name: str) -> str:
+    if not location.startswith("s3://"):
+        return f"{location}/{name}"
     import boto3
     from botocore.config import Config
 
@@ -163,11 +163,11 @@ def _stream(place: str, name: str) -> str:
     return f"pipe:curl --silent --fail '{url}'"
 
 
-def _torchdata(place: str, table: Table) -> Epoch:
+def _torchdata(location: str, table: Table) -> Epoch:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     loader = StatefulDataLoader(
-        ByNumber(place, table),
+        ByNumber(location, table),
         BATCH,
         shuffle=True,
         num_workers=WORKERS,
@@ -186,7 +186,7 @@ def _torchdata(place: str, table: Table) -> Epoch:
 class ByNumber(Dataset[tuple[torch.Tensor, int]]):
     """What a team would write for torchdata, given the index."""
 
-    place: str
+    location: str
     table: Table
 
     def __len__(self) -> int:
@@ -195,11 +195,11 @@ class ByNumber(Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
         file, start, size, kind = map(int, self.table.records[number])
         name = self.table.files[file]
-        if self.place.startswith("s3://"):
+        if self.location.startswith("s3://"):
             wanted = f"bytes={start}-{start + size - 1}"
             data = self._client.get_object(Bucket=BUCKET, Key=name, Range=wanted)["Body"].read()
         else:
-            with Path(self.place, name).open("rb") as shard:
+            with Path(self.location, name).open("rb") as shard:
                 shard.seek(start)
                 data = shard.read(size)
         return _normalised(data), kind

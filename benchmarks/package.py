@@ -44,8 +44,8 @@ def without_component(result: OperationResult) -> OperationResult:
 
 def measure() -> list[Figure]:
     """Time the engine's preview of both in the order A B B A, after one of each that is not counted."""
-    with arena() as place, tempfile.TemporaryDirectory() as folder:
-        session = place.session
+    with arena() as bench, tempfile.TemporaryDirectory() as folder:
+        session = bench.session
         session.toolchain.ensure()
         session.toolchain.ensure(*PACKAGE_PARTS)
         environment = session.toolchain.environment()

@@ -17,8 +17,8 @@ ROUNDS = 3
 
 def measure() -> list[Figure]:
     """Time the engine's preview of both, after one of each that is not counted."""
-    with arena() as place, tempfile.TemporaryDirectory() as folder:
-        session = place.session
+    with arena() as bench, tempfile.TemporaryDirectory() as folder:
+        session = bench.session
         session.toolchain.ensure()
         environment = session.toolchain.environment()
         paths = replace(session.paths, repository=ROOT)

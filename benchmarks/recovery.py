@@ -15,40 +15,40 @@ NOTICE_SECONDS = 15.0
 
 def measure() -> list[Figure]:
     """Lose a node of a running job, with a notice and without, several times."""
-    with arena() as place:
-        place.trainyard("up", "--no-job")
-        noticed = tuple(_lose_one(place, NOTICE_SECONDS) for _ in range(REPEATS))
-        silent = tuple(_lose_one(place, None) for _ in range(REPEATS))
+    with arena() as bench:
+        bench.trainyard("up", "--no-job")
+        noticed = tuple(_lose_one(bench, NOTICE_SECONDS) for _ in range(REPEATS))
+        silent = tuple(_lose_one(bench, None) for _ in range(REPEATS))
     return [
         Figure("notice given → first new step", Repeats("trainyard", "s", noticed), at_most=20),
         Figure("node killed without notice → first new step", Repeats("trainyard", "s", silent), at_most=40),
     ]
 
 
-def _lose_one(place: Arena, notice_seconds: float | None) -> float:
+def _lose_one(bench: Arena, notice_seconds: float | None) -> float:
     """Run the job until it trains, take a node, wait for the next attempt's first step.
 
     With a notice the clock starts at the notice: the job may go on before the node is gone.
     """
-    session = place.session
+    session = bench.session
     job = session.stack.job
     assert job is not None
     job = job.model_copy(update={"overrides": {**job.overrides, "steps": 2000}})
     key = JobKey(job.team, job.name)
     submitted = time.time()
     session.jobs.submit(manifest(job, next_run(session.run_root(job.team, job.name))))
-    place.first_step_after(submitted)
+    bench.first_step_after(submitted)
     node = session.jobs.state(key).nodes[-1]
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
     died = record.events[0].time
-    seconds = place.first_step_after(died, attempt=2)
+    seconds = bench.first_step_after(died, attempt=2)
     session.jobs.delete_and_wait(key)
     session.cluster.restore(node)
-    _finish(place, job.team, job.name)
+    _finish(bench, job.team, job.name)
     return seconds
 
 
-def _finish(place: Arena, team: str, job: str) -> None:
+def _finish(bench: Arena, team: str, job: str) -> None:
     """Mark the run as ended, so that the next one starts at step 0."""
-    root = place.session.run_root(team, job)
+    root = bench.session.run_root(team, job)
     (root / next_run(root) / "final.json").touch()

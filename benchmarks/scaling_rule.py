@@ -112,12 +112,12 @@ def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=150)
     for (arm, by_factor), shift in zip(errors.items(), (-0.06, -0.02, 0.02, 0.06), strict=True):
-        places = [k * 2**shift for k in by_factor]  # side by side, so that bars do not hide each other
+        positions = [k * 2**shift for k in by_factor]  # side by side, so that bars do not hide each other
         middle = [median(values) for values in by_factor.values()]
         below = [median(values) - min(values) for values in by_factor.values()]
         above = [max(values) - median(values) for values in by_factor.values()]
         axes.errorbar(
-            places, middle, (below, above), marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm
+            positions, middle, (below, above), marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm
         )
     axes.set_xscale("log", base=2)
     axes.set_xticks(FACTORS, [f"{k}\n({BATCH * k})" for k in FACTORS])

@@ -31,8 +31,8 @@ LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
 
 def measure() -> list[Figure]:
     """Run each arm twice, on a clean machine with a filled cache."""
-    with arena() as place:
-        place.session.toolchain.ensure()
+    with arena() as bench:
+        bench.session.toolchain.ensure()
     ours, peer = alternating(_ours, _bare)
     samples = Repeats("trainyard up", "s", ours)
     return [
@@ -42,43 +42,43 @@ def measure() -> list[Figure]:
 
 
 def _ours() -> float:
-    with arena() as place:
+    with arena() as bench:
         started = time.time()
-        command = [str(place.session.paths.venv / "bin" / "trainyard"), "up"]
-        with (place.state / "log").open("ab") as log:
-            running = subprocess.Popen(command, env=place.environment, stdout=log, stderr=log)
+        command = [str(bench.session.paths.venv / "bin" / "trainyard"), "up"]
+        with (bench.state / "log").open("ab") as log:
+            running = subprocess.Popen(command, env=bench.environment, stdout=log, stderr=log)
         try:
-            return place.first_step_after(started)
+            return bench.first_step_after(started)
         finally:
             running.terminate()
             running.wait()
 
 
 def _bare() -> float:
-    with arena() as place, tempfile.TemporaryDirectory() as rendered:
-        recorded = plan(place.session.stack, Path(rendered))
+    with arena() as bench, tempfile.TemporaryDirectory() as rendered:
+        recorded = plan(bench.session.stack, Path(rendered))
         started = time.time()
-        _start_cluster(place, recorded)
-        _install(place, recorded)
-        return place.first_step_after(started)
+        _start_cluster(bench, recorded)
+        _install(bench, recorded)
+        return bench.first_step_after(started)
 
 
-def _start_cluster(place: Arena, recorded: Plan) -> None:
+def _start_cluster(bench: Arena, recorded: Plan) -> None:
     inputs = dict(next(iter(recorded.named("EmbeddedCluster").values())))
-    inputs["dataDir"] = str(place.session.paths.cluster_data("local"))
+    inputs["dataDir"] = str(bench.session.paths.cluster_data("local"))
     EmbeddedCluster(
         ClusterConfig.parse(inputs),
-        paths=place.session.paths,
-        toolchain=place.session.toolchain,
+        paths=bench.session.paths,
+        toolchain=bench.session.toolchain,
         progress=quiet(),
     ).up()
 
 
-def _install(place: Arena, recorded: Plan) -> None:
+def _install(bench: Arena, recorded: Plan) -> None:
     artifacts = Artifacts.from_environment()
-    kubectl = _Tool("kubectl", place.session.kubeconfig)
-    helm = _Tool("helm", place.session.kubeconfig)
-    objects = [_object(each, place, artifacts) for each in _own_objects(recorded)]
+    kubectl = _Tool("kubectl", bench.session.kubeconfig)
+    helm = _Tool("helm", bench.session.kubeconfig)
+    objects = [_object(each, bench, artifacts) for each in _own_objects(recorded)]
     late = [each for each in objects if each["apiVersion"].startswith(LATE)]
     kubectl("apply", "--server-side", "-f", str(artifacts.chart("mpi-operator")))
     early = sorted(
@@ -89,8 +89,8 @@ def _install(place: Arena, recorded: Plan) -> None:
         list(pool.map(lambda name: _helm_install(helm, name, recorded, artifacts), CHARTS))
     kubectl("wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=300s")
     _until_accepted(kubectl, _documents(late))
-    assert place.session.stack.job is not None
-    _until_accepted(kubectl, json.dumps(manifest(place.session.stack.job, "run-001")))
+    assert bench.session.stack.job is not None
+    _until_accepted(kubectl, json.dumps(manifest(bench.session.stack.job, "run-001")))
 
 
 def _helm_install(helm: _Tool, name: str, recorded: Plan, artifacts: Artifacts) -> None:
@@ -115,7 +115,7 @@ def _own_objects(recorded: Plan) -> list[Any]:
     ]
 
 
-def _object(inputs: Any, place: Arena, artifacts: Artifacts) -> dict[str, Any]:  # noqa: ANN401
+def _object(inputs: Any, bench: Arena, artifacts: Artifacts) -> dict[str, Any]:  # noqa: ANN401
     """Put this machine's paths and image where the plan has its fakes."""
     from tests.infra.plan import IMAGE, TRAINING_ENV
 
@@ -123,7 +123,7 @@ def _object(inputs: Any, place: Arena, artifacts: Artifacts) -> dict[str, Any]: 
     text = text.replace(IMAGE, artifacts.training_image).replace(
         str(TRAINING_ENV), str(artifacts.training_env)
     )
-    text = text.replace("/var/lib/trainyard", str(place.state))
+    text = text.replace("/var/lib/trainyard", str(bench.state))
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -39,9 +39,9 @@ def jurisdiction(cloud: Cloud, region: str) -> Jurisdiction:
     return jurisdiction_of(store.region(cloud, region))
 
 
-def jurisdiction_of(place: Region | str) -> Jurisdiction:
+def jurisdiction_of(region: Region | str) -> Jurisdiction:
     """Return where a region is, or a country in capitals."""
-    country, unions = (place, ()) if isinstance(place, str) else (place.country, place.unions)
+    country, unions = (region, ()) if isinstance(region, str) else (region.country, region.unions)
     joined = (union for union, members in store.unions().items() if country in members)
     return Jurisdiction(country, tuple(dict.fromkeys((*unions, *joined))))
 

@@ -200,5 +200,5 @@ class Injector:
 def _pools(inputs: Mapping[str, Any]) -> set[str]:
     """Names of pools in the labels of a group of nodes: its own, or those of its node's configuration."""
     in_configuration = (inputs.get("nodeConfig") or {}).get("labels")
-    places = (inputs.get("labels"), inputs.get("nodeLabels"), in_configuration)
-    return {str(labels[POOL_LABEL]) for labels in places if labels and POOL_LABEL in labels}
+    label_sets = (inputs.get("labels"), inputs.get("nodeLabels"), in_configuration)
+    return {str(labels[POOL_LABEL]) for labels in label_sets if labels and POOL_LABEL in labels}

@@ -54,7 +54,7 @@ _ENCODED = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/]{20,}={0,2}")
 class Leak:
     """A secret that can be read, without the secret."""
 
-    place: str
+    file: str
     kind: str
 
 
@@ -93,14 +93,15 @@ def _decoded(encoded: str) -> str | None:
 
 
 def leaks_in(lines: Mapping[str, str], known: Mapping[str, str] = {}) -> list[Leak]:
-    """Return the secrets that can be read in lines (each with the place where it is)."""
+    """Return the secrets that can be read in lines (each with the file and line where it is)."""
     if not kinds_in("\n".join(lines), known):
         return []  # nearly always, and one line after the other takes far longer
-    return [Leak(place, kind) for line, place in lines.items() for kind in sorted(kinds_in(line, known))]
+    return [Leak(file, kind) for line, file in lines.items() for kind in sorted(kinds_in(line, known))]
 
 
 def lines_of(files: Iterable[Path]) -> dict[str, str]:
-    """Return each line that files have → the first place where it is: states repeat nearly all of theirs."""
+    """Return each line that files have → the first file and line where it is: states repeat nearly all of
+    theirs."""
     found: dict[str, str] = {}
     for file in files:
         for number, line in enumerate(file.read_bytes().decode(errors="replace").splitlines(), 1):

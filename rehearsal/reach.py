@@ -144,8 +144,8 @@ class Reached:
         self._cloud.delete(resource)
 
     def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
-        place = "inside of the network" if self._reach.origin == INSIDE else f"at {self._reach.origin}"
-        assumed = {f"that `up` runs {place}, which was assumed (--from)": ["the API server"]}
+        origin = "inside of the network" if self._reach.origin == INSIDE else f"at {self._reach.origin}"
+        assumed = {f"that `up` runs {origin}, which was assumed (--from)": ["the API server"]}
         return {**self._cloud.unproven(package), **(assumed if package == "kubernetes" else {})}
 
 

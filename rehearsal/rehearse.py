@@ -349,7 +349,7 @@ def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
 def _check_files(engine: Operations) -> None:
     """No secret can be read in a file that the rehearsal leaves. Raises TrainyardError."""
     fix = "find what writes it, and have it leave the secret out"
-    problems = [Problem(each.place, f"{each.kind} in the clear", "encrypted", fix) for each in engine.leaks()]
+    problems = [Problem(each.file, f"{each.kind} in the clear", "encrypted", fix) for each in engine.leaks()]
     if problems:
         raise TrainyardError(problems)
 

@@ -24,12 +24,12 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
     Raises InputError for a stack of no cloud, and for a region outside of the stack's residency.
     """
     account = session.target.open_account()
-    place = account.state_place(session.stack, bucket, region) if account else None
-    if account is None or place is None:
+    location = account.state_location(session.stack, bucket, region) if account else None
+    if account is None or location is None:
         got = f"kind: {session.target.kind}"
         raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", "name another one")])
-    check_residency(place.region, residency(session.stack_file, session.paths.organisation))
-    show(session, account.make_backend(session.stack, place), form)
+    check_residency(location.region, residency(session.stack_file, session.paths.organisation))
+    show(session, account.make_backend(session.stack, location), form)
 
 
 def residency(stack_file: Path, organisation: Path | None) -> Residency:

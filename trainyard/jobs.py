@@ -63,7 +63,7 @@ class JobKey:
 
 
 @dataclass(frozen=True)
-class JobPlace:
+class JobPlacement:
     """Where a job goes."""
 
     local_queue: str
@@ -116,7 +116,7 @@ def manifest(
     job: JobSpec,
     run: str,
     datasets: Sequence[JobDataset] = (),
-    place: JobPlace | None = None,
+    placement: JobPlacement | None = None,
     *,
     share: Share | None = None,
     checkout: Checkout | None = None,
@@ -127,11 +127,11 @@ def manifest(
         job: with the name of its runtime.
         run: names the folder of this run.
         datasets: of the stack, those that the job reads among them.
-        place: left out: the team's first queue, and any of its pools.
+        placement: left out: the team's first queue, and any of its pools.
         share: what goes with each accelerator; left out: of a machine that nobody knows.
         checkout: where its code and its image came from, as far as that is known.
     """
-    place = place or JobPlace(job.team)
+    placement = placement or JobPlacement(job.team)
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
     read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
     job = with_data(job, datasets)
@@ -143,10 +143,10 @@ def manifest(
     image = job.image or found.image
     origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
-    labels = {QUEUE: place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
+    labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
     patches = [
-        *([_only_on(place.pools, job)] if place.pools else []),
+        *([_only_on(placement.pools, job)] if placement.pools else []),
         *filter(None, [train_job.patch(job)]),
     ]
     return {
@@ -227,7 +227,7 @@ def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
     return job.model_copy(update={"dataset": None, "overrides": overrides})
 
 
-def place_of(stack: Stack) -> JobPlace | None:
+def placement_of(stack: Stack) -> JobPlacement | None:
     """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
     if stack.job is None or not stack.job.queue:
         return None
@@ -235,7 +235,7 @@ def place_of(stack: Stack) -> JobPlace | None:
     flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
     placed = stack.placement
     pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
-    return JobPlace(team.local_queue(stack.job.queue), pools)
+    return JobPlacement(team.local_queue(stack.job.queue), pools)
 
 
 def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:

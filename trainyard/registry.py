@@ -57,7 +57,7 @@ def take_apart(reference: str) -> tuple[str, str, str]:
     return host, rest, digest if separator else tag
 
 
-def _place(host: str, name: str) -> str:
+def _path(host: str, name: str) -> str:
     scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
     return f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
 
@@ -106,11 +106,11 @@ class Registries:
     ) -> MissingManifest | Partial | None:
         """Ask for the manifest, and whether the image is for each of `architectures`; None: all is there."""
         host, name, version = take_apart(reference)
-        place = _place(host, name)
+        path = _path(host, name)
         try:
-            answer = self._ask("GET" if architectures else "HEAD", host, f"{place}/manifests/{version}")
+            answer = self._ask("GET" if architectures else "HEAD", host, f"{path}/manifests/{version}")
             if answer.status == 200 and architectures:
-                found = self._architectures(host, place, json.loads(answer.data))
+                found = self._architectures(host, path, json.loads(answer.data))
                 return None if found >= {*architectures} else Partial(tuple(sorted(found)))
         except urllib3.exceptions.HTTPError as error:
             return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
@@ -122,7 +122,7 @@ class Registries:
         """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
         host, name, version = take_apart(reference)
         try:
-            answer = self._patiently("GET", host, f"{_place(host, name)}/manifests/{version}")
+            answer = self._patiently("GET", host, f"{_path(host, name)}/manifests/{version}")
         except urllib3.exceptions.HTTPError as error:
             return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status != 200:
@@ -145,7 +145,7 @@ class Registries:
     def image(self, reference: str) -> RegistryImage:
         """Return what reads the parts of an image; nothing is asked yet."""
         host, name, version = take_apart(reference)
-        return RegistryImage(self, host, _place(host, name), version)
+        return RegistryImage(self, host, _path(host, name), version)
 
     def read(self, host: str, url: str) -> bytes:
         """Return what is there.
@@ -182,19 +182,19 @@ class Registries:
     def chart_digest(self, reference: str) -> str:
         """Return the SHA-256 of a chart's archive that a registry has; empty where it tells none."""
         host, name, version = take_apart(reference)
-        answer = self._ask("GET", host, f"{_place(host, name)}/manifests/{version}")
+        answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
         layers = json.loads(answer.data).get("layers", ()) if answer.status == 200 else ()
         digests = [layer["digest"] for layer in layers if layer.get("mediaType") == _CHART]
         return str(digests[0]).removeprefix("sha256:") if digests else ""
 
-    def _architectures(self, host: str, place: str, manifest: Mapping[str, Any]) -> set[str]:
+    def _architectures(self, host: str, path: str, manifest: Mapping[str, Any]) -> set[str]:
         """An index names them; an image of one architecture does so in its configuration."""
         if "manifests" in manifest:
             found = {
                 each.get("platform", {}).get("architecture", "unknown") for each in manifest["manifests"]
             }
             return found - {"unknown"}  # attestations
-        blob = self._ask("GET", host, f"{place}/blobs/{manifest['config']['digest']}")
+        blob = self._ask("GET", host, f"{path}/blobs/{manifest['config']['digest']}")
         named = json.loads(blob.data).get("architecture") if blob.status == 200 else None
         return {str(named)} if named else set()
 
@@ -240,7 +240,7 @@ class RegistryImage:
 
     registries: Registries
     host: str
-    place: str
+    path: str
     version: str
 
     def manifest(self, architecture: str) -> Mapping[str, Any]:
@@ -253,8 +253,8 @@ class RegistryImage:
         return self._json(f"blobs/{digest}")
 
     def open(self, digest: str) -> AbstractContextManager[io.BufferedReader]:
-        return self.registries.stream(self.host, f"{self.place}/blobs/{digest}")
+        return self.registries.stream(self.host, f"{self.path}/blobs/{digest}")
 
     def _json(self, path: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self.registries.read(self.host, f"{self.place}/{path}"))
+        found: Mapping[str, Any] = json.loads(self.registries.read(self.host, f"{self.path}/{path}"))
         return found

@@ -10,7 +10,7 @@ from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from infra.spec.share import share_of
 from trainyard.follow import Follower, JobHistory, Losses, until_ended
-from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, place_of
+from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of
 from trainyard.logs import follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
@@ -170,8 +170,8 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
 def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
     stack = session.stack
     share = share_of(job.runtime.partition("-")[2], stack.pools)
-    place = place_of(stack) if job == stack.job else None
-    return manifest(job, run, stack.datasets, place, share=share)
+    placement = placement_of(stack) if job == stack.job else None
+    return manifest(job, run, stack.datasets, placement, share=share)
 
 
 def await_data(session: Session, job: JobSpec) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, JobPlace, manifest, place_of, with_data
+from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, JobPlacement, manifest, placement_of, with_data
 from trainyard.run import await_data, new_run, stack_job
 from trainyard.session import Session
 from trainyard_train.config_base import ConfigError
@@ -38,7 +38,7 @@ def submit_search(session: Session, file: Path) -> None:
     run = new_run(session, JobKey(pattern.team, pattern.name))
     await_data(session, stack_job(session))
     for number in range(search.trials):
-        session.jobs.submit(trial(pattern, search, run, number, place_of(session.stack)))
+        session.jobs.submit(trial(pattern, search, run, number, placement_of(session.stack)))
     session.console.print(
         f"submitted {search.trials} trials as {pattern.name} {run} to the queue of team {job.team};"
         f" the best is in {_folder(pattern, run)}/best.json, what each found in its study.log",
@@ -49,11 +49,11 @@ def submit_search(session: Session, file: Path) -> None:
 
 
 def trial(
-    pattern: JobSpec, search: Search, run: str, number: int, place: JobPlace | None = None
+    pattern: JobSpec, search: Search, run: str, number: int, placement: JobPlacement | None = None
 ) -> dict[str, Any]:
     """Render the TrainJob of one trial: one process, which asks the study what to try."""
     single = pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1})
-    body = manifest(single, run, place=place)
+    body = manifest(single, run, placement=placement)
     inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
     body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
     body["metadata"]["labels"][LABEL] = run

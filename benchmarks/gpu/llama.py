@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Repeats, alternating
-from benchmarks.gpu import places
+from benchmarks.gpu import hardware
 from trainyard_train import Run
 
 
@@ -45,7 +45,7 @@ TINY = LlamaSize(32, 2, 4, 2, 64, 128, context=16, batch=2, steps=3, rounds=1)
 
 def measure() -> list[Figure]:
     """Train with and without the library, in turn."""
-    size = BILLION if places.ON_GPU else TINY
+    size = BILLION if hardware.ON_GPU else TINY
     with tempfile.TemporaryDirectory() as folder:
         run = Run.from_environment(folder, every_steps=1_000_000)
         model, step = _training(size)
@@ -62,7 +62,7 @@ def measure() -> list[Figure]:
     one, other = (tuple(1e6 * seconds / tokens for seconds in arm) for arm in (ours, peer))
     return [
         Figure(
-            f"time per token, Llama of {parameters / 1e6:,.0f} million parameters, on {places.where()}",
+            f"time per token, Llama of {parameters / 1e6:,.0f} million parameters, on {hardware.where()}",
             Repeats("with trainyard_train.Run", "µs", one),
             1.02,
             peer=Repeats("the same loop without", "µs", other),
@@ -74,21 +74,21 @@ def _training(size: LlamaSize) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """The model, and what takes a step and returns its loss."""
     torch.manual_seed(7)
     torch.set_float32_matmul_precision("high")
-    with places.DEVICE:
+    with hardware.DEVICE:
         model = Llama(size)
     loss_of = functional.cross_entropy
-    if places.ON_GPU:
+    if hardware.ON_GPU:
         for block in model.blocks:
             block.compile(fullgraph=True)
         loss_of = torch.compile(loss_of)
     optimizer = torch.optim.AdamW(
-        model.parameters(), 3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=places.ON_GPU or None
+        model.parameters(), 3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=hardware.ON_GPU or None
     )
-    data = torch.randint(size.vocabulary, (size.batch, size.context + 1), device=places.DEVICE)
+    data = torch.randint(size.vocabulary, (size.batch, size.context + 1), device=hardware.DEVICE)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(places.DEVICE.type, dtype=torch.bfloat16, enabled=places.ON_GPU):
+        with torch.autocast(hardware.DEVICE.type, dtype=torch.bfloat16, enabled=hardware.ON_GPU):
             scores = model(data[:, :-1])
             loss: torch.Tensor = loss_of(scores.flatten(0, 1).float(), data[:, 1:].flatten())
         loss.backward()
@@ -99,11 +99,11 @@ def _training(size: LlamaSize) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
 
 
 def _block(step: Callable[[], object], steps: int) -> float:
-    places.wait()
+    hardware.wait()
     begin = time.monotonic()
     for _ in range(steps):
         step()
-    places.wait()
+    hardware.wait()
     return time.monotonic() - begin
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.figures import Figure, Repeats
-from benchmarks.gpu import places
+from benchmarks.gpu import hardware
 from trainyard_train.elasticity import startup
 
 TIMEOUT_SECONDS = 5.0
@@ -34,7 +34,7 @@ def measure() -> list[Figure]:
         hung, code = _timed("hang", folder)
         dumps = len(list(Path(folder).glob("watchdog-flight-*")))
         aborted, other = _timed("abort", folder)
-    where = places.where()
+    where = hardware.where()
     ends = f"a collective that hangs → the process is ended, timeout of {TIMEOUT_SECONDS:g} s, on {where}"
     return [
         _figure(ends, "s", hung, TIMEOUT_SECONDS + 15),
@@ -68,21 +68,21 @@ def _timed(what: str, folder: str) -> tuple[float, int]:
 def _group(folder: str) -> None:
     """A group of this process alone, as the trainer makes one."""
     startup.record_collectives(Path(folder))
-    backend = "nccl" if places.ON_GPU else "gloo"
-    device = torch.device("cuda", 0) if places.ON_GPU else None
+    backend = "nccl" if hardware.ON_GPU else "gloo"
+    device = torch.device("cuda", 0) if hardware.ON_GPU else None
     seconds = timedelta(seconds=TIMEOUT_SECONDS)
     dist.init_process_group(
         backend, store=dist.HashStore(), rank=0, world_size=1, timeout=seconds, device_id=device
     )
-    dist.all_reduce(torch.ones(1, device=places.DEVICE))
-    places.wait()
+    dist.all_reduce(torch.ones(1, device=hardware.DEVICE))
+    hardware.wait()
 
 
 def _under_way() -> None:
     """A collective that does not come to its end."""
-    if places.ON_GPU:
+    if hardware.ON_GPU:
         torch.cuda._sleep(_SPIN_CYCLES)
-    dist.all_reduce(torch.ones(1, device=places.DEVICE), async_op=True)
+    dist.all_reduce(torch.ones(1, device=hardware.DEVICE), async_op=True)
 
 
 def main() -> None:
@@ -94,9 +94,9 @@ def main() -> None:
     sys.stdout.flush()
     if what == "abort":
         abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)
-        (abort if places.ON_GPU else dist.destroy_process_group)()
+        (abort if hardware.ON_GPU else dist.destroy_process_group)()
         os._exit(0)
-    if not places.ON_GPU:
+    if not hardware.ON_GPU:
         (Path(folder) / "watchdog-flight-0").touch()
         os.abort()
     time.sleep(10 * TIMEOUT_SECONDS)  # the watchdog is a thread

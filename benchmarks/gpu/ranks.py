@@ -21,24 +21,24 @@ import psutil
 import torch
 
 from benchmarks.figures import Figure, Repeats
-from benchmarks.gpu import places
+from benchmarks.gpu import hardware
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.metrics import FILE, read_metrics
 
-KILLS = 3 if places.ON_GPU else 1
-STEPS, EVERY = (60, 5) if places.ON_GPU else (16, 4)
+KILLS = 3 if hardware.ON_GPU else 1
+STEPS, EVERY = (60, 5) if hardware.ON_GPU else (16, 4)
 GPT: Mapping[str, int] = {"hidden": 512, "layers": 8, "heads": 8, "context": 256}
 TINY: Mapping[str, int] = {"hidden": 16, "layers": 1, "heads": 2, "context": 16}
 
 
 def measure() -> list[Figure]:
     """Train once undisturbed and once with kills; compare."""
-    before = places.used_bytes()
+    before = hardware.used_bytes()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         calm = _train(Path(folder) / "calm", kills=0)
         killed = _train(Path(folder) / "killed", kills=KILLS)
-        left = places.used_bytes() - before
-    where = places.where()
+        left = hardware.used_bytes() - before
+    where = hardware.where()
     resumed = [line for line in killed.lines if line["event"] == "resumed"]
     return [
         _figure(f"rank killed → first new step, two gloo ranks, on {where}", "s", killed.seconds, 5),
@@ -54,7 +54,7 @@ def measure() -> list[Figure]:
             [float(sum(line["bytes_from_store"] for line in resumed))],
             0,
         ),
-        _figure(f"memory of the GPU that killed ranks kept, on {where}", "MiB", [left / places.MIB], 64),
+        _figure(f"memory of the GPU that killed ranks kept, on {where}", "MiB", [left / hardware.MIB], 64),
     ]
 
 
@@ -109,7 +109,7 @@ def _wait_for(agent: subprocess.Popen[bytes], run_dir: Path, event: str, attempt
 def _settings(run_dir: Path) -> dict[str, Any]:
     from benchmarks.gpu.tokens import write_shards
 
-    model = GPT if places.ON_GPU else TINY
+    model = GPT if hardware.ON_GPU else TINY
     shards = write_shards(str(run_dir))
     return {
         "run_dir": str(run_dir),

@@ -18,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 
 from benchmarks.figures import Figure, Repeats
-from benchmarks.gpu import places
+from benchmarks.gpu import hardware
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
@@ -28,7 +28,7 @@ from trainyard_train.elasticity import node_memory
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
 
-WIDTH, LAYERS = (8192, 45) if places.ON_GPU else (64, 3)
+WIDTH, LAYERS = (8192, 45) if hardware.ON_GPU else (64, 3)
 SLOTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -41,7 +41,7 @@ def measure() -> list[Figure]:
         shutil.rmtree(Path(folder) / "ours")
         peer = _peer(state, Path(folder) / "peer", checksums)
     size = sum(each.nbytes for _, each in state._tensors()) / 1e9
-    what = f"{size:.3g} GB on {places.where()}"
+    what = f"{size:.3g} GB on {hardware.where()}"
     claims = {
         "blocked": (f"training stands still for a save, {what}", peer["save"], 0.25),
         "save": (f"until a save is durable, {what}", peer["save"], 1.0),
@@ -59,7 +59,7 @@ def measure() -> list[Figure]:
 
 def _state() -> State:
     torch.manual_seed(7)
-    with places.DEVICE:
+    with hardware.DEVICE:
         layers = [nn.Linear(WIDTH, WIDTH, bias=False, dtype=torch.bfloat16) for _ in range(LAYERS)]
     model = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -67,7 +67,7 @@ def _state() -> State:
         slots = {slot: torch.randn_like(parameter, requires_grad=False) for slot in SLOTS}
         optimizer.state[parameter] = {"step": torch.ones(()), **slots}
     memory = NodeMemory.of(environment=node_memory.environment(node_memory.create(1), 0))
-    return State(model, optimizer, Mesh(0, 1, places.DEVICE, "node", dist.HashStore()), memory)
+    return State(model, optimizer, Mesh(0, 1, hardware.DEVICE, "node", dist.HashStore()), memory)
 
 
 def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, float], int]:
@@ -76,7 +76,7 @@ def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, flo
     for step in (1, 2):  # the first gets the memory, and is what the second could fall back to
         begin = time.monotonic()
         captured = state.capture()
-        places.wait()
+        hardware.wait()
         taken["blocked"] = time.monotonic() - begin
         saver.save({file_name(0): captured}, Manifest(step, 0, 1, {}, {}, {}))
         taken["save"] = time.monotonic() - begin
@@ -109,11 +109,11 @@ def _load(state: State, checksums: list[int], load: Callable[[], object]) -> flo
     with torch.no_grad():
         for _, tensor in state._tensors():
             tensor.zero_()
-    places.wait()
+    hardware.wait()
     begin = time.monotonic()
     with torch.no_grad():
         load()
-    places.wait()
+    hardware.wait()
     seconds = time.monotonic() - begin
     if _checksums(state) != checksums:
         raise ValueError("what was loaded is not what was saved")

@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Repeats, alternating
-from benchmarks.gpu import places
+from benchmarks.gpu import hardware
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.data import text
 from trainyard_train.data.datasets import load_dataset
@@ -77,7 +77,7 @@ def compare(size: TokensSize, *, compiled: bool) -> list[Figure]:
         ours, peer = _ours(config), _plain(config)
         _check([ours() for _ in range(COMPARED)], [peer() for _ in range(COMPARED)], config)
         taken = alternating(_block(ours, size.steps), _block(peer, size.steps), size.rounds)
-    what = f"time per token{', compiled' if compiled else ''}, on {places.where()}"
+    what = f"time per token{', compiled' if compiled else ''}, on {hardware.where()}"
     tokens = size.steps * size.batch * config.model.context
     one, other = (tuple(1e6 * seconds / tokens for seconds in arm) for arm in taken)
     ratio = median(mine / theirs for mine, theirs in zip(one, other, strict=True))
@@ -176,11 +176,11 @@ def _plain(config: TrainConfig) -> Callable[[], float]:
 
 def _block(step: Callable[[], float], steps: int) -> Block:
     def block() -> float:
-        places.wait()
+        hardware.wait()
         begin = time.monotonic()
         for _ in range(steps):
             step()
-        places.wait()
+        hardware.wait()
         return time.monotonic() - begin
 
     return block

@@ -53,7 +53,7 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
 
 
 def _storage(stack: Stack) -> Iterator[StorageCost]:
-    region, filesystem = pools.place(stack), pools.new_filesystem(stack)
+    region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     path = "provider.filesystem.capacity_gib"
     efs = filesystem.get("kind") == "efs"
     if filesystem:
@@ -76,7 +76,7 @@ def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
 
 def _services(stack: Stack) -> Iterator[ServiceCost]:
     """The control plane, and the way out of a network that the stack makes."""
-    region, nat = pools.place(stack), pools.new_network(stack).get("nat")
+    region, nat = pools.price_region(stack), pools.new_network(stack).get("nat")
     if pools.makes_cluster(stack):
         yield ServiceCost(
             name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster"

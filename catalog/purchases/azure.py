@@ -12,7 +12,7 @@ GIB_PER_TIB = 1024
 
 def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from pools.machines_of_pools(stack)
-    region, filesystem = pools.place(stack), pools.new_filesystem(stack)
+    region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     if filesystem:
         kinds = {
             "lustre": f"azure-lustre-{filesystem.get('throughput')}",

@@ -13,7 +13,7 @@ PRICED_NAT_VMS = 32
 
 def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from pools.machines_of_pools(stack)
-    region, filesystem = pools.place(stack), pools.new_filesystem(stack)
+    region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     if filesystem:
         lustre = filesystem.get("kind") == "lustre"
         speed = f"managed-lustre-{filesystem.get('throughput')}"

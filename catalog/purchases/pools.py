@@ -28,7 +28,7 @@ def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) ->
     return Machines(
         name=pool.get("name") or "",
         cloud=provider(stack).get("kind") or "",
-        region=place(stack),
+        region=price_region(stack),
         path=f"{path}.machine",
         machine=machine,
         capacity=pool.get("capacity") or "on-demand",
@@ -41,7 +41,7 @@ def provider(stack: Stack) -> Block:
     return stack.get("provider") or {}
 
 
-def place(stack: Stack) -> str:
+def price_region(stack: Stack) -> str:
     """Return the region, or the zone where that is what prices go by."""
     return provider(stack).get("region") or provider(stack).get("zone") or ""
 

@@ -39,26 +39,26 @@ class AgentPoolSize(GroupSize):
 
     def ask(self, inputs: Inputs) -> None:
         """Raise the minimum, and put all else back as it is."""
-        place = inputs["agentPool"]
+        pool_id = inputs["agentPool"]
         try:
-            azure = _azure(place)
-            pool = azure.find(place, {"api-version": VERSION})
+            azure = _azure(pool_id)
+            pool = azure.find(pool_id, {"api-version": VERSION})
             if pool is None:
                 raise group_size.ResizeRefusedError("404: there is none")
-            azure.put(place, VERSION, {"properties": {**pool["properties"], "minCount": inputs["size"]}})
+            azure.put(pool_id, VERSION, {"properties": {**pool["properties"], "minCount": inputs["size"]}})
         except AzureRefusedError as error:
             busy = error.status in _BUSY
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Nodes that have not come are no drift; another minimum is."""
-        place = inputs["agentPool"]
-        found = _azure(place).find(place, {"api-version": VERSION})
+        pool_id = inputs["agentPool"]
+        found = _azure(pool_id).find(pool_id, {"api-version": VERSION})
         if found is None:
             raise Gone
         return Live({**inputs, "size": found["properties"].get("minCount") or 0}, outputs)
 
 
-def _azure(place: str) -> AzureClient:
+def _azure(pool_id: str) -> AzureClient:
     """The pool's ID begins with `/subscriptions/ID/`."""
-    return AzureClient.of_user(place.split("/")[2])
+    return AzureClient.of_user(pool_id.split("/")[2])

@@ -69,12 +69,12 @@ class AzureClient:
             fix = "`az login`, with the stack's tenant"
             raise MachineError([Problem("Azure's credentials", str(error), "a token", fix)]) from error
 
-    def find(self, place: str, parameters: Mapping[str, str]) -> Answer | None:
+    def find(self, resource_id: str, parameters: Mapping[str, str]) -> Answer | None:
         """Return what is at a path, or at the link to a further page; None where nothing is.
 
         Raises RefusedError.
         """
-        url = place if place.startswith("https://") else f"{MANAGEMENT}{place}"
+        url = resource_id if resource_id.startswith("https://") else f"{MANAGEMENT}{resource_id}"
         with self._client() as client:
             response = client.get(url, params=parameters or None)
         if response.status_code == httpx.codes.NOT_FOUND:
@@ -84,12 +84,12 @@ class AzureClient:
         answer: Answer = response.json()
         return answer
 
-    def put(self, place: str, version: str, body: Mapping[str, Any]) -> None:
+    def put(self, resource_id: str, version: str, body: Mapping[str, Any]) -> None:
         """Make what is at a path, or bring it into this form, and return when that is done.
 
         Raises RefusedError.
         """
-        url = f"{MANAGEMENT}{place}"
+        url = f"{MANAGEMENT}{resource_id}"
         with self._client() as client:
             response = client.put(url, params={"api-version": version}, json=dict(body))
             while response.status_code == httpx.codes.ACCEPTED:

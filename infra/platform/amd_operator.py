@@ -33,9 +33,9 @@ def values(images: Mapping[str, str], *, installs_nfd: bool) -> dict[str, Any]:
 
 
 def device_config(
-    operator: AmdOperatorSettings, place: Callable[[str], str], init: str, *, tolerates_all: bool = False
+    operator: AmdOperatorSettings, relocate: Callable[[str], str], init: str, *, tolerates_all: bool = False
 ) -> Manifest:
-    """Return what the operator makes of the nodes with AMD GPUs, its images put through `place`."""
+    """Return what the operator makes of the nodes with AMD GPUs, its images put through `relocate`."""
     gpus = "amd-vgpu" if operator.virtual_functions else "amd-gpu"
 
     def tolerating(key: str) -> dict[str, Any]:
@@ -50,19 +50,19 @@ def device_config(
             "driver": {"enable": False, "blacklist": False},
             "commonConfig": {
                 "initContainerImage": init,
-                "utilsContainer": {"image": place(operator.utils), "imagePullPolicy": "IfNotPresent"},
+                "utilsContainer": {"image": relocate(operator.utils), "imagePullPolicy": "IfNotPresent"},
             },
             "devicePlugin": {
                 "enableDevicePlugin": True,
-                "devicePluginImage": place(operator.device_plugin),
+                "devicePluginImage": relocate(operator.device_plugin),
                 "enableNodeLabeller": True,
-                "nodeLabellerImage": place(operator.node_labeller),
+                "nodeLabellerImage": relocate(operator.node_labeller),
                 **tolerating("devicePluginTolerations"),
                 **tolerating("nodeLabellerTolerations"),
             },
             "metricsExporter": {
                 "enable": True,
-                "image": place(operator.metrics_exporter),
+                "image": relocate(operator.metrics_exporter),
                 "prometheus": {"serviceMonitor": {"enable": operator.service_monitor}},
                 **tolerating("tolerations"),
             },

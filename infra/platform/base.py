@@ -123,8 +123,8 @@ def metadata(
     name: str, namespace: str | None = None, *, labels: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Return the metadata of an object that we write ourselves."""
-    place = {"namespace": namespace} if namespace else {}
-    return {"name": name, **place, "labels": {MANAGED_BY: "trainyard", **(labels or {})}}
+    in_namespace = {"namespace": namespace} if namespace else {}
+    return {"name": name, **in_namespace, "labels": {MANAGED_BY: "trainyard", **(labels or {})}}
 
 
 HOME = "/home/trainyard"

@@ -40,7 +40,7 @@ _QUEUED = {"kueue.x-k8s.io/queue-name": DEFAULT_LOCAL_QUEUE}
 
 
 @dataclass(frozen=True)
-class StagingPlace:
+class StagingVolume:
     """Where Jobs that stage run, and the volume that they fill."""
 
     namespace: str
@@ -55,13 +55,13 @@ class StagingPlace:
         return self.team is None or dataset.is_read_by(self.team.name)
 
 
-SHARED = StagingPlace(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
+SHARED = StagingVolume(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
 """Where folders of one filesystem are volumes."""
 
 
-def staging_place_of(team: TeamSpec) -> StagingPlace:
+def staging_volume_of(team: TeamSpec) -> StagingVolume:
     """Return where datasets of a team are staged that has a filesystem of its own."""
-    return StagingPlace(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
+    return StagingVolume(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
 
 
 class Datasets(Layer):
@@ -80,23 +80,23 @@ class Datasets(Layer):
         datasets = context.stack.datasets
         inputs = {"datasets": [dataset.model_dump(mode="json") for dataset in datasets]}
         super().__init__(context, "datasets", inputs, parent)
-        places = [SHARED] if shared else [staging_place_of(team) for team in context.stack.teams]
-        for place in places:
-            before = [namespaces.by_name[place.namespace], *storage.folders]
-            for dataset in filter(place.takes, datasets):
-                self.add(staging_job(context, dataset, place), [*before, *(queues if place.team else ())])
+        stagings = [SHARED] if shared else [staging_volume_of(team) for team in context.stack.teams]
+        for staging in stagings:
+            before = [namespaces.by_name[staging.namespace], *storage.folders]
+            for dataset in filter(staging.takes, datasets):
+                self.add(staging_job(context, dataset, staging), [*before, *(queues if staging.team else ())])
         self.register_outputs(
             {"paths": {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}}
         )
 
 
-def staging_job(context: PlatformContext, dataset: DatasetSpec, place: StagingPlace) -> Manifest:
+def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume) -> Manifest:
     """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
-    pod = _pod(context, dataset, place)
+    pod = _pod(context, dataset, staging)
     # A Job cannot be changed: another source, or another image, makes another Job, which finds what is there.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
-    own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, place) else {})}
-    job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), place.namespace, labels=own)
+    own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, staging) else {})}
+    job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), staging.namespace, labels=own)
     # Terabytes take hours; `trainyard submit` asks whether they are there.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
     labels = context.settings.pod_labels if dataset.by_identity else {}
@@ -109,18 +109,18 @@ def staging_job(context: PlatformContext, dataset: DatasetSpec, place: StagingPl
     }
 
 
-def _is_queued(context: PlatformContext, place: StagingPlace) -> bool:
-    return place.team is not None and context.stack.operators.kueue != "off"
+def _is_queued(context: PlatformContext, staging: StagingVolume) -> bool:
+    return staging.team is not None and context.stack.operators.kueue != "off"
 
 
-def _pod(context: PlatformContext, dataset: DatasetSpec, place: StagingPlace) -> dict[str, Any]:
-    mounts = [{"name": place.claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
-    stage = _stage(context, dataset, place.out, mounts)
+def _pod(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume) -> dict[str, Any]:
+    mounts = [{"name": staging.claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
+    stage = _stage(context, dataset, staging.out, mounts)
     mounted = {mount["name"]: mount.get("readOnly", False) for mount in mounts}
-    views = place.team is None and datasets_have_readers(context)
+    views = staging.team is None and datasets_have_readers(context)
     return {
         "restartPolicy": "Never",
-        **_where(context, place),
+        **_where(context, staging),
         "securityContext": RESTRICTED_POD,
         **({"initContainers": [stage]} if views else {}),
         "containers": [_show(context, dataset, stage) if views else stage],
@@ -173,12 +173,12 @@ def _environment_mounts(context: PlatformContext) -> list[dict[str, Any]]:
     return [{"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
 
 
-def _where(context: PlatformContext, place: StagingPlace) -> dict[str, Any]:
+def _where(context: PlatformContext, staging: StagingVolume) -> dict[str, Any]:
     """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool.
 
     In a team's namespace its queue chooses, for the operators' pool takes no team's pods.
     """
-    if place.team:
+    if staging.team:
         return {}
     for pool in context.cpu_pools:
         tolerations = {"tolerations": pool.tolerations} if pool.tolerations else {}

@@ -15,7 +15,7 @@ from infra.platform.published import put
 
 CHART = "gpu-operator"
 NAMESPACE = "gpu-operator"
-_PLACES: Mapping[str, tuple[str, ...]] = {
+_PATHS: Mapping[str, tuple[str, ...]] = {
     "operator": ("operator", "validator"),
     "driver": ("driver",),
     "driver-manager": ("driver.manager",),
@@ -55,9 +55,9 @@ def values(
         # Nothing here runs virtual machines.
         "sandboxWorkloads": {"enabled": False},
     }
-    for name, places in _PLACES.items():
-        for place in places:
-            put(found, place, parts(images[name]))
+    for name, paths in _PATHS.items():
+        for path in paths:
+            put(found, path, parts(images[name]))
     registry, repository, tag = split(images["nfd"])
     worker = {"worker": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}
     features = {"image": {"repository": f"{registry}/{repository}", "tag": tag}, **worker}

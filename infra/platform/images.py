@@ -21,23 +21,23 @@ def split(reference: str) -> tuple[str, str, str]:
     return registry, repository, f"{tag}{at}{digest}"
 
 
-def with_images(manifest: Manifest, place: Callable[[str], str]) -> Manifest:
-    """Return the manifest with the image of each container, wherever its pods are, put through `place`."""
-    moved: Manifest = _moved(manifest, place)
+def with_images(manifest: Manifest, relocate: Callable[[str], str]) -> Manifest:
+    """Return the manifest with the image of each container, wherever its pods are, put through `relocate`."""
+    moved: Manifest = _moved(manifest, relocate)
     return moved
 
 
-def _moved(value: Any, place: Callable[[str], str]) -> Any:  # noqa: ANN401 -- any part of a manifest
+def _moved(value: Any, relocate: Callable[[str], str]) -> Any:  # noqa: ANN401 -- any part of a manifest
     if isinstance(value, Mapping):
         return {
-            key: [_at(each, place) for each in part] if key in _CONTAINERS else _moved(part, place)
+            key: [_at(each, relocate) for each in part] if key in _CONTAINERS else _moved(part, relocate)
             for key, part in value.items()
         }
-    return [_moved(each, place) for each in value] if isinstance(value, list) else value
+    return [_moved(each, relocate) for each in value] if isinstance(value, list) else value
 
 
-def _at(container: Mapping[str, Any], place: Callable[[str], str]) -> Mapping[str, Any]:
-    return {**container, "image": place(container["image"])} if "image" in container else container
+def _at(container: Mapping[str, Any], relocate: Callable[[str], str]) -> Mapping[str, Any]:
+    return {**container, "image": relocate(container["image"])} if "image" in container else container
 
 
 def parts(reference: str) -> dict[str, str]:

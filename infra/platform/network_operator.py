@@ -93,7 +93,7 @@ def values(
     if infiniband.access == "sriov":
         found["sriov-network-operator"] = {
             "operator": {"resourcePrefix": "rdma"},
-            "images": {place: images[name] for place, name in _SRIOV_IMAGES.items()},
+            "images": {key: images[name] for key, name in _SRIOV_IMAGES.items()},
         }
     return found
 

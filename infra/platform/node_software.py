@@ -109,8 +109,8 @@ class NodeSoftware(Layer):
     def _images(self, chart: str) -> Mapping[str, str]:
         """References by name, each where the nodes get it from."""
         published = self._context.artifacts.published[chart]
-        place = self._context.settings.software.image
-        return {name: place(reference) for name, reference in published.images.items()}
+        relocate = self._context.settings.software.image
+        return {name: relocate(reference) for name, reference in published.images.items()}
 
     def _publish(
         self,

@@ -67,9 +67,9 @@ class ObjectStoreLayer(Layer):
         deployment = self.add(_deployment(context), [secret, users, *storage.folders])
         self.service = self.add(not_awaited(_service()), [namespace, deployment])
         for team in context.stack.teams:
-            place = names.team_namespace(team.name)
+            of_team = names.team_namespace(team.name)
             keys_of_team = root.apply(partial(_secret_key, context.stack, team.name))
-            self.add(_secret(place, _client_data(team.name, keys_of_team)), [namespaces.by_name[place]])
+            self.add(_secret(of_team, _client_data(team.name, keys_of_team)), [namespaces.by_name[of_team]])
         self.register_outputs({"endpoint": endpoint(), "bucket": spec.bucket})
 
 

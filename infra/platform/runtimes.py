@@ -200,12 +200,12 @@ def _failure_policy() -> dict[str, Any]:
 def _annotations(context: PlatformContext, framework: str, fabric: str) -> dict[str, str]:
     """Pods close to each other, or all of them in one slice; the interfaces of their fabric; their grace."""
     level = context.settings.required_topology
-    place = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
+    topology = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
     retained = _NOT_EVICTED if context.settings.autoscaler else {}
     ends = {names.GRACE_ANNOTATION: str(_grace_seconds(context, framework, fabric))}
     if notices := [notice for notice in _notices(context, fabric) if notice is not None]:
         ends[names.NOTICE_ANNOTATION] = str(min(notices))
-    return {**place, **retained, **pod_annotations(fabric), **ends}
+    return {**topology, **retained, **pod_annotations(fabric), **ends}
 
 
 def _grace_seconds(context: PlatformContext, framework: str, fabric: str) -> int:

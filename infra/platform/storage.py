@@ -76,10 +76,10 @@ class StorageLayer(Layer):
             self._claim(_training_env(context.settings.training_env, names.STORAGE_NAMESPACE))
         if context.stack.logs.kept:
             self._logs_claim(outputs)
-        for place, given in outputs.service_accounts.items():
-            options = context.access.options(self, [namespaces.by_name[place]])
-            annotated = ServiceAccountAnnotations(place, given, options)
-            if place == names.STORAGE_NAMESPACE:  # what stages datasets is somebody from its first pod on
+        for namespace, given in outputs.service_accounts.items():
+            options = context.access.options(self, [namespaces.by_name[namespace]])
+            annotated = ServiceAccountAnnotations(namespace, given, options)
+            if namespace == names.STORAGE_NAMESPACE:  # what stages datasets is somebody from its first pod on
                 self.folders.append(annotated)
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))

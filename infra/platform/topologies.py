@@ -30,15 +30,15 @@ class Topologies(Layer):
         files = topologies_of(context.fabrics)
         super().__init__(context, "topologies", {"fabrics": list(files)}, parent)
         for team in context.stack.teams:
-            place = names.team_namespace(team.name)
+            namespace = names.team_namespace(team.name)
             for fabric, text in files.items():
                 manifest = {
                     "apiVersion": "v1",
                     "kind": "ConfigMap",
-                    "metadata": metadata(topology_name(fabric), place),
+                    "metadata": metadata(topology_name(fabric), namespace),
                     "data": {TOPOLOGY_FILE: text},
                 }
-                self.add(manifest, [namespaces.by_name[place]])
+                self.add(manifest, [namespaces.by_name[namespace]])
         self.register_outputs({})
 
 

@@ -170,7 +170,7 @@ def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
         # A region that nobody knows is a problem of its own, reported by the target's validator.
-        return provider.place not in known or any(
-            catalog.matches(cloud, provider.place, pattern) for pattern in patterns
+        return provider.price_region not in known or any(
+            catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
         )
     return any(catalog.country_within(provider.location, pattern) for pattern in patterns)

@@ -35,15 +35,19 @@ def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
 def workers_are_somewhere(workers: Workers) -> Iterator[Finding]:
     """A region of its cloud, or a country: never both, never neither."""
     for index, worker in enumerate(workers):
-        place, path = worker.place, ("workers", index, "place")
-        if bool(place.cloud) != bool(place.region) or bool(place.country) == bool(place.region):
-            got = ", ".join(f"{key}: {value}" for key, value in place.model_dump(exclude_none=True).items())
+        location, path = worker.place, ("workers", index, "place")
+        if bool(location.cloud) != bool(location.region) or bool(location.country) == bool(location.region):
+            got = ", ".join(
+                f"{key}: {value}" for key, value in location.model_dump(exclude_none=True).items()
+            )
             fix = "say where the machines stand, in one of the two ways"
             yield path, got or "nothing", "{cloud, region} or {country}", fix
-        elif place.cloud:
-            regions = [region.name for region in catalog.regions(place.cloud)]
-            if place.region not in regions:
-                yield unknown((*path, "region"), str(place.region), regions, f"a region of {place.cloud}")
+        elif location.cloud:
+            regions = [region.name for region in catalog.regions(location.cloud)]
+            if location.region not in regions:
+                yield unknown(
+                    (*path, "region"), str(location.region), regions, f"a region of {location.cloud}"
+                )
 
 
 def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
@@ -96,10 +100,10 @@ def the_hub_is_brought_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[F
 CHECKS = Checks(__name__)
 
 
-def _is_known(place: PlaceSpec) -> bool:
-    if place.cloud and place.region:
-        return place.region in {region.name for region in catalog.regions(place.cloud)}
-    return bool(place.country) and not place.region
+def _is_known(location: PlaceSpec) -> bool:
+    if location.cloud and location.region:
+        return location.region in {region.name for region in catalog.regions(location.cloud)}
+    return bool(location.country) and not location.region
 
 
 def _can_be_read(pattern: str) -> bool:

@@ -112,7 +112,7 @@ def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
         yield ("command",), f"the option {words[0]} of {command[0]}", allowed, fix
 
 
-def restarts_in_place_need_ranks_that_are_started_here(
+def in_process_restarts_need_the_agent(
     command: Command, restarts: int | None, processes_per_node: int | None
 ) -> Iterator[Finding]:
     """What starts once per node has its own way to start ranks again."""

@@ -23,7 +23,7 @@ class EgressSpec(Spec):
     teams: tuple[Name, ...] = Field(default=(), description="teams that may connect; empty: all")
 
     @model_validator(mode="after")
-    def _is_one_place(self) -> EgressSpec:
+    def _has_one_destination(self) -> EgressSpec:
         if (self.cidr is None) == (self.namespace is None):
             got = "both" if self.cidr else "neither"
             raise wrong("egress", f"cidr or namespace, here {got}", "write the one that says where it is")

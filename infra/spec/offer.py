@@ -63,6 +63,6 @@ def offer_of(stack: Stack, pool_name: str) -> PoolOffer:
         cpus=share.cpus,
         memory_gib=share.memory_gib,
         cloud=stack.provider.kind,
-        region=stack.provider.place,
+        region=stack.provider.price_region,
         machine=pool.machine or "",
     )

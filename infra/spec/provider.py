@@ -69,8 +69,8 @@ class ProviderSpec(Spec):
         return tested if self.kubernetes_minor == minor_of(tested) else f"{self.kubernetes_minor}.0"
 
     @property
-    def place(self) -> str:
-        """Region, or zone where that is what prices go by; empty for a target that is in no cloud."""
+    def price_region(self) -> str:
+        """Region, or the zone where prices are per zone; empty for a target that is in no cloud."""
         return str(getattr(self, "region", "") or getattr(self, "zone", ""))
 
     @property
@@ -80,8 +80,8 @@ class ProviderSpec(Spec):
 
     @property
     def location(self) -> str:
-        """Its place, or the country of machines that are in no cloud; empty where the stack says neither."""
-        return self.place or str(getattr(self, "country", None) or "")
+        """Region or zone, else the country of nodes that are in no cloud; empty without either."""
+        return self.price_region or str(getattr(self, "country", None) or "")
 
 
 class ManagedProviderSpec(ProviderSpec):

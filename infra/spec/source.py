@@ -88,7 +88,7 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     data, source = _of(path, node, key)
     unread = tuple(_unread_keys(path, config, key, data))
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
-    marks = {**source.marks, **{at: _place(each) for at, each in given.items()}}
+    marks = {**source.marks, **{at: _line_and_column(each) for at, each in given.items()}}
     values = {at: each.value for at, each in given.items()}
     changed = tuple(_with_places(each, source, marks) for each in overrides(data, values, key))
     return answered(data, values), replace(
@@ -156,7 +156,7 @@ def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -
         name = str(each)
         if not name.startswith(NAMESPACE) or name in CONFIG_KEYS:
             continue
-        line, column = _place(at)
+        line, column = _line_and_column(at)
         where, answers_at = f"{path}:{line}:{column}", path_of(name, key)
         if answers_at is None:
             near = get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
@@ -194,13 +194,13 @@ def _items(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
 
 def _marks(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
     for key, at, value in _items(node):
-        yield (*path, key), _place(value if isinstance(value, yaml.ScalarNode) else at)
+        yield (*path, key), _line_and_column(value if isinstance(value, yaml.ScalarNode) else at)
         yield from _marks(value, (*path, key))
     if not path:
-        yield (), _place(node)
+        yield (), _line_and_column(node)
 
 
-def _place(node: yaml.Node) -> tuple[int, int]:
+def _line_and_column(node: yaml.Node) -> tuple[int, int]:
     """Return line and column of a node, as people count them."""
     return node.start_mark.line + 1, node.start_mark.column + 1
 

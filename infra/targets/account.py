@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from infra.errors import Problem
 from infra.spec import Stack
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.finding import Finder
 
@@ -34,10 +34,10 @@ class Account(Protocol):
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace | None:
+    def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation | None:
         """Return where the engine's state would be kept; None where this release makes no such place."""
 
-    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
+    def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there.
 
         Raises InputError for a bucket that is someone else's or elsewhere.

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class BackendPlace:
+class StateLocation:
     """What is asked for."""
 
     bucket: str

@@ -167,8 +167,8 @@ class GoBuild(CachedArtifact):
 
     def plan(self) -> PlanStep:
         if self.store.seal(self.entry) is None and self._on_path:
-            places = ", ".join(sorted({str(path.parent) for path in self._on_path.values()}))
-            return PlanStep(self.name, Action.PRESENT, f"on PATH: {places}, fits {self._build.path}")
+            folders = ", ".join(sorted({str(path.parent) for path in self._on_path.values()}))
+            return PlanStep(self.name, Action.PRESENT, f"on PATH: {folders}, fits {self._build.path}")
         return super().plan()
 
     def intention(self) -> PlanStep:

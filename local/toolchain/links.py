@@ -43,7 +43,7 @@ def refresh(toolchain: LinkedArtifacts) -> None:
     the image's reference. What was installed from a wheel has no `.venv`: it is the running environment.
     """
     root = toolchain.paths.bin.parent
-    links = {root / _place(name): toolchain.find(name) for name in toolchain.names() if _place(name)}
+    links = {root / _path_of(name): toolchain.find(name) for name in toolchain.names() if _path_of(name)}
     links |= _language_host(toolchain)
     for link, target in links.items():
         if target is not None:
@@ -86,17 +86,17 @@ def engine_environment(toolchain: LinkedArtifacts) -> dict[str, str]:
     }
 
 
-def _place(name: str) -> str:
+def _path_of(name: str) -> str:
     """Where the artifact of that name is linked, under `.trainyard`; empty: nowhere."""
     kind, rest = name.split("/", 1) if "/" in name else ("", name)
-    places = {
+    paths = {
         "binary": f"bin/{rest}",
         "chart": f"charts/{rest}",
         "manifest": f"charts/{rest}.yaml",
         "env": f"{rest}-env",
         "sbom": f"{rest}-{FILE}",
     }
-    return places.get(kind, "")
+    return paths.get(kind, "")
 
 
 def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:

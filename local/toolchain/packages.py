@@ -80,11 +80,11 @@ class DebianPackages(Artifact):
         self._disable_services(missing)
 
     def paths(self) -> Mapping[str, Path]:
-        places = {name: _place(package) for name, package in self._packages.items()}
-        return {f"{self._kind}/{name}": place or Path() for name, place in places.items()}
+        paths = {name: _path_of(package) for name, package in self._packages.items()}
+        return {f"{self._kind}/{name}": path or Path() for name, path in paths.items()}
 
     def _missing(self) -> list[str]:
-        return [name for name, package in self._packages.items() if _place(package) is None]
+        return [name for name, package in self._packages.items() if _path_of(package) is None]
 
     def _apt(self, command: Sequence[str], task: Task) -> None:
         self._runner.run(
@@ -102,7 +102,7 @@ class DebianPackages(Artifact):
             self._runner.run(["systemctl", "disable", service], what=f"disable the service {service}")
 
 
-def _place(package: DebianPackage) -> Path | None:
+def _path_of(package: DebianPackage) -> Path | None:
     wanted = Path(package.provides)
     if wanted.is_absolute():
         return wanted if wanted.exists() else None

@@ -41,12 +41,12 @@ def _rule(policy: Policy) -> dict[str, Any]:
 def _result(finding: Finding) -> dict[str, Any]:
     name = {"fullyQualifiedName": finding.resource.urn, "name": finding.resource.name, "kind": "resource"}
     # Code scanning drops results without a file; a resource has none of its own.
-    place = {"artifactLocation": {"uri": "Pulumi.yaml"}}
+    location = {"artifactLocation": {"uri": "Pulumi.yaml"}}
     result: dict[str, Any] = {
         "ruleId": finding.policy.name,
         "level": "error" if finding.stops else "note",
         "message": {"text": f"{finding.resource.name}: {finding.message}"},
-        "locations": [{"physicalLocation": place, "logicalLocations": [name]}],
+        "locations": [{"physicalLocation": location, "logicalLocations": [name]}],
         "partialFingerprints": {"resource": f"{finding.resource.urn}#{finding.violation.property}"},
     }
     if finding.exempt:

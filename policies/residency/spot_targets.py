@@ -10,14 +10,14 @@ from policies.region import canonical
 from policies.rules import must_be_permitted
 from policies.unknowns import PropertyBlock
 
-PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+LOCATION_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Regions and zones that a provisioner may buy in, and those of a cluster's target and pools."""
     spec = resource.props.block("spec")
     for requirement in spec.blocks("template.spec.requirements"):
-        if requirement.get("key") in PLACES and requirement.get("operator") == "In":
+        if requirement.get("key") in LOCATION_LABELS and requirement.get("operator") == "In":
             yield from _permitted(resource, requirement, "values")
     stack = resource.props.block("stack")
     for block in (stack.block("provider"), *stack.blocks("pools")):
@@ -25,20 +25,20 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield from _permitted(resource, block, name)
         # CoreWeave's zones are its regions; what is in no cloud has a country for one.
         for name in ("zone", "country"):
-            for place in block.texts(name):
-                yield from must_be_permitted(resource, block.at(name), place.lower())
+            for location in block.texts(name):
+                yield from must_be_permitted(resource, block.at(name), location.lower())
 
 
 def _permitted(resource: Resource, block: PropertyBlock, name: str) -> Iterator[Violation]:
-    for place in block.texts(name):
-        if place.isdigit():
+    for location in block.texts(name):
+        if location.isdigit():
             continue  # Azure numbers the zones of the region that it names besides
-        yield from must_be_permitted(resource, block.at(name), _region(place))
+        yield from must_be_permitted(resource, block.at(name), _region(location))
 
 
-def _region(place: str) -> str:
+def _region(location: str) -> str:
     """A zone of AWS (`eu-west-1a`), Google (`europe-west4-a`) or AKS (`westeurope-1`) as its region."""
-    name = canonical(place)
+    name = canonical(location)
     if re.fullmatch(r"[a-z0-9]+-\d", name):
         return name[:-2]
     return name[:-1] if name[-1:].isalpha() and name[-2:-1].isdigit() else name

@@ -16,7 +16,7 @@ COMPONENT = "trainyard:infra:"
 KARPENTER = "kubernetes:karpenter.sh/"
 COREWEAVE = "kubernetes:compute.coreweave.com/"
 
-PLACES = {
+SUBNET_PATHS = {
     "aws:eks/nodeGroup:NodeGroup": "subnetIds",
     "gcp:container/nodePool:NodePool": "nodeLocations",
     "azure-native:containerservice:AgentPool": "availabilityZones",
@@ -40,7 +40,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     elif is_spot_pool(resource):
         props = resource.props
         types = props.count("instanceTypes") or 1
-        path = PLACES[resource.type]
+        path = SUBNET_PATHS[resource.type]
         yield from _enough(resource, types * max(props.count(path), 1), path)
 
 
@@ -82,8 +82,8 @@ def _group(resource: Resource) -> Iterator[Violation]:
         return
     if policy.get("instancesDistribution.onDemandPercentageAboveBaseCapacity", 100) < 100:
         types = policy.count("launchTemplate.overrides") or 1
-        places = resource.props.count("vpcZoneIdentifiers") or 1
-        yield from _enough(resource, types * places, "mixedInstancesPolicy.launchTemplate.overrides")
+        subnets = resource.props.count("vpcZoneIdentifiers") or 1
+        yield from _enough(resource, types * subnets, "mixedInstancesPolicy.launchTemplate.overrides")
 
 
 def _enough(resource: Resource, markets: int, path: str) -> Iterator[Violation]:
@@ -113,7 +113,7 @@ POLICY = Policy(
         "aws:autoscaling/group:Group",
         "kubernetes:karpenter.sh/*:NodePool",
         "kubernetes:compute.coreweave.com/*:NodePool",
-        *PLACES,
+        *SUBNET_PATHS,
     ),
     evaluate=evaluate,
     frameworks=("AWS Config AUTOSCALING_MULTIPLE_INSTANCE_TYPES", "AWS Well-Architected COST07-BP05"),

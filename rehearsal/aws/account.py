@@ -279,13 +279,13 @@ class MotoAccount:
         ]
 
     def _context(self, resource: RequestedResource) -> dict[str, Any]:
-        place = {
+        identity = {
             "logical": resource.name,
             "account": ACCOUNT,
             "region": self.region,
             "partition": get_partition(self.region),
         }
-        return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **place}
+        return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **identity}
 
     def _identity(self, resource: RequestedResource, answers: Mapping[str, Any]) -> str:
         made_up = hashlib.sha256(resource.name.encode()).hexdigest()[:17]

@@ -39,9 +39,9 @@ def life(token: str) -> Mapping[str, Any]:
 
 def service(token: str) -> str:
     """Return boto3's name of the service that a type belongs to: `aws:vpc/…` → `ec2`."""
-    place = token.split(":")[1]
-    module = place.partition("/")[0]
-    return _SERVICES.get(place) or _SERVICES.get(module, module)
+    module_path = token.split(":")[1]
+    module = module_path.partition("/")[0]
+    return _SERVICES.get(module_path) or _SERVICES.get(module, module)
 
 
 def filled(template: Any, context: Properties) -> Any:

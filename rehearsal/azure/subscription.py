@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.azure.places import collection, identity, name_property, places
+from rehearsal.azure.resource_paths import collection, identity, name_property, resource_paths
 from rehearsal.cloud import Made, Properties, RequestedResource, Typed
 from rehearsal.leaks import SECRET
 from rehearsal.store import ResourceStore, StoredResource
@@ -39,14 +39,14 @@ class AzureSubscription(Typed):
 
     def autoname(self, token: str) -> str | None:
         """Names of what something else distinguishes (a role's assignment) are made up."""
-        return name_property(token) if places().get(token, {}).get("made_up") else None
+        return name_property(token) if resource_paths().get(token, {}).get("made_up") else None
 
     def create(self, resource: RequestedResource) -> Made:
         name = self._name(resource)
         found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
         group = resource.inputs.get("resourceGroupName", "")
-        place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
-        return Made(found or place, self._known(resource, name))
+        path = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
+        return Made(found or path, self._known(resource, name))
 
     def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         changed = RequestedResource(resource.token, resource.name, inputs)
@@ -65,7 +65,7 @@ class AzureSubscription(Typed):
         return {"kubeconfigs": [{"name": "clusterUser", "value": value}]}
 
     def _name(self, resource: RequestedResource) -> str:
-        key = name_property(resource.token) if resource.token in places() else ""
+        key = name_property(resource.token) if resource.token in resource_paths() else ""
         return str(resource.inputs.get(key) or resource.name)
 
     def _known(self, resource: RequestedResource, name: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class AzureAnswers:
             if stored.id == path:
                 return _answered(stored)
             if (
-                stored.token in places()
+                stored.token in resource_paths()
                 and collection(stored.token, {**self._known, **stored.outputs}) == path
             ):
                 listed.append(_answered(stored))

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from rehearsal.cloud import Properties, Refusal
-from rehearsal.gcp.places import places
+from rehearsal.gcp.resource_paths import resource_paths
 from rehearsal.wire import has_unknown
 
 _CALLED: Mapping[tuple[str, str], str] = {
@@ -52,13 +52,13 @@ def _schemas(document: str) -> Mapping[str, Shape]:
 
 def is_described(token: str) -> bool:
     """Whether a document describes a type."""
-    return "like" in places().get(token, {})
+    return "like" in resource_paths().get(token, {})
 
 
 def problems(token: str, inputs: Properties) -> Iterator[Refusal]:
     """Find values that Google's API would refuse; parts that are not known yet are let pass."""
     if is_described(token):
-        document, schema = places()[token]["like"]
+        document, schema = resource_paths()[token]["like"]
         yield from _values(_schemas(document), {"$ref": schema}, inputs, "")
 
 

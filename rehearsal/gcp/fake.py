@@ -17,10 +17,10 @@ PACKAGE = "gcp"
 
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    place = stack["provider"]["project"], stack["provider"]["region"]
+    scope = stack["provider"]["project"], stack["provider"]["region"]
     plugin = Filled("trainyard:gcp:NodePoolSize", "nodePool", folder / PACKAGE)
     yield RunningFake(
-        {PACKAGE: GcpProject(*place), "trainyard": plugin}, GcpAnswers(folder / PACKAGE, *place)
+        {PACKAGE: GcpProject(*scope), "trainyard": plugin}, GcpAnswers(folder / PACKAGE, *scope)
     )
 
 

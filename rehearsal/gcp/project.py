@@ -10,7 +10,7 @@ from typing import Any
 from rehearsal import sdk
 from rehearsal.cloud import Made, Refusal, RequestedResource, Typed
 from rehearsal.gcp import discovery
-from rehearsal.gcp.places import address, collection, identity, name_property, places
+from rehearsal.gcp.resource_paths import address, collection, identity, name_property, resource_paths
 from rehearsal.store import ResourceStore
 from rehearsal.tables import table
 
@@ -74,10 +74,10 @@ class GcpAnswers:
     def __call__(self, url: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
         for stored in ResourceStore(self._folder):
-            if stored.token not in places():
+            if stored.token not in resource_paths():
                 continue
             values = {**self._known, **stored.outputs}
-            part = places()[stored.token].get("in")
+            part = resource_paths()[stored.token].get("in")
             if collection(stored.token, values) == url:
                 found.setdefault(part or "items", []).append(_listed(stored.token, values))
             elif address(stored.token, values) == url:

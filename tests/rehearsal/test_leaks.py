@@ -84,5 +84,5 @@ def test_a_known_secret_is_named_and_a_leak_says_the_first_place_of_its_line(tmp
 def test_the_plans_of_all_stacks_have_no_secret_but_those_that_the_engine_encrypts() -> None:
     """The golden files show secrets in the clear: the engine's state must not."""
     golden = sorted((ROOT / "tests" / "golden").rglob("*.yaml"))
-    found = {Path(leak.place.rpartition(":")[0]).name for leak in leaks_in(lines_of(golden))}
+    found = {Path(leak.file.rpartition(":")[0]).name for leak in leaks_in(lines_of(golden))}
     assert found == {"local.yaml"}, "that of the cluster of this machine"

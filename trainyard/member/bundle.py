@@ -86,16 +86,16 @@ def _logs(session: Session, key: JobKey, folder: Path) -> Iterator[Path]:
     logs = StoredLogs(session, key)
     attempts = logs.attempts() if logs.is_there() else []
     for attempt in attempts:
-        place = folder / f"attempt-{attempt}"
-        place.mkdir()
+        attempt_folder = folder / f"attempt-{attempt}"
+        attempt_folder.mkdir()
         with ExitStack() as opened:
             files: dict[int, BinaryIO] = {}
             for line in logs.lines(Selection(attempt=attempt)):
                 if line.node not in files:
-                    path = place / f"node-{line.node}.log"
+                    path = attempt_folder / f"node-{line.node}.log"
                     files[line.node] = opened.enter_context(path.open("wb"))
                 files[line.node].write(f"{line.moment}Z ".encode() + line.text + b"\n")
-        yield from sorted(place.iterdir())
+        yield from sorted(attempt_folder.iterdir())
     for pod, lines in running_logs(session, key) if not attempts else ():
         path = folder / f"node-{pod.number}.log"
         path.write_bytes(b"".join(line + b"\n" for line in lines))

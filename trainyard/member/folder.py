@@ -70,9 +70,9 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
 
 def _not_ignored(folder: Path) -> list[str]:
     """By git too, in a repository that is empty, so that patterns mean what they mean there."""
-    with tempfile.TemporaryDirectory(prefix="trainyard-") as place:
-        _git(folder, "init", "--quiet", "--bare", place)
-        where = (f"--git-dir={place}", "--work-tree=.")
+    with tempfile.TemporaryDirectory(prefix="trainyard-") as folder_path:
+        _git(folder, "init", "--quiet", "--bare", folder_path)
+        where = (f"--git-dir={folder_path}", "--work-tree=.")
         found = [
             _names(_git(folder, *where, "ls-files", "-z", "--others", f"--exclude-per-directory={file}"))
             for file in (".gitignore", IGNORE)
@@ -98,10 +98,10 @@ def _listed(folder: Path, patterns: Sequence[str]) -> list[str]:
 def _walk(folder: Path) -> list[str]:
     """Names of all files and links, but for git's own."""
     found = []
-    for place, folders, files in os.walk(folder):
+    for folder_path, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if each != ".git"]
-        links = [each for each in folders if Path(place, each).is_symlink()]
-        found += [os.path.relpath(Path(place, each), folder) for each in (*files, *links)]
+        links = [each for each in folders if Path(folder_path, each).is_symlink()]
+        found += [os.path.relpath(Path(folder_path, each), folder) for each in (*files, *links)]
     return found
 
 

@@ -33,10 +33,10 @@ def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
         TrainyardError: the cluster cannot be reached, or does not know the user.
     """
     access = read(file, allowed)
-    place = kubeconfig_file()
-    write(place, merged(_content(place), access, place))
+    file = kubeconfig_file()
+    write(file, merged(_content(file), access, file))
     name = access["name"]
-    session.console.print(f"context {name} in {place}, namespace {access['namespace']}", highlight=False)
+    session.console.print(f"context {name} in {file}, namespace {access['namespace']}", highlight=False)
     reached = Session(session.stack_name, session.paths, session.console, context=name)
     session.console.print(f"signed in as {_whoami(reached)}", highlight=False)
     session.console.print(f"export TRAINYARD_CONTEXT={name}", highlight=False)
@@ -81,7 +81,7 @@ def kubeconfig_file(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(first) if first else Path(environ.get("HOME", "/")) / ".kube" / "config"
 
 
-def merged(config: Section, access: Section, place: Path) -> Section:
+def merged(config: Section, access: Section, file: Path) -> Section:
     """Return the kubeconfig with the context; the rest of it stays as it is.
 
     Raises:
@@ -97,22 +97,22 @@ def merged(config: Section, access: Section, place: Path) -> Section:
         if section == "clusters" and before and before[0][key].get("server") != value["server"]:
             got = f"{name} is {before[0][key].get('server')}"
             fix = f"take it out: kubectl config delete-cluster {name}"
-            raise InputError([Problem(str(place), got, f"no cluster {name}, or {value['server']}", fix)])
+            raise InputError([Problem(str(file), got, f"no cluster {name}, or {value['server']}", fix)])
         result[section] = [*others, {"name": name, key: value}]
     result.setdefault("current-context", name)
     return result
 
 
-def write(place: Path, config: Section) -> None:
-    """Put the kubeconfig in place in one step, for its owner alone."""
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.NamedTemporaryFile("w", dir=place.parent, prefix=".kubeconfig-", delete=False) as file:
-        file.write(yaml.safe_dump(config, sort_keys=False))
-    Path(file.name).replace(place)
+def write(file: Path, config: Section) -> None:
+    """Replace the kubeconfig atomically, readable by its owner only."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".kubeconfig-", delete=False) as staged:
+        staged.write(yaml.safe_dump(config, sort_keys=False))
+    Path(staged.name).replace(file)
 
 
-def _content(place: Path) -> Section:
-    return (yaml.safe_load(place.read_text()) if place.is_file() else None) or {}
+def _content(file: Path) -> Section:
+    return (yaml.safe_load(file.read_text()) if file.is_file() else None) or {}
 
 
 def _whoami(session: Session) -> str:

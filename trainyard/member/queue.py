@@ -166,7 +166,8 @@ def _queue(
     pools = pools_of(name, known)
     outlook = _outlook(name, own, known, now)
     waiting = tuple(
-        _waiting(each, line[:index], positions.get(_place(each)), outlook) for index, each in enumerate(line)
+        _waiting(each, line[:index], positions.get(_name_of(each)), outlook)
+        for index, each in enumerate(line)
     )
     pending = int(known[name].get("status", {}).get("pendingWorkloads", 0)) if name in known else None
     others = None if pending is None else max(0, pending - len(line))
@@ -254,21 +255,21 @@ def _length(workload: Object) -> float | None:
 def _in_order(waiting: Sequence[Object]) -> list[Object]:
     """As Kueue orders a queue: by priority, then by the time of the eviction or of the submission."""
 
-    def place(workload: Object) -> tuple[int, datetime]:
+    def path(workload: Object) -> tuple[int, datetime]:
         evicted = workloads.since(workload, "Evicted")
         return -int(workload["spec"].get("priority", 0)), evicted or workloads.created(workload)
 
-    return sorted(waiting, key=place)
+    return sorted(waiting, key=path)
 
 
 def _positions(cluster: MemberCluster, leading: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Return the place of each waiting job in the whole queue, by its workload, where the user may ask."""
     found: dict[str, int] = {}
     for namespace, local_queue in leading:
-        place = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
+        path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
         try:
             items = cluster.custom.list_namespaced_custom_object(
-                *place, limit=MOST_POSITIONS, _request_timeout=10
+                *path, limit=MOST_POSITIONS, _request_timeout=10
             )["items"]
         except ApiException:
             return {}  # a Kueue of somebody else's may not serve it, or not to members
@@ -329,7 +330,7 @@ def _local_queue(workload: Object) -> tuple[str, str]:
     return workload["metadata"]["namespace"], str(workload["spec"].get("queueName", ""))
 
 
-def _place(workload: Object) -> str:
+def _name_of(workload: Object) -> str:
     return f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
 
 

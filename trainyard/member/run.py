@@ -22,7 +22,7 @@ from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
 from infra.targets.kubeconfig import namespace_of
-from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, JobPlace, Jobs, JobState, manifest
+from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, JobPlacement, Jobs, JobState, manifest
 from trainyard.logs import follow_logs
 from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
 from trainyard.member.cluster import PRIORITIES, MemberCluster
@@ -78,9 +78,9 @@ class Ready:
     def manifest(self, run: str) -> dict[str, Any]:
         """Return the TrainJob."""
         chosen = self.chosen
-        place = JobPlace(chosen.local_queue, chosen.pools)
+        placement = JobPlacement(chosen.local_queue, chosen.pools)
         return manifest(
-            chosen.job, run, self.runtime.datasets, place, share=chosen.share, checkout=self.checkout
+            chosen.job, run, self.runtime.datasets, placement, share=chosen.share, checkout=self.checkout
         )
 
 

@@ -77,7 +77,7 @@ LISTS = (
 def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, Sequence[str]]:
     """Return the lists of a team, by the pools that its queues lead to."""
     pools = context.pools_of(team)
-    places = [*pools, *context.cpu_pools]
+    pools_and_cpus = [*pools, *context.cpu_pools]
     fabrics = sorted({pool.fabric_class for pool in pools})
     admission = context.stack.admission
     found = {
@@ -90,8 +90,8 @@ def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, 
         "fabric_resources": _fabric_resources(fabrics),
         "grace_seconds": [str(max(_DEFAULT_GRACE_SECONDS, longest_grace_seconds(context)))],
         "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
-        "node_labels": {*_NODE_LABELS, *(label for pool in places for label in pool.selector)},
-        "pools": [pool.name for pool in places],
+        "node_labels": {*_NODE_LABELS, *(label for pool in pools_and_cpus for label in pool.selector)},
+        "pools": [pool.name for pool in pools_and_cpus],
         "read_only_claims": _read_only_claims(context, shared=shared),
         "regions": [".*"] if context.residency is None else catalog.as_expressions(context.residency),
         "registries": admission.registries,

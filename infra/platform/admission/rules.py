@@ -189,7 +189,7 @@ IDENTITY: Sequence[AdmissionRule] = (
 )
 """Who a pod is, and what it may write to."""
 
-PLACE: Sequence[AdmissionRule] = (
+PLACEMENT: Sequence[AdmissionRule] = (
     AdmissionRule(
         "tolerations",
         "variables.is_placed || pod.spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
@@ -326,4 +326,4 @@ RESIDENCY: Sequence[AdmissionRule] = (
 )
 """Where data go: no resource of the plan shows what a job writes elsewhere. 14 is `.amazonaws.com`."""
 
-POD_RULES: Sequence[AdmissionRule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES, *RESIDENCY)
+POD_RULES: Sequence[AdmissionRule] = (*NODE, *IDENTITY, *PLACEMENT, *DEVICES, *IMAGES, *RESIDENCY)

@@ -11,7 +11,7 @@ import yaml
 from infra.spec import Stack, parse
 from tests.infra.plan import plan, stack_file
 from tests.infra.spec.wrong import good
-from trainyard.jobs import JobPlace, manifest, place_of
+from trainyard.jobs import JobPlacement, manifest, placement_of
 
 
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:
@@ -87,8 +87,8 @@ def test_tpus_and_gpus_of_one_stack_are_reported_apart(
 def test_pods_are_kept_to_the_pools_that_are_good_for_them() -> None:
     stack = onprem({"accelerator": "h200"}, num_nodes=2)
     assert stack.job is not None
-    place = place_of(stack)
-    assert place == JobPlace("research", ("h200",))
+    place = placement_of(stack)
+    assert place == JobPlacement("research", ("h200",))
     (patch,) = manifest(stack.job, "run-001", (), place)["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     affinity = node["template"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
@@ -99,8 +99,8 @@ def test_pods_are_kept_to_the_pools_that_are_good_for_them() -> None:
 def test_where_any_pool_of_the_queue_will_do_nothing_is_patched() -> None:
     stack = onprem({"accelerator": "mi300x"}, num_nodes=2)
     assert stack.job is not None
-    place = place_of(stack)
-    assert place == JobPlace("research-amd")
+    place = placement_of(stack)
+    assert place == JobPlacement("research-amd")
     body = manifest(stack.job, "run-001", (), place)
     assert "runtimePatches" not in body["spec"]
     assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research-amd"

@@ -14,7 +14,7 @@ from infra.clients.google import GoogleClient, GoogleRefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.aws.account import backend as aws
-from infra.targets.backend import BackendPlace
+from infra.targets.backend import StateLocation
 from infra.targets.gcp.account import backend as google
 from infra.targets.gcp.spec.provider import GcpSpec
 from policies.config import Residency
@@ -26,7 +26,7 @@ from trainyard.bootstrap import check_residency, residency
 pytestmark = pytest.mark.clouds
 
 REGION = "us-east-2"
-PLACE = BackendPlace("example-state", REGION, {"owner": "ml-platform"})
+PLACE = StateLocation("example-state", REGION, {"owner": "ml-platform"})
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
     away = {"LocationConstraint": "eu-west-1"}
     client("s3", "eu-west-1").create_bucket(Bucket="far", CreateBucketConfiguration=away)
     with pytest.raises(InputError, match="far is in eu-west-1"):
-        aws.make(BackendPlace("far", REGION, {}), ACCOUNT, of)
+        aws.make(StateLocation("far", REGION, {}), ACCOUNT, of)
     with pytest.raises(InputError, match="999999999999"):
         aws.make(PLACE, "999999999999", of)
 
@@ -165,7 +165,7 @@ def asked(cloud: FakeStateApis) -> GoogleClient:
 def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
     cloud: FakeStateApis, spec: GcpSpec
 ) -> None:
-    place = BackendPlace("example-state", "europe-west1", {"owner": "ml-platform"})
+    place = StateLocation("example-state", "europe-west1", {"owner": "ml-platform"})
     made = google.make(place, spec, asked(cloud))
     bucket = cloud.things["/storage/v1/b/example-state"]
     assert bucket["versioning"] == {"enabled": True}
@@ -185,7 +185,7 @@ def test_a_bucket_of_another_project_or_place_is_refused_on_google(
 ) -> None:
     there = {"projectNumber": "1", "location": "US"}
     cloud.things["/storage/v1/b/example-state"] = there
-    place = BackendPlace("example-state", "europe-west1", {})
+    place = StateLocation("example-state", "europe-west1", {})
     with pytest.raises(InputError, match="of project 1"):
         google.make(place, spec, asked(cloud))
     there["projectNumber"] = spec.project_number

@@ -14,7 +14,7 @@ from infra.targets.account import Preflight
 from infra.targets.aws.account import backend, preflight, rights
 from infra.targets.aws.account.find import AwsFinder, Client
 from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 ASKED = "account, rights, zones, quotas, reservations and bucket"
@@ -34,14 +34,14 @@ class AwsAccount:
             found = (preflight.unasked(error),)
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
+    def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be kept."""
         spec = cast(AwsSpec, stack.provider)
-        return BackendPlace(bucket, region or spec.region, dict(spec.tags))
+        return StateLocation(bucket, region or spec.region, dict(spec.tags))
 
-    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
+    def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there."""
-        return backend.make(place, cast(AwsSpec, stack.provider).account, backend.clients(place.region))
+        return backend.make(location, cast(AwsSpec, stack.provider).account, backend.clients(location.region))
 
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline

@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.errors import InputError, Problem
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 
 Client = Callable[[str], Any]
 """Service → a boto3 client of the region."""
@@ -27,7 +27,7 @@ def clients(region: str) -> Client:
     return lambda service: make(service, region_name=region)
 
 
-def make(place: BackendPlace, account: str, client: Client) -> BackendSetup:
+def make(location: StateLocation, account: str, client: Client) -> BackendSetup:
     """Make key and bucket, or put right what is there.
 
     Raises InputError for another account's credentials, and for a bucket that is someone else's or elsewhere.
@@ -37,23 +37,23 @@ def make(place: BackendPlace, account: str, client: Client) -> BackendSetup:
         fix = "sign in to the stack's account"
         raise InputError([Problem("AWS account", caller["Account"], account, fix)])
     partition = caller["Arn"].split(":")[1]
-    key = _key(place, account, partition, client("kms"))
-    _bucket(place, account, partition, key, client("s3"))
+    key = _key(location, account, partition, client("kms"))
+    _bucket(location, account, partition, key, client("s3"))
     return BackendSetup(
-        url=f"s3://{place.bucket}?region={place.region}&awssdk=v2",
-        secrets_provider=f"awskms://{_alias(place)}?region={place.region}&awssdk=v2",
-        rights=_rights(place, partition, key),
+        url=f"s3://{location.bucket}?region={location.region}&awssdk=v2",
+        secrets_provider=f"awskms://{_alias(location)}?region={location.region}&awssdk=v2",
+        rights=_rights(location, partition, key),
     )
 
 
-def _alias(place: BackendPlace) -> str:
-    return f"alias/{place.bucket}"
+def _alias(location: StateLocation) -> str:
+    return f"alias/{location.bucket}"
 
 
-def _key(place: BackendPlace, account: str, partition: str, kms: Any) -> str:  # noqa: ANN401 -- boto3's
+def _key(location: StateLocation, account: str, partition: str, kms: Any) -> str:  # noqa: ANN401 -- boto3's
     """Return the ARN of the key, which is known by its alias."""
     try:
-        return str(kms.describe_key(KeyId=_alias(place))["KeyMetadata"]["Arn"])
+        return str(kms.describe_key(KeyId=_alias(location))["KeyMetadata"]["Arn"])
     except ClientError as error:
         if error.response["Error"]["Code"] != "NotFoundException":
             raise
@@ -61,18 +61,18 @@ def _key(place: BackendPlace, account: str, partition: str, kms: Any) -> str:  #
     owner = {"AWS": f"arn:{partition}:iam::{account}:root"}
     statement = {"Effect": "Allow", "Principal": owner, "Action": "kms:*", "Resource": "*"}
     made = kms.create_key(
-        Description=f"state of stacks in {place.bucket}",
+        Description=f"state of stacks in {location.bucket}",
         Policy=_document(statement),
-        Tags=[{"TagKey": key, "TagValue": value} for key, value in place.tags.items()],
+        Tags=[{"TagKey": key, "TagValue": value} for key, value in location.tags.items()],
     )["KeyMetadata"]
     kms.enable_key_rotation(KeyId=made["KeyId"])
-    kms.create_alias(AliasName=_alias(place), TargetKeyId=made["KeyId"])
+    kms.create_alias(AliasName=_alias(location), TargetKeyId=made["KeyId"])
     return str(made["Arn"])
 
 
-def _bucket(place: BackendPlace, account: str, partition: str, key: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
-    name, arn = place.bucket, f"arn:{partition}:s3:::{place.bucket}"
-    _make_bucket(place, account, s3)
+def _bucket(location: StateLocation, account: str, partition: str, key: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+    name, arn = location.bucket, f"arn:{partition}:s3:::{location.bucket}"
+    _make_bucket(location, account, s3)
     block = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
     s3.put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=dict.fromkeys(block, True))
     owned = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
@@ -90,30 +90,30 @@ def _bucket(place: BackendPlace, account: str, partition: str, key: str, s3: Any
         _deny(arn, {"StringNotEquals": {"aws:PrincipalAccount": account}}),
     )
     s3.put_bucket_policy(Bucket=name, Policy=_document(*statements))
-    if place.tags:
-        tags = [{"Key": key, "Value": value} for key, value in place.tags.items()]
+    if location.tags:
+        tags = [{"Key": key, "Value": value} for key, value in location.tags.items()]
         s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
 
 
-def _make_bucket(place: BackendPlace, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+def _make_bucket(location: StateLocation, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
     # us-east-1 is the one region that S3 refuses as a location.
-    location = {"CreateBucketConfiguration": {"LocationConstraint": place.region}}
-    elsewhere = {} if place.region == "us-east-1" else location
+    constraint = {"CreateBucketConfiguration": {"LocationConstraint": location.region}}
+    elsewhere = {} if location.region == "us-east-1" else constraint
     try:
-        s3.create_bucket(Bucket=place.bucket, ObjectLockEnabledForBucket=True, **elsewhere)
+        s3.create_bucket(Bucket=location.bucket, ObjectLockEnabledForBucket=True, **elsewhere)
     except ClientError as error:
         if error.response["Error"]["Code"] == "BucketAlreadyExists":
             fix = "choose another name: a bucket's is one for the whole world"
             raise InputError(
-                [Problem("bucket", f"{place.bucket} is someone else's", "a free name", fix)]
+                [Problem("bucket", f"{location.bucket} is someone else's", "a free name", fix)]
             ) from error
         if error.response["Error"]["Code"] != "BucketAlreadyOwnedByYou":
             raise
-    there = s3.get_bucket_location(Bucket=place.bucket, ExpectedBucketOwner=account)["LocationConstraint"]
-    if (there or "us-east-1") != place.region:
+    there = s3.get_bucket_location(Bucket=location.bucket, ExpectedBucketOwner=account)["LocationConstraint"]
+    if (there or "us-east-1") != location.region:
         fix = "choose another name, or say the region in which it is"
         raise InputError(
-            [Problem("bucket", f"{place.bucket} is in {there or 'us-east-1'}", place.region, fix)]
+            [Problem("bucket", f"{location.bucket} is in {there or 'us-east-1'}", location.region, fix)]
         )
 
 
@@ -132,12 +132,18 @@ def _lifecycle() -> dict[str, Any]:
 
 
 def _deny(arn: str, condition: dict[str, Any]) -> dict[str, Any]:
-    places = [arn, f"{arn}/*"]
-    return {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": places, "Condition": condition}
+    resources = [arn, f"{arn}/*"]
+    return {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": resources,
+        "Condition": condition,
+    }
 
 
-def _rights(place: BackendPlace, partition: str, key: str) -> dict[str, Any]:
-    arn = f"arn:{partition}:s3:::{place.bucket}"
+def _rights(location: StateLocation, partition: str, key: str) -> dict[str, Any]:
+    arn = f"arn:{partition}:s3:::{location.bucket}"
     allowed = (
         (["s3:ListBucket"], arn),
         (["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], f"{arn}/*"),

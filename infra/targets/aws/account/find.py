@@ -29,7 +29,7 @@ class AwsFinder:
     """Looks into one account and region for the resources of one stack."""
 
     def __init__(self, stack: str, region: str, account: str, client: Client) -> None:
-        self._place = {"stack": stack, "region": region, "account": account}
+        self._scope = {"stack": stack, "region": region, "account": account}
         self._client = cache(client)
 
     def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
@@ -43,7 +43,7 @@ class AwsFinder:
         lookup = lookups(__package__).get(token)
         if lookup is None:  # made again, it is the same: a VPC's default group
             return None
-        context = {**inputs, **self._place, "logical": name}
+        context = {**inputs, **self._scope, "logical": name}
         found = self._ask(lookup.get("find") or lookup["read"], context)
         if found is None:
             return None
@@ -70,7 +70,7 @@ class AwsFinder:
             if error.response["Error"]["Code"] != "NoSuchTagSet":
                 raise
             return False
-        return {"Key": "trainyard.dev/stack", "Value": self._place["stack"]} in tags
+        return {"Key": "trainyard.dev/stack", "Value": self._scope["stack"]} in tags
 
     def _name(self, token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, str]:
         """Return the name that the provider made up for a resource that exists, as a property."""
@@ -79,7 +79,7 @@ class AwsFinder:
         made_up = re.compile(rf"{re.escape(name)}-[0-9a-f]{{7}}")
         if not made_up.fullmatch(str(inputs.get(field, ""))):
             return {}
-        names = self._ask(lookup["names"], {**inputs, **self._place, "logical": name}) or ()
+        names = self._ask(lookup["names"], {**inputs, **self._scope, "logical": name}) or ()
         found = sorted(each for each in names if made_up.fullmatch(each))
         if len(found) > 1:
             fix = "remove those that are not in use: which one is meant, only you know"

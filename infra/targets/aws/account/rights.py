@@ -83,9 +83,9 @@ class _Statements:
         self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, reads
         cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
         objects = stack.storage.object_store
-        place = {"partition": partition_of(spec.region), "region": spec.region, "account": spec.account}
+        location = {"partition": partition_of(spec.region), "region": spec.region, "account": spec.account}
         names = {"stack": stack.name, "cluster": cluster, "bucket": objects.bucket if objects else ""}
-        self._arns = {name: str(arn).format(**place, **names) for name, arn in table()["arns"].items()}
+        self._arns = {name: str(arn).format(**location, **names) for name, arn in table()["arns"].items()}
         self._types = [table()["types"][kind] for kind in sorted({each.kind for each in declared})]
         request, resource = ({f"aws:{what}Tag/{TAG}": stack.name} for what in ("Request", "Resource"))
         self._of_cluster = {f"aws:ResourceTag/kubernetes.io/cluster/{cluster}": "owned"}

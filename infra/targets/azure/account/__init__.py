@@ -11,7 +11,7 @@ from infra.targets.account import Preflight
 from infra.targets.azure.account import backend, preflight, rights
 from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 ASKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
@@ -28,15 +28,15 @@ class AzureAccount:
             return Preflight(ASKED, not_asked=f"Azure: {error}")
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
+    def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be kept; the bucket is a storage account's name."""
         spec = cast(AzureSpec, stack.provider)
-        return BackendPlace(bucket, region or spec.region, dict(spec.tags))
+        return StateLocation(bucket, region or spec.region, dict(spec.tags))
 
-    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
+    def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the storage account and the key of the engine's state, or put right what is there."""
         spec = cast(AzureSpec, stack.provider)
-        return backend.make(place, spec, AzureClient.of_user(spec.subscription))
+        return backend.make(location, spec, AzureClient.of_user(spec.subscription))
 
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline

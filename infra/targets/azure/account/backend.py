@@ -12,7 +12,7 @@ from typing import Any
 from infra.clients.azure import AzureClient
 from infra.errors import InputError, Problem
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 
 CONTAINER, KEY = "pulumi", "state"
 RETENTION_DAYS = 30
@@ -23,13 +23,13 @@ _NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
 """What storage accounts and vaults both take."""
 
 
-def make(place: BackendPlace, spec: AzureSpec, azure: AzureClient) -> BackendSetup:
+def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> BackendSetup:
     """Make account, container, vault and key, or put right what is there.
 
     Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
     Azure refuses: a name that is somebody else's.
     """
-    name = place.bucket
+    name = location.bucket
     if not _NAME.match(name):
         allowed = "3 to 24 lower-case letters and digits, a letter first"
         raise InputError(
@@ -38,10 +38,10 @@ def make(place: BackendPlace, spec: AzureSpec, azure: AzureClient) -> BackendSet
     group = f"/subscriptions/{spec.subscription}/resourceGroups/{name}-state"
     account = f"{group}/providers/Microsoft.Storage/storageAccounts/{name}"
     vault = f"{group}/providers/Microsoft.KeyVault/vaults/{name}"
-    azure.put(group, GROUPS, {"location": place.region, "tags": dict(place.tags)})
-    _check_region(azure, account, place)
-    container = _make_storage(azure, account, place, spec)
-    key = _make_key(azure, vault, place, spec)
+    azure.put(group, GROUPS, {"location": location.region, "tags": dict(location.tags)})
+    _check_region(azure, account, location)
+    container = _make_storage(azure, account, location, spec)
+    key = _make_key(azure, vault, location, spec)
     return BackendSetup(
         url=f"azblob://{CONTAINER}?storage_account={name}",
         secrets_provider=f"azurekeyvault://{name}.vault.azure.net/keys/{KEY}",
@@ -49,14 +49,16 @@ def make(place: BackendPlace, spec: AzureSpec, azure: AzureClient) -> BackendSet
     )
 
 
-def _check_region(azure: AzureClient, account: str, place: BackendPlace) -> None:
+def _check_region(azure: AzureClient, account: str, location: StateLocation) -> None:
     there = azure.find(account, {"api-version": STORAGE})
-    if there is not None and there["location"] != place.region:
+    if there is not None and there["location"] != location.region:
         fix = "choose another name, or say the region in which it is"
-        raise InputError([Problem("bucket", f"{place.bucket} is in {there['location']}", place.region, fix)])
+        raise InputError(
+            [Problem("bucket", f"{location.bucket} is in {there['location']}", location.region, fix)]
+        )
 
 
-def _make_storage(azure: AzureClient, account: str, place: BackendPlace, spec: AzureSpec) -> str:
+def _make_storage(azure: AzureClient, account: str, location: StateLocation, spec: AzureSpec) -> str:
     properties: dict[str, Any] = {
         "allowBlobPublicAccess": False,
         "allowCrossTenantReplication": False,
@@ -65,7 +67,12 @@ def _make_storage(azure: AzureClient, account: str, place: BackendPlace, spec: A
         "supportsHttpsTrafficOnly": True,
     }
     sku = "Standard_ZRS" if spec.zones else "Standard_LRS"  # both stay in the region
-    body = {"sku": {"name": sku}, "kind": "StorageV2", "location": place.region, "tags": dict(place.tags)}
+    body = {
+        "sku": {"name": sku},
+        "kind": "StorageV2",
+        "location": location.region,
+        "tags": dict(location.tags),
+    }
     azure.put(account, STORAGE, {**body, "properties": properties})
     retention = {"enabled": True, "days": RETENTION_DAYS}
     service = {
@@ -79,7 +86,7 @@ def _make_storage(azure: AzureClient, account: str, place: BackendPlace, spec: A
     return container
 
 
-def _make_key(azure: AzureClient, vault: str, place: BackendPlace, spec: AzureSpec) -> str:
+def _make_key(azure: AzureClient, vault: str, location: StateLocation, spec: AzureSpec) -> str:
     """Make the vault, which refuses to be purged, and its key; a key that is there stays as it is."""
     properties = {
         "tenantId": spec.tenant,
@@ -87,7 +94,9 @@ def _make_key(azure: AzureClient, vault: str, place: BackendPlace, spec: AzureSp
         "enableRbacAuthorization": True,
         "enablePurgeProtection": True,
     }
-    azure.put(vault, VAULTS, {"location": place.region, "tags": dict(place.tags), "properties": properties})
+    azure.put(
+        vault, VAULTS, {"location": location.region, "tags": dict(location.tags), "properties": properties}
+    )
     key = f"{vault}/keys/{KEY}"
     operations = ["encrypt", "decrypt", "wrapKey", "unwrapKey"]
     azure.put(key, VAULTS, {"properties": {"kty": "RSA", "keySize": 3072, "keyOps": operations}})

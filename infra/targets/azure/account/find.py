@@ -19,7 +19,7 @@ class AzureFinder(Finder):
 
     def __init__(self, stack: str, subscription: str, ask: Ask) -> None:
         self._stack = stack
-        self._place = {"subscription": subscription}
+        self._scope = {"subscription": subscription}
         self._ask = ask
 
     def find_announced(
@@ -33,7 +33,7 @@ class AzureFinder(Finder):
         if lookup is None:
             return None
         template = str(lookup["at"]).replace("{group}", _GROUP)
-        values = {**self._place, **inputs}
+        values = {**self._scope, **inputs}
         if "by" in lookup:
             return self._of_its_like(template, lookup, values)
         path = filled(template, values)

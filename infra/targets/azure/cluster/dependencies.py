@@ -41,8 +41,8 @@ def make_dependencies(scope: Scope) -> ClusterDeps:
 
 def _network_rights(scope: Scope, identities: Identities, network: Network) -> list[pulumi.Resource]:
     """The control plane puts nodes and its own addresses into subnets that are not its own."""
-    places = {"nodes": network.nodes, "api-server": network.api_server}
+    subnets = {"nodes": network.nodes, "api-server": network.api_server}
     return [
         grant(scope, f"control-plane-{role}-subnet", identities.control_plane, "Network Contributor", subnet)
-        for role, subnet in places.items()
+        for role, subnet in subnets.items()
     ]

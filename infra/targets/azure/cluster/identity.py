@@ -94,14 +94,14 @@ def human_access(scope: Scope, cluster: pulumi.Output[str], teams: Sequence[Team
 
 def trainer_role(scope: Scope, group: pulumi.Input[str]) -> pulumi.Output[str]:
     """Make the role of whoever writes checkpoints, for a resource group; return its ID."""
-    place = pulumi.Output.concat(f"/subscriptions/{scope.spec.subscription}/resourceGroups/", group)
+    group_id = pulumi.Output.concat(f"/subscriptions/{scope.spec.subscription}/resourceGroups/", group)
     role = RoleDefinition(
         scope.named("trainer"),
         role_name=f"{scope.name}-{scope.digest}: trainer",
         description="Reads, writes, tags and deletes blobs",
         role_type="CustomRole",
-        scope=place,
-        assignable_scopes=[place],
+        scope=group_id,
+        assignable_scopes=[group_id],
         permissions=[PermissionArgs(data_actions=[f"{_BLOBS}/{action}" for action in _BLOB_ACTIONS])],
         opts=scope.options(),
     )

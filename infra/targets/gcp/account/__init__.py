@@ -9,7 +9,7 @@ from infra.clients.google import GoogleClient, GoogleRefusedError
 from infra.errors import MachineError
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
@@ -34,14 +34,14 @@ class GcpAccount:
             found = tuple(error.problems)
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
+    def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be kept."""
         spec = cast(GcpSpec, stack.provider)
-        return BackendPlace(bucket, region or spec.region, dict(spec.labels))
+        return StateLocation(bucket, region or spec.region, dict(spec.labels))
 
-    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
+    def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there."""
-        return backend.make(place, cast(GcpSpec, stack.provider), GoogleClient.of_user())
+        return backend.make(location, cast(GcpSpec, stack.provider), GoogleClient.of_user())
 
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline

@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.clients.google import Answer, GoogleClient
 from infra.errors import InputError, Problem
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.gcp.spec.provider import GcpSpec
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
@@ -23,29 +23,29 @@ NONCURRENT_DAYS = 365
 _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
-def make(place: BackendPlace, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
+def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
     """Make key and bucket, or put right what is there.
 
     Raises InputError for a bucket that is someone else's or elsewhere, RefusedError for what Google refuses.
     """
-    key = _key(place, spec.project, google)
+    key = _key(location, spec.project, google)
     _let_storage_use(key, spec.project, google)
-    _bucket(place, spec, key, google)
+    _bucket(location, spec, key, google)
     return BackendSetup(
-        url=f"gs://{place.bucket}",
+        url=f"gs://{location.bucket}",
         secrets_provider=f"gcpkms://{key}",
-        rights={f"gs://{place.bucket}": ["roles/storage.objectAdmin"], key: [_USE]},
+        rights={f"gs://{location.bucket}": ["roles/storage.objectAdmin"], key: [_USE]},
     )
 
 
-def _key(place: BackendPlace, project: str, google: GoogleClient) -> str:
-    ring = f"projects/{project}/locations/{place.region}/keyRings/{RING}"
+def _key(location: StateLocation, project: str, google: GoogleClient) -> str:
+    ring = f"projects/{project}/locations/{location.region}/keyRings/{RING}"
     if google.find(f"{KMS}/{ring}") is None:
         google.ask("POST", f"{KMS}/{ring.rpartition('/')[0]}", {}, keyRingId=RING)
-    key = f"{ring}/cryptoKeys/{place.bucket}"
+    key = f"{ring}/cryptoKeys/{location.bucket}"
     if google.find(f"{KMS}/{key}") is None:
-        body = {"purpose": "ENCRYPT_DECRYPT", "labels": dict(place.tags), **_rotation()}
-        google.ask("POST", f"{KMS}/{ring}/cryptoKeys", body, cryptoKeyId=place.bucket)
+        body = {"purpose": "ENCRYPT_DECRYPT", "labels": dict(location.tags), **_rotation()}
+        google.ask("POST", f"{KMS}/{ring}/cryptoKeys", body, cryptoKeyId=location.bucket)
     return key
 
 
@@ -65,27 +65,27 @@ def _let_storage_use(key: str, project: str, google: GoogleClient) -> None:
         google.ask("POST", f"{KMS}/{key}:setIamPolicy", {"policy": policy})
 
 
-def _bucket(place: BackendPlace, spec: GcpSpec, key: str, google: GoogleClient) -> None:
-    there = google.find(f"{STORAGE}/b/{place.bucket}")
+def _bucket(location: StateLocation, spec: GcpSpec, key: str, google: GoogleClient) -> None:
+    there = google.find(f"{STORAGE}/b/{location.bucket}")
     if there is None:
-        body = {"name": place.bucket, "location": place.region, **_settings(place, key)}
+        body = {"name": location.bucket, "location": location.region, **_settings(location, key)}
         google.ask("POST", f"{STORAGE}/b", body, project=spec.project)
         return
-    _check(place, spec, there)
-    google.ask("PATCH", f"{STORAGE}/b/{place.bucket}", _settings(place, key))
+    _check(location, spec, there)
+    google.ask("PATCH", f"{STORAGE}/b/{location.bucket}", _settings(location, key))
 
 
-def _check(place: BackendPlace, spec: GcpSpec, there: Answer) -> None:
+def _check(location: StateLocation, spec: GcpSpec, there: Answer) -> None:
     if there["projectNumber"] != spec.project_number:
-        got, fix = f"{place.bucket} is of project {there['projectNumber']}", "choose another name"
+        got, fix = f"{location.bucket} is of project {there['projectNumber']}", "choose another name"
         raise InputError([Problem("bucket", got, spec.project_number, fix)])
-    if there["location"].lower() != place.region:
+    if there["location"].lower() != location.region:
         fix = "choose another name, or say the region in which it is"
-        got = f"{place.bucket} is in {there['location'].lower()}"
-        raise InputError([Problem("bucket", got, place.region, fix)])
+        got = f"{location.bucket} is in {there['location'].lower()}"
+        raise InputError([Problem("bucket", got, location.region, fix)])
 
 
-def _settings(place: BackendPlace, key: str) -> dict[str, Any]:
+def _settings(location: StateLocation, key: str) -> dict[str, Any]:
     """What holds for the bucket. The API that the engine uses (JSON) takes TLS alone, in any case."""
     outdated = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": NONCURRENT_DAYS}}
     return {
@@ -98,5 +98,5 @@ def _settings(place: BackendPlace, key: str) -> dict[str, Any]:
         },
         "encryption": {"defaultKmsKeyName": key},
         "lifecycle": {"rule": [outdated]},
-        "labels": dict(place.tags),
+        "labels": dict(location.tags),
     }

@@ -19,12 +19,12 @@ class GcpFinder:
 
     def __init__(self, stack: str, project: str, region: str, ask: Ask) -> None:
         self._stack = stack
-        self._place = {"project": project, "region": region}
+        self._scope = {"project": project, "region": region}
         self._ask = ask
 
     def find_begun(self, token: str, _name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource that exists under the name that its inputs say; else None."""
-        values = {**self._place, **inputs}
+        values = {**self._scope, **inputs}
         url = address(token, values)
         there = self._ask(url, {}) if url else None
         if there is None:
@@ -58,7 +58,7 @@ class GcpFinder:
         """Return the name that the provider made up for a resource that exists, as a property."""
         key = str(_lookups()[token].get("named", "name"))
         made_up = re.compile(rf"{re.escape(name)}-[0-9a-f]{{7}}")
-        url = collection(token, {**self._place, **inputs})
+        url = collection(token, {**self._scope, **inputs})
         if url is None or not made_up.fullmatch(str(inputs.get(key, ""))):
             return {}
         found = sorted(each for each in self._listed(url) if made_up.fullmatch(each))

@@ -148,8 +148,8 @@ def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     if not isinstance(existing, ExistingManagedLustreSpec):
         return
     zone = spec.filesystem.zone or spec.zones[0]
-    place = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
-    found = google.find(f"https://lustre.googleapis.com/v1/{place}")
+    location = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
+    found = google.find(f"https://lustre.googleapis.com/v1/{location}")
     path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
     if found is None:
         fix = "correct the name or `zone`, or leave `existing` out, and it is made"
@@ -159,8 +159,8 @@ def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
 
 
 def _cluster_url(spec: GcpSpec, name: str) -> str:
-    place = f"projects/{spec.project}/locations/{spec.region}/clusters/{name}"
-    return f"https://container.googleapis.com/v1/{place}"
+    location = f"projects/{spec.project}/locations/{spec.region}/clusters/{name}"
+    return f"https://container.googleapis.com/v1/{location}"
 
 
 def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:

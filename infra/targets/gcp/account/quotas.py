@@ -98,8 +98,8 @@ def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClie
 
 def _limit(google: GoogleClient, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
     """Return the limit of the narrowest entry that holds; nothing where none does, for none was granted."""
-    place = f"projects/{spec.project}/locations/global/services/compute.googleapis.com"
-    entries = google.ask("GET", f"{CLOUD_QUOTAS}/{place}/quotaInfos/{quota}").get("dimensionsInfos", [])
+    location = f"projects/{spec.project}/locations/global/services/compute.googleapis.com"
+    entries = google.ask("GET", f"{CLOUD_QUOTAS}/{location}/quotaInfos/{quota}").get("dimensionsInfos", [])
     holding = [each for each in entries if (each.get("dimensions") or {}).items() <= wanted.items()]
     if not holding:
         return 0

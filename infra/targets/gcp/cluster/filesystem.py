@@ -29,14 +29,14 @@ def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
     """Make the filesystem of the stack, or use the one that it names; return how folders become volumes."""
     spec = scope.spec.filesystem
     if isinstance(spec, ManagedLustreSpec):
-        place = f"{scope.project}/{_zone(scope, spec.zone)}"
+        parent = f"{scope.project}/{_zone(scope, spec.zone)}"
         if spec.existing:
-            handle = f"{place}/{spec.existing.instance}"
+            handle = f"{parent}/{spec.existing.instance}"
             return lustre_volumes(handle, str(spec.existing.address), spec.existing.name)
         made = _lustre(scope, spec, network, keys)
         # `10.0.0.2@tcp:/name` → the address
         address = made.mount_point.apply(lambda point: point.partition("@")[0])
-        return lustre_volumes(f"{place}/{_lustre_id(scope)}", address, LUSTRE_NAME)
+        return lustre_volumes(f"{parent}/{_lustre_id(scope)}", address, LUSTRE_NAME)
     if spec.existing:
         return filestore_volumes(str(spec.existing.address), spec.existing.share)
     share = _filestore(scope, spec, network, keys)

@@ -188,7 +188,7 @@ def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: P
             yield (*path, "gateway"), str(pool.gateway), f"an address of {pool.subnet}", fix
 
 
-def nodes_stand_in_one_place(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def nodes_are_on_one_leaf(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Each node has one pool and one leaf, and a pool has as many nodes as it says."""
     if provider.leaves is None:
         return

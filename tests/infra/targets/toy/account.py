@@ -8,7 +8,7 @@ from typing import Any
 from infra.errors import InputError, MachineError, Problem
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.finding import Finder
 
 Ask = Callable[[str], str | None]
@@ -36,10 +36,10 @@ class ToyAccount:
     def preflight(self, _stack: Stack) -> Preflight:
         return Preflight("the boxes", not_asked="Toy: nobody has an account")
 
-    def state_place(self, _stack: Stack, _bucket: str, _region: str) -> BackendPlace | None:
+    def state_location(self, _stack: Stack, _bucket: str, _region: str) -> StateLocation | None:
         return None
 
-    def make_backend(self, stack: Stack, _place: BackendPlace) -> BackendSetup:
+    def make_backend(self, stack: Stack, _place: StateLocation) -> BackendSetup:
         raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
 
     def finder(self, _stack: Stack, ask: Ask | None = None) -> ToyFinder:

@@ -13,12 +13,12 @@ from infra.errors import InputError
 from infra.spec import load
 from infra.targets.azure.account import backend
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import BackendPlace
+from infra.targets.backend import StateLocation
 from tests.infra.plan import stack_file
 
 pytestmark = pytest.mark.clouds
 
-PLACE = BackendPlace("examplestate", "westeurope", {"owner": "ml-platform"})
+PLACE = StateLocation("examplestate", "westeurope", {"owner": "ml-platform"})
 
 
 class Manager:
@@ -110,7 +110,7 @@ def test_an_account_elsewhere_is_refused(spec: AzureSpec) -> None:
     manager = Manager()
     backend.make(PLACE, spec, asked(manager))
     with pytest.raises(InputError, match="is in westeurope"):
-        backend.make(BackendPlace("examplestate", "northeurope", {}), spec, asked(manager))
+        backend.make(StateLocation("examplestate", "northeurope", {}), spec, asked(manager))
 
 
 @pytest.mark.parametrize("name", ["example-state", "Example", "ab", "1state", "a" * 25])
@@ -119,5 +119,5 @@ def test_a_name_that_no_account_can_have_is_refused_before_anything_is_made(
 ) -> None:
     manager = Manager()
     with pytest.raises(InputError, match="3 to 24 lower-case"):
-        backend.make(BackendPlace(name, "westeurope", {}), spec, asked(manager))
+        backend.make(StateLocation(name, "westeurope", {}), spec, asked(manager))
     assert manager.things == {}

@@ -1,4 +1,4 @@
-"""Where Azure's resources are: `places.yaml`, and its placeholders."""
+"""Where Azure's resources are: `resource_paths.yaml`, and its placeholders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rehearsal.tables import table
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
 
 
-def places() -> Mapping[str, Mapping[str, Any]]:
+def resource_paths() -> Mapping[str, Mapping[str, Any]]:
     """Type → where it is, as written."""
-    return table("rehearsal.azure", "places")
+    return table("rehearsal.azure", "resource_paths")
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:
     """Return the path of a resource, which is its ID; None where type or values do not tell it."""
-    return filled(_template(token), values) if token in places() else None
+    return filled(_template(token), values) if token in resource_paths() else None
 
 
 def collection(token: str, values: Mapping[str, Any]) -> str | None:
@@ -32,4 +32,4 @@ def name_property(token: str) -> str:
 
 
 def _template(token: str) -> str:
-    return str(places()[token]["id"]).replace("{group}", _GROUP)
+    return str(resource_paths()[token]["id"]).replace("{group}", _GROUP)
