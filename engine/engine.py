@@ -294,7 +294,7 @@ def without_encryption(config: str) -> str:
 
 def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:
     if ended.interrupted:
-        resume = "run the same command again: it goes on from here"
+        resume = "run the same command again: it continues from here"
         problem = Problem(what, "interrupted", "to end by itself", resume)
         raise TrainyardError([problem], ExitCode.INTERRUPTED)
     if ended.code != 0:

@@ -558,7 +558,7 @@ def main() -> None:
     except Exception as error:
         code = _report(errors, _refused(error))
     if code == ExitCode.INTERRUPTED:
-        errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
+        errors.print("[yellow]Interrupted.[/] Run the same command again: it continues from here.")
     sys.exit(code)
 
 
@@ -579,7 +579,7 @@ def _refused(error: Exception) -> TrainyardError:
     fix = {
         401: "sign in again: the credentials are not known to the cluster, or expired",
         403: "ask for the right, or name a context of yours that has it (`--context NAME`)",
-    }.get(error.status, "run the command again; if it stays, look at the cluster with kubectl")
+    }.get(error.status, "run the command again; if it fails again, look at the cluster with kubectl")
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 
 
@@ -587,7 +587,7 @@ def _explained(error: OSError) -> TrainyardError:
     """Say what the user can do about it; raise what nobody has foreseen."""
     if error.errno not in REFUSALS:
         raise error
-    fix = "put that right, or set TRAINYARD_STATE and TRAINYARD_CACHE to folders of your own"
+    fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
     return MachineError([Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)])
 
 

@@ -145,7 +145,7 @@ _TELLINGS = {
     "started": "attempt {attempt} starts on {nodes}",
     "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
     "notice": "step {step}: preemption notice for {nodes}",
-    "preempted": "left with the checkpoint of step {step} committed",
+    "preempted": "exited with the checkpoint of step {step} committed",
     "checkpoint_failed": "checkpoint of step {step} failed: {error}",
     "failed": "attempt {attempt} ends at step {step}: {error}",
     "finished": "finished at step {step}, weights {sha256:.12}…",
@@ -155,7 +155,7 @@ _TELLINGS = {
 def describe_phase(phase: str) -> str:
     """Tell one phase of a node's loss or return in words; empty for what goes without saying."""
     return {
-        "notice": "gets its notice",
+        "notice": "gets a preemption notice",
         "drained": "has no pods left",
         "killed": "is gone",
         "not-ready": "is seen to be dead",

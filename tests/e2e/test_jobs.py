@@ -65,7 +65,7 @@ def test_a_job_that_is_reported_to_leave_has_time_to_save_and_ends_with_the_same
     assert run.resumed_at == saved["step"]
     assert run.sha256 == uninterrupted.sha256
     assert not run.repeated_steps
-    assert "left with the checkpoint of step" in output.text
+    assert "exited with the checkpoint of step" in output.text
     assert "admitted to on-demand" in output.text
     assert set(run.nodes[-1]) == ON_DEMAND
 

@@ -178,7 +178,7 @@ def test_another_team_sees_and_touches_nothing_of_it(
 def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, member: Command) -> None:
     run = stack.run_of(JOB, RUN)
     stack.wait_until(lambda: run.step > 0, "a first step")
-    assert "its 2 pods left on notice, with their work saved" in member("pause", JOB)
+    assert "its 2 pods exited with their work saved" in member("pause", JOB)
     assert state(member) == "paused"
     assert "paused already" in member("pause", JOB)
     left = b"saving at the end of this step, then leaving"

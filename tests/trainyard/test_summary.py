@@ -34,10 +34,10 @@ def test_recovery_counts_from_the_nodes_death_to_the_next_attempts_first_step() 
 def test_with_a_notice_the_clock_starts_at_the_notice() -> None:
     lines = [step(10, 1), step(15, 2, attempt=2)]
     events = [
-        TimelineEvent(12, "cloud", "spot-1 gets its notice"),
+        TimelineEvent(12, "cloud", "spot-1 gets a preemption notice"),
         TimelineEvent(27, "cloud", "spot-1 is gone"),
     ]
-    assert summary(lines, *events).recoveries == [("spot-1 gets its notice", 3)]
+    assert summary(lines, *events).recoveries == [("spot-1 gets a preemption notice", 3)]
 
 
 def test_a_node_that_no_attempt_followed_has_no_recovery() -> None:

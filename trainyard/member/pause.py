@@ -78,13 +78,13 @@ def outcome(codes: Mapping[str, int | None]) -> str:
     if not codes:
         return "no pod ran"
     if set(codes.values()) == {EXIT_PREEMPTED}:
-        return f"its {len(codes)} pods left on notice, with their work saved"
+        return f"its {len(codes)} pods exited with their work saved"
     others = ", ".join(
         f"{pod} {'went unseen' if code is None else f'exited with {code}'}"
         for pod, code in sorted(codes.items())
         if code != EXIT_PREEMPTED
     )
-    return f"not all pods left on notice ({others}): the last checkpoint that was committed stands"
+    return f"not all pods saved their work ({others}): the last checkpoint that was committed stands"
 
 
 def _workload(session: Session, cluster: MemberCluster, key: JobKey, verb: str) -> Object:

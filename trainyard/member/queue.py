@@ -369,7 +369,7 @@ def _row(each: Waiting) -> tuple[str, ...]:
 def shown(start: Start) -> str:
     """Write a start as a range."""
     first, last = (_clock(moment) for moment in (start.earliest, start.latest))
-    return "never" if start.earliest is None else f"{first} to {last or 'nobody knows'}"
+    return "never" if start.earliest is None else f"{first} to {last or 'unknown'}"
 
 
 def _clock(moment: datetime | None) -> str:

@@ -228,7 +228,7 @@ def _refused(error: ApiException, verb: str, namespace: str) -> TrainyardError:
         raise error
     problem = Problem(
         path=f"secrets of {namespace}",
-        got=f"you may not {verb} them: who may sees the values, so members of a team may only make new ones",
+        got=f"you may not {verb} them, since that shows the values: members may only create new ones",
         allowed="the right of an administrator",
         fix="ask the cluster's administrator; `trainyard secret set NAME` takes the place of an old value",
     )

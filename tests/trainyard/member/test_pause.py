@@ -13,8 +13,8 @@ from trainyard.member.pause import outcome
     ("codes", "text"),
     [
         ({}, "no pod ran"),
-        ({"a": 75, "b": 75}, "2 pods left on notice, with their work saved"),
-        ({"a": 75, "b": 143}, "not all pods left on notice (b exited with 143)"),
+        ({"a": 75, "b": 75}, "2 pods exited with their work saved"),
+        ({"a": 75, "b": 143}, "not all pods saved their work (b exited with 143)"),
         ({"a": None}, "a went unseen"),
     ],
 )

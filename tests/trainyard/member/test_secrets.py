@@ -81,7 +81,7 @@ def test_a_version_that_somebody_else_makes_meanwhile_is_passed_over() -> None:
 @pytest.mark.parametrize("ask", [lambda found: found.versions(), lambda found: found.remove("TOKEN")])
 def test_who_may_not_look_is_reported_so(ask: Any) -> None:
     found, _ = secrets("token-v1")
-    with pytest.raises(TrainyardError, match="may only make new ones"):
+    with pytest.raises(TrainyardError, match="may only create new ones"):
         ask(found)
 
 
