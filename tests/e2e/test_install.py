@@ -94,6 +94,13 @@ def _copy_repository(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
+def test_the_command_line_alone_is_put_on_path(tool: InstalledCommand) -> None:
+    """The engine would take a `pulumi-resource-trainyard` from there, whatever version a program pins."""
+    assert [each.name for each in (tool.home / ".local/bin").iterdir() if "trainyard" in each.name] == [
+        "trainyard"
+    ]
+
+
 def test_commands_that_ask_nobody_work_without_a_clone(tool: InstalledCommand) -> None:
     helped = tool.run("trainyard", "--help")
     assert helped.returncode == 0 and "Usage: trainyard" in helped.stdout

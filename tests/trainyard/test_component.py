@@ -180,6 +180,8 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
         ({"num_nodes": 0}, "job.num_nodes"),
         ({"team": "No Team"}, "job.team"),
         ({"runtime": None}, "job.runtime"),
+        ({"runtime": "torch-efa3"}, "job.runtime"),
+        ({"runtime": "torch"}, "job.runtime"),
         ({"command": None}, "job.command"),
         ({"command": None, "config": "digits", "dataset": "digits"}, "job.dataset"),
         ({"datasets": ["digits"]}, "job.datasets"),
@@ -249,6 +251,15 @@ def test_the_queues_of_a_cluster_are_those_that_a_job_takes() -> None:
     assert queues["additionalProperties"] == output["additionalProperties"]
     outputs: Any = golden_plan("local")["outputs"]
     assert set(outputs["queues"]["research"]) <= set(TEAMS["research"])
+
+
+def test_what_is_found_while_parts_are_declared_is_at_its_property_too() -> None:
+    def declare_parts(_: pulumi.ResourceOptions) -> dict[str, Any]:
+        raise InputError([Problem("provider.cluster.context", "'x'", "a context", "name one")])
+
+    kind = replace(COMPONENTS[f"{MODULE}Cluster"], prepare=lambda *_: declare_parts)
+    with pytest.raises(InputError, match=r"^stack\.provider\.cluster\.context"):
+        kind.read({"stack": {}}, RUN)(pulumi.ResourceOptions())
 
 
 def test_every_problem_reaches_the_engine_at_its_property() -> None:

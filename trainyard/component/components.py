@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +40,19 @@ class Kind:
 
     def read(self, inputs: Inputs, run: Run) -> Declare:
         """Check the inputs and install what the target needs, before anything is declared."""
+        with self._paths_from_input():
+            declare_parts = self.prepare(inputs, SpecSource(self.key, key=self.key), run)
+
+        def declared(options: pulumi.ResourceOptions) -> Mapping[str, Any]:
+            with self._paths_from_input():  # what this machine lacks, such as a context
+                return declare_parts(options)
+
+        return declared
+
+    @contextmanager
+    def _paths_from_input(self) -> Iterator[None]:
         try:
-            return self.prepare(inputs, SpecSource(self.key, key=self.key), run)
+            yield
         except InputError as error:
             raise InputError([self._within(problem) for problem in error.problems]) from None
 

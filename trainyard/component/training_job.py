@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import pulumi
 
+import catalog
 from infra import names
 from infra.errors import InputError, Problem
 from infra.kubernetes_objects import KubernetesObject, ObjectThatIs
@@ -48,10 +50,14 @@ def _problems(job: JobSpec) -> Iterator[Problem]:
     for key, fix in _OF_A_STACK.items():
         if (value := getattr(job, key)) != JobSpec.model_fields[key].default:
             yield Problem(f"job.{key}", str(value), "a key of a job of a stack", fix)
-    if not job.runtime and job.needs is None:
-        yield Problem(
-            "job.runtime", "none", "a training runtime of the cluster", "name it, such as torch-none"
+    known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
+    if job.needs is None and job.runtime not in known:
+        near = get_close_matches(job.runtime, known, n=1, cutoff=0.5)
+        fix = f"did you mean {near[0]!r}?" if near else "name it, such as torch-none"
+        allowed = (
+            "a training runtime of the cluster: torch or mpi, and its fabric (`trainyard catalog fabrics`)"
         )
+        yield Problem("job.runtime", repr(job.runtime) if job.runtime else "none", allowed, fix)
 
 
 def _of_other_teams(job: JobSpec, queues: Queues) -> Iterator[Problem]:
