@@ -23,7 +23,7 @@ WITHOUT_PODS = (
     "kubernetes:helm.sh/",
 )
 
-LEADS_TO_PODS = frozenset(
+POD_TEMPLATE_FIELDS = frozenset(
     {
         "containers", "ephemeralContainers", "initContainers", "items", "jobTemplate", "podTemplate",
         "replicatedJobs", "spec", "template",
@@ -87,7 +87,7 @@ def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[PropertyB
         yield PropertyBlock(value, path)
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
-        if isinstance(item, Unknown) and key in LEADS_TO_PODS:
+        if isinstance(item, Unknown) and key in POD_TEMPLATE_FIELDS:
             raise UnknownProperty(where)
         if isinstance(item, dict | list):
             yield from _search(item, where, marks)

@@ -73,7 +73,7 @@ class HalfMadeError(InjectedError):
 
 
 @dataclass(frozen=True)
-class Met:
+class RaisedRefusal:
     """A refusal that happened, and what the cloud said."""
 
     refusal: KnownRefusal
@@ -92,18 +92,18 @@ class Injector:
         self._crashing = self._starved = False
         self.happened: list[str] = []
         """What went wrong so far, in words."""
-        self.met: list[Met] = []
+        self.raised: list[RaisedRefusal] = []
         """How the cloud refused since the user last did something about it."""
-        self._put_right: set[str] = set()
-        self._seen_lasting: set[str] = set()
+        self._fixed: set[str] = set()
+        self._seen_persistent: set[str] = set()
         self._half_made: set[tuple[str, str]] = set()
 
-    def put_right(self) -> None:
+    def apply_fixes(self) -> None:
         """Do what the errors said, as the user would; what lasts for hours, nobody can put right."""
         with self._lock:
-            self._put_right |= {each.refusal.name for each in self.met if not each.refusal.lasts}
-            self._seen_lasting |= {each.refusal.name for each in self.met if each.refusal.retained}
-            self.met.clear()
+            self._fixed |= {each.refusal.name for each in self.raised if not each.refusal.lasts}
+            self._seen_persistent |= {each.refusal.name for each in self.raised if each.refusal.retained}
+            self.raised.clear()
 
     def removing(self, resource: RequestedResource) -> None:
         """Decide whether a deletion is refused. Raises `InjectedError`."""
@@ -118,12 +118,12 @@ class Injector:
             self._refuse(resource, "create", retained=True)
 
     def _refuse(self, resource: RequestedResource, moment: Moment, *, retained: bool) -> None:
-        over = self._put_right | (self._seen_lasting if retained else set())
+        over = self._fixed | (self._seen_persistent if retained else set())
         for each in self._faults.refusals:
-            if each.retained == retained and each.name not in over and each.meets(resource, moment):
+            if each.retained == retained and each.name not in over and each.matches(resource, moment):
                 message = each.text(resource)
                 with self._lock:
-                    self.met.append(Met(each, message))
+                    self.raised.append(RaisedRefusal(each, message))
                     self._half_made |= {(resource.token, resource.name)} if retained else set()
                 raise HalfMadeError(message) if retained else InjectedError(message)
 

@@ -41,7 +41,7 @@ class KnownRefusal:
     lasts: bool = False
     """Whether it is so for hours: nothing that a user does at once puts it right."""
 
-    def meets(self, resource: RequestedResource, moment: Moment) -> bool:
+    def matches(self, resource: RequestedResource, moment: Moment) -> bool:
         """Whether the cloud would refuse this."""
         return (
             moment == self.moment

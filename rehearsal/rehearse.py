@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from infra.errors import GO_ON, Problem, TrainyardError
 from rehearsal.cloud import Cloud, Kubernetes, Own
 from rehearsal.fake_provider import FakeProvider
-from rehearsal.faults import Faults, Injector, Met
+from rehearsal.faults import Faults, Injector, RaisedRefusal
 from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import ChainStep, critical_path
 
@@ -151,11 +151,11 @@ class _RehearsalRun:
             try:
                 return operate()
             except TrainyardError as error:
-                met = {each.refusal.name: each for each in self._injector.met}
-                if met.keys() <= {each.name for each in self.refused}:
+                raised = {each.refusal.name: each for each in self._injector.raised}
+                if raised.keys() <= {each.name for each in self.refused}:
                     raise  # no refusal, or one that what the user did has not ended
-                self.refused += [_refused(each, error) for each in met.values()]
-                self._injector.put_right()
+                self.refused += [_refused(each, error) for each in raised.values()]
+                self._injector.apply_fixes()
 
     def phase(
         self, name: str, operate: Callable[[], Outcome], expected: Mapping[str, int] | None
@@ -241,15 +241,15 @@ def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
     return tuple(sorted({each.name for each in faults.refusals} - {each.name for each in refused}))
 
 
-def _refused(met: Met, error: TrainyardError) -> Refused:
+def _refused(raised: RaisedRefusal, error: TrainyardError) -> Refused:
     """Return the next step that the user is given. Raises TrainyardError where that is nothing."""
-    name, message = met.refusal.name, met.message
+    name, message = raised.refusal.name, raised.message
     found = [problem for problem in error.problems if message in problem.got]
     if not found or found[0].fix == GO_ON:
         got = found[0].got if found else f"{message}, and the error does not say it: {error}"
         fix = "add a row to the target's `advice` that the text matches"
         raise TrainyardError([Problem(f"rehearsal, refusal {name}", got, "the user's next step", fix)])
-    return Refused(name, message, found[0].fix, met.refusal.source)
+    return Refused(name, message, found[0].fix, raised.refusal.source)
 
 
 def _update(run: _RehearsalRun, number: int) -> None:

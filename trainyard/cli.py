@@ -123,7 +123,7 @@ def deploy_role(
     """
     from trainyard.deploy_role import pipeline_of, show_deploy_role
 
-    show_deploy_role(Session(stack), pipeline_of(github, gitlab, reads=read, branch=branch, host=host))
+    show_deploy_role(Session(stack), pipeline_of(github, gitlab, read_only=read, branch=branch, host=host))
 
 
 @app.command()

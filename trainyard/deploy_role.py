@@ -13,14 +13,14 @@ from trainyard.session import Session
 
 
 def pipeline_of(
-    github: str, gitlab: str, *, reads: bool, branch: str = "main", host: str = "gitlab.com"
+    github: str, gitlab: str, *, read_only: bool, branch: str = "main", host: str = "gitlab.com"
 ) -> Pipeline:
     """Return the pipeline that the command's options name. Raises InputError."""
     if bool(github) == bool(gitlab):
         got = f"--github {github} --gitlab {gitlab}" if github else "neither --github nor --gitlab"
         fix = "name the project whose jobs take the role"
         raise InputError([Problem("pipeline", got, "one of --github and --gitlab", fix)])
-    return Pipeline("github" if github else "gitlab", github or gitlab, reads, branch, host)
+    return Pipeline("github" if github else "gitlab", github or gitlab, read_only, branch, host)
 
 
 def show_deploy_role(session: Session, pipeline: Pipeline) -> None:

@@ -46,7 +46,7 @@ _NO_SHELL = (
     " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
     " unchecked_runtimes in the stack file."
 )
-GONE_SECONDS = 30.0
+DELETION_SECONDS = 30.0
 """Longest wait for a removed job, beyond its pods' grace period."""
 
 
@@ -345,7 +345,7 @@ class Jobs:
             TrainyardError: it is still there after its pods' grace period.
         """
         graces = [pod.spec.termination_grace_period_seconds for pod in self.pods(key)]
-        seconds = max(graces, default=0) + GONE_SECONDS
+        seconds = max(graces, default=0) + DELETION_SECONDS
         self.delete(key)
         deadline = time.monotonic() + seconds
         while self.get(key) is not None:

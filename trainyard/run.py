@@ -83,10 +83,10 @@ def cancel_job(session: Session, name: str) -> None:
     session.jobs.state(key)  # says so where there is none
     run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     session.jobs.delete(key)
-    session.console.print(f"removed {key.name}; {_what_stays(session, key, run)}", highlight=False)
+    session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
 
 
-def _what_stays(session: Session, key: JobKey, run: str) -> str:
+def _retained_data(session: Session, key: JobKey, run: str) -> str:
     """Say where a removed job's checkpoints are, and how to go on, where there is a command for it.
 
     `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than

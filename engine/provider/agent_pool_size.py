@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
-from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
+from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
 from infra.clients.azure import AzureClient, AzureRefusedError
 
 VERSION = "2025-09-01"
@@ -50,13 +50,13 @@ class AgentPoolSize(GroupSize):
             busy = error.status in _BUSY
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Nodes that have not come are no drift; another minimum is."""
         pool_id = inputs["agentPool"]
         found = _azure(pool_id).find(pool_id, {"api-version": VERSION})
         if found is None:
-            raise Gone
-        return Live({**inputs, "size": found["properties"].get("minCount") or 0}, outputs)
+            raise ResourceNotFound
+        return ReadResult({**inputs, "size": found["properties"].get("minCount") or 0}, outputs)
 
 
 def _azure(pool_id: str) -> AzureClient:

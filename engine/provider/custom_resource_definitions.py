@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from engine.provider.api_server import Deadline, connect, refused
-from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
+from engine.provider.resource import (
+    Failure,
+    HandlerProgress,
+    Inputs,
+    Outputs,
+    ReadResult,
+    ResourceHandler,
+    ResourceNotFound,
+)
 from infra.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -83,13 +91,13 @@ class CustomResourceDefinitions(ResourceHandler):
             _connect(new["kubeconfig"]).remove(dropped, progress)
         return {}
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Report a definition that is missing or was changed as such. Raises Gone where all are missing."""
         found = _connect(inputs["kubeconfig"]).digests()
         definitions = {name: found[name] for name in inputs["definitions"] if name in found}
         if not definitions:
-            raise Gone(inputs["source"])
-        return Live({**inputs, "definitions": definitions}, outputs)
+            raise ResourceNotFound(inputs["source"])
+        return ReadResult({**inputs, "definitions": definitions}, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove them, and with them every object of their kinds, unless `retain` is set."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.provider.group_size import GroupSize, ResizeRefusedError
-from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
+from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
 
 _BUSY = "ResourceInUseException"
 """An update of the group is under way."""
@@ -48,17 +48,17 @@ class NodeGroupSize(GroupSize):
         with _refusals():
             _eks(inputs).get_waiter("nodegroup_active").wait(**_group(inputs))
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         from botocore.exceptions import ClientError
 
         try:
             _eks(inputs).describe_nodegroup(**_group(inputs))
         except ClientError as error:
             if error.response["Error"]["Code"] == "ResourceNotFoundException":
-                raise Gone from None
+                raise ResourceNotFound from None
             raise
         # What there is need not be what was asked for, and that is no drift.
-        return Live(inputs, outputs)
+        return ReadResult(inputs, outputs)
 
 
 def _eks(inputs: Inputs) -> Any:  # noqa: ANN401 -- boto3's

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
-from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
+from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
 from infra.clients.google import GoogleClient, GoogleRefusedError
 
 CONTAINER = "https://container.googleapis.com/v1"
@@ -44,8 +44,8 @@ class NodePoolSize(GroupSize):
             busy = error.status in _BUSY and "operation" in error.message.lower()
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         if GoogleClient.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
-            raise Gone
+            raise ResourceNotFound
         # What there is need not be what was asked for, and that is no drift.
-        return Live(inputs, outputs)
+        return ReadResult(inputs, outputs)

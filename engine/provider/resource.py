@@ -1,4 +1,4 @@
-"""What a resource type has to say for itself; the protocol around it is in `service`."""
+"""Base class of our provider's resource types; `service` implements the gRPC protocol around it."""
 
 from __future__ import annotations
 
@@ -15,96 +15,96 @@ Outputs = Mapping[str, Any]
 
 
 class HandlerProgress(Protocol):
-    """Where an operation says how far it is; each method raises Cancelled once the user has interrupted."""
+    """Progress of an operation; each method raises Cancelled once the user has interrupted."""
 
     def check(self) -> None:
-        """Do nothing but raise Cancelled; for loops that wait."""
+        """Only raise Cancelled if due; for loops that wait."""
 
     def log(self, text: str) -> None:
         """Show one line."""
 
     def task(self, name: str) -> AbstractContextManager[Task]:
-        """Show a piece of work from its start to its end."""
+        """Show a task with its duration."""
 
 
 class Cancelled(Exception):  # noqa: N818 -- no error: the user's wish
     """The user has interrupted the engine."""
 
 
-class Gone(Exception):  # noqa: N818 -- an answer
-    """What should be read is no longer there."""
+class ResourceNotFound(Exception):  # noqa: N818 -- a result, not an error
+    """The resource to read no longer exists."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that is wrong."""
+    """An invalid input."""
 
     property: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Live:
-    """What a read found: the inputs that would make it as it is, and its outputs."""
+class ReadResult:
+    """Result of a read: the inputs that match the actual state, and the outputs."""
 
     inputs: Inputs
     outputs: Outputs
 
 
 class ResourceHandler:
-    """One resource type. Operations are idempotent: a create of what is there already adopts it."""
+    """One resource type. Operations are idempotent: creating an existing resource adopts it."""
 
     TYPE: ClassVar[str]
     REPLACES: ClassVar[frozenset[str]] = frozenset()
-    """Inputs that cannot change in place."""
+    """Inputs whose change requires replacement."""
     OUTPUTS: ClassVar[frozenset[str]] = frozenset()
-    """Outputs that are no inputs: known only once it exists, and the same from then on."""
+    """Computed outputs: known after creation, and constant from then on."""
     RENEWED: ClassVar[frozenset[str]] = frozenset()
-    """Of these, the ones that each update makes anew."""
+    """Computed outputs that each update computes again."""
     SECRETS: ClassVar[frozenset[str]] = frozenset()
-    """Inputs and outputs that are secret whatever the program says."""
+    """Inputs and outputs that are always secret."""
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset()
-    """Inputs that say how to make it, not what it is: another value alone is no change."""
+    """Inputs for the operation only; a changed value alone is no diff."""
     REFRESHES: ClassVar[bool] = False
-    """Whether the engine should read it before each update, because it can vanish or break by itself."""
+    """Whether the engine reads it before each update, because it can disappear or fail by itself."""
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        """Say everything that is wrong with inputs that are all known."""
+        """Return all problems of the inputs, which are all known."""
         raise NotImplementedError
 
     def identify(self, inputs: Inputs) -> str:
-        """Its id, known from its inputs alone."""
+        """Return the resource ID, computed from the inputs alone."""
         raise NotImplementedError
 
     def due(self, outputs: Outputs) -> str:
-        """Name the output whose time has come, so that an update is due though no input has changed."""
+        """Return the name of an output that must be renewed; empty if none. It causes an update."""
         return ""
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
-        """Make it, or adopt what an interrupted run has left."""
+        """Create the resource, or adopt what an interrupted run created."""
         raise NotImplementedError
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
-        """Look at it. Raises Gone where there is nothing."""
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
+        """Read the actual state. Raises ResourceNotFound."""
         raise NotImplementedError
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
-        """Change it in place; `old` are the inputs of the last update that succeeded."""
+        """Update in place; `old` are the inputs of the last successful update."""
         raise NotImplementedError
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
-        """Remove it; nothing to remove is no error."""
+        """Delete the resource; it is no error if it does not exist."""
         raise NotImplementedError
 
 
-class Moment(ResourceHandler):
-    """A type that only waits: there is nothing to read, and nothing to remove."""
+class WaitResource(ResourceHandler):
+    """A resource type that only waits at creation: nothing to read and nothing to delete."""
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         return self.create(new, progress)
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
-        return Live(inputs, outputs)
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
+        return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
-        """Nothing: what was waited for goes by itself."""
+        """Do nothing: what was waited for is deleted with its own resource."""

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from engine.provider.api_server import connect, refused
-from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
+from engine.provider.resource import (
+    Failure,
+    HandlerProgress,
+    Inputs,
+    Outputs,
+    ReadResult,
+    ResourceHandler,
+    ResourceNotFound,
+)
 from infra.errors import TrainyardError
 
 if TYPE_CHECKING:
@@ -82,11 +90,11 @@ class RotatedKubeconfig(ResourceHandler):
         over = not isinstance(renews, str) or datetime.now(UTC) >= datetime.fromisoformat(renews)
         return "expires" if over else ""
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Look whether the Secret is there; what is in it is not looked at. Raises Gone where it is not."""
         if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
-            raise Gone
-        return Live(inputs, outputs)
+            raise ResourceNotFound
+        return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove the Secret; the token ends with its service account, or by itself."""

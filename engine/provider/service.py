@@ -18,7 +18,7 @@ from google.protobuf.struct_pb2 import Struct
 from engine.plugin_server import PluginServer
 from engine.provider.components import COMPONENTS, REFUSED, Components
 from engine.provider.operations import EngineLog, OperationThreads
-from engine.provider.resource import Cancelled, Gone, HandlerProgress, Outputs, ResourceHandler
+from engine.provider.resource import Cancelled, HandlerProgress, Outputs, ResourceHandler, ResourceNotFound
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from engine.provider.values import UNKNOWN, Properties, changes
 from engine.stubs import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
@@ -171,7 +171,7 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
         outputs = Properties.decode(request.properties).values
         try:
             live = self._run(request.urn, partial(resource.read, inputs.values, outputs))
-        except Gone:
+        except ResourceNotFound:
             return provider_pb2.ReadResponse()
         found = Properties(live.inputs, inputs.secrets)
         return provider_pb2.ReadResponse(

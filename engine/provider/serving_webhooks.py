@@ -1,7 +1,7 @@
-"""`trainyard:kubernetes:ServingWebhooks`: the moment from which an operator's webhooks answer.
+"""`trainyard:kubernetes:ServingWebhooks`: waits until an operator's admission webhooks serve.
 
-A pod that is ready is not yet one that the API server reaches: endpoints and routes follow. What is created
-in between is refused, so an object is tried (a dry run, of which nothing stays) until it is let through.
+A ready pod is not yet reachable from the API server: its endpoints and routes follow. Objects that are
+created in between are rejected. So this resource retries a dry-run creation until it is admitted.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from engine.provider.api_server import Deadline, connect, refused
-from engine.provider.resource import Failure, HandlerProgress, Inputs, Moment, Outputs
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 SERVING_SECONDS = 300.0
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
-"""What an API server says that does not serve the kind yet, or has too much to do."""
+"""Status codes of an API server that does not serve the kind yet, or throttles."""
 TAKEN = "an API server that takes what the operator's webhooks validate"
 
 
-class ServingWebhooks(Moment):
-    """Waits; there is nothing to change or to remove."""
+class ServingWebhooks(WaitResource):
+    """Waits at creation; update repeats it, and delete does nothing."""
 
     TYPE = "trainyard:kubernetes:ServingWebhooks"
     SECRETS = frozenset({"kubeconfig"})
@@ -50,9 +50,9 @@ class ServingWebhooks(Moment):
 
 
 def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> str:
-    """Return why an object would not be let through yet; nothing if it would.
+    """Return why the dry-run creation fails; empty if it succeeds.
 
-    Raises TrainyardError where waiting is no help: the webhooks, or the schema, do not like the object.
+    Raises TrainyardError if waiting does not help: a webhook or the schema rejects the object itself.
     """
     from urllib3.exceptions import HTTPError
 
@@ -70,7 +70,7 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
     except HTTPError as error:
         return str(error)
     if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
-        return ""  # a conflict: evaluated, and there already
+        return ""  # a conflict: admitted, but the object exists
     if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return text
     raise refused(text, TAKEN)

@@ -55,7 +55,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
                     _without_quota(),
                     _feature_gates(context),
                     autoscaled=any(pool.capacity_mode != "fixed" for pool in context.queued_pools),
-                    weighed=any(queue.weight is not None for queue in context.stack.queues),
+                    fair_sharing=any(queue.weight is not None for queue in context.stack.queues),
                 )
             )
         },
@@ -102,15 +102,15 @@ def configuration(
     feature_gates: Mapping[str, bool] = MappingProxyType({}),
     *,
     autoscaled: bool = False,
-    weighed: bool = False,
+    fair_sharing: bool = False,
 ) -> dict[str, Any]:
     """Return Kueue's own configuration; `without_quota` are resources of fabrics.
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
     accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one is
     lost, gives up its place and is queued again; an autoscaled node has to boot and pull the image of jobs
-    first, which takes up to half an hour. Where a queue has a weight (`weighed`), queues of a cohort borrow
-    by their weights, and who has borrowed more than its part gives it back. What this cluster sends to
+    first, which takes up to half an hour. `fair_sharing`: queues of a cohort borrow by their weights, and
+    a queue that has borrowed more than its share is preempted. What this cluster sends to
     others, as the hub of a fleet, goes by its name, so that another hub does not take it for its own
     leftovers.
     """
@@ -148,7 +148,7 @@ def configuration(
         "objectRetentionPolicies": {"workloads": {"afterFinished": RETENTION_AFTER_FINISHED}},
         "multiKueue": {"origin": cluster},
         "integrations": {"frameworks": frameworks(operators)},
-        **({"fairSharing": {"preemptionStrategies": _FAIR}} if weighed else {}),
+        **({"fairSharing": {"preemptionStrategies": _FAIR}} if fair_sharing else {}),
         **({"featureGates": dict(feature_gates)} if feature_gates else {}),
     }
 

@@ -54,7 +54,7 @@ _SRIOV_IMAGES = {
     "sriovDevicePlugin": "device-plugin",
     "webhook": "sriov-webhook",
 }
-_AWAITED = {
+_WAITED_FOR = {
     "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
     "pulumi.com/timeoutSeconds": "3600",
 }
@@ -181,7 +181,7 @@ def policy(
         "kind": "NicClusterPolicy",
         "metadata": {
             **metadata("nic-cluster-policy"),
-            **({"annotations": _AWAITED} if infiniband.waits_for_nics else {}),
+            **({"annotations": _WAITED_FOR} if infiniband.waits_for_nics else {}),
         },
         "spec": spec,
     }

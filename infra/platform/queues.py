@@ -59,7 +59,9 @@ class Queues(Layer):
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
         checks = self._admission_checks(context, queued, kueue)
         queues = {
-            queue.name: self.add(_cluster_queue(queue, context, _on_call(queue, queued)), [*flavors, *checks])
+            queue.name: self.add(
+                _cluster_queue(queue, context, _queued_flavors(queue, queued)), [*flavors, *checks]
+            )
             for queue in stack.queues
         }
         self.ready: list[pulumi.Resource] = list(queues.values())
@@ -120,7 +122,7 @@ def _flavor(pool: PoolSettings, stack: Stack) -> Manifest:
     }
 
 
-def _on_call(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[str]:
+def _queued_flavors(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[str]:
     """Name the queue's flavors whose nodes must be asked for."""
     names_of_queued = {pool.name for pool in queued}
     return [flavor.pool for flavor in queue.flavors if flavor.pool in names_of_queued]
@@ -155,11 +157,11 @@ def _admission_check() -> Manifest:
     }
 
 
-def _cluster_queue(queue: QueueSpec, context: PlatformContext, on_call: Sequence[str]) -> Manifest:
+def _cluster_queue(queue: QueueSpec, context: PlatformContext, queued_flavors: Sequence[str]) -> Manifest:
     cohort = {"cohortName": queue.cohort} if queue.cohort else {}
     weight = {} if queue.weight is None else {"fairSharing": {"weight": str(queue.weight)}}
-    check = {"name": _PROVISIONING, "onFlavors": list(on_call)}
-    checked = {"admissionChecksStrategy": {"admissionChecks": [check]}} if on_call else {}
+    check = {"name": _PROVISIONING, "onFlavors": list(queued_flavors)}
+    checked = {"admissionChecksStrategy": {"admissionChecks": [check]}} if queued_flavors else {}
     return {
         "apiVersion": _API,
         "kind": "ClusterQueue",

@@ -1,4 +1,4 @@
-"""Node pools: how many nodes of which kind, bought how."""
+"""`NodePoolSpec`: machine type, number of nodes, capacity type and provisioning of a node pool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from infra.spec.fabric import FabricClass
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 Provisioning = Literal["flex-start", "queued"]
 MAX_RUN_HOURS = 168
-"""Google's Dynamic Workload Scheduler gives a node for seven days at most."""
+"""Google's Dynamic Workload Scheduler lends a node for at most seven days."""
 Reason = Annotated[
     str,
     Field(min_length=10),
@@ -39,11 +39,11 @@ class AcceleratorSpec(Spec):
 
 
 _TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|\+00:00)"
-"""Readers of YAML that know times write them with a space and an offset."""
+"""UTC. YAML loaders with timestamps write a space instead of T, and an offset instead of Z."""
 
 
 def _in_one_form(value: str) -> str:
-    """Write a moment as AWS does; refuse a 30th of February."""
+    """Normalize a time to AWS's format; refuse a date that does not exist, such as February 30."""
     try:
         return f"{datetime.fromisoformat(value):%Y-%m-%dT%H:%M:%SZ}"
     except ValueError as error:
@@ -51,7 +51,7 @@ def _in_one_form(value: str) -> str:
 
 
 def _as_text(value: object) -> object:
-    """Take what a reader of YAML has made a time of."""
+    """Convert a YAML timestamp back to text."""
     return str(value) if isinstance(value, datetime) else value
 
 
@@ -64,7 +64,7 @@ Time = Annotated[
 
 
 class ReservationSpec(Spec):
-    """Capacity that was reserved before the stack: it is used, never bought."""
+    """An existing capacity reservation. The stack uses it and never buys one."""
 
     id: str = Field(min_length=1, description="the cloud's name of the reservation")
     kind: Literal["targeted", "block"] = Field(
@@ -76,12 +76,12 @@ class ReservationSpec(Spec):
 
     @property
     def begins_at(self) -> datetime:
-        """When a block begins. ValueError where the file does not say it."""
+        """Start of a capacity block. Raises ValueError if `starts` is not set."""
         return _moment(self.starts)
 
     @property
     def ends_at(self) -> datetime:
-        """When a block ends. ValueError where the file does not say it."""
+        """End of a capacity block. Raises ValueError if `ends` is not set."""
         return _moment(self.ends)
 
 
@@ -90,10 +90,10 @@ def _moment(text: str | None) -> datetime:
 
 
 class NodePoolSpec(Spec):
-    """Nodes that are alike. A system pool runs the operators, every other pool runs jobs.
+    """A group of identical nodes. The system pool runs operators; all other pools run jobs.
 
-    On a cloud the machine says which accelerators and fabric the nodes have. `min_nodes` is how few of them
-    stay, `provisioning` how nodes come that do not: a cloud takes one of the two, by docs/pools.md.
+    On a cloud the machine type determines accelerators and fabric. A pool is autoscaled by `min_nodes` or by
+    `provisioning`, never both; docs/pools.md lists what each cloud supports.
     """
 
     name: Name = Field(description="name of the pool, and of its queue flavor")
@@ -101,7 +101,7 @@ class NodePoolSpec(Spec):
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="number of nodes")
     min_nodes: NonNegative | None = Field(
         default=None,
-        description="nodes that stay while no job waits, the others come and go; left out: all stay",
+        description="nodes that remain while no job waits; the others are autoscaled; left out: all remain",
     )
     accelerator: AcceleratorSpec | None = Field(default=None, description="accelerators of each node")
     fabric: FabricClass = Field(default="none", description="fabric class of the nodes")
@@ -122,19 +122,20 @@ class NodePoolSpec(Spec):
     topology: str | None = Field(default=None, description="chips of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
         default=None,
-        description="num_nodes at most come on call: one by one (flex-start), or all of a job (queued)",
+        description="how nodes are provisioned for a job: one by one (flex-start), or all at once (queued)",
     )
     max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
-        default=None, description="hours after which Google takes nodes on call; left out: a week"
+        default=None,
+        description="hours until Google takes provisioned nodes back; left out: a week",
     )
 
     _declared: Mapping[str, Machine] = PrivateAttr(default_factory=dict)
-    """Machine types that the stack declares; who reads a stack gives them as `machines` of the context."""
+    """Machine types that the stack declares, from the validation context (`machines`)."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_machine(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 -- whatever the user wrote
-        """Fill in what is known of the machine; an unknown one is the target's to refuse."""
+        """Fill in accelerator and fabric from the machine type; the target refuses an unknown type."""
         name = data.get("machine") if isinstance(data, dict) else None
         known = (info.context or {}).get("machines", {})
         machine = (known.get(name) or find_machine(name)) if isinstance(name, str) else None
@@ -151,18 +152,18 @@ class NodePoolSpec(Spec):
         return self
 
     def find_machine(self, name: str | None) -> Machine | None:
-        """Return the machine type of that name, as the stack declares it or else the catalogue has it."""
+        """Return the machine type: from the stack's declarations, else from the catalogue."""
         return (self._declared.get(name) or find_machine(name)) if name else None
 
     def known_machine(self, cloud: str, name: str | None = None) -> Machine:
-        """Return the pool's machine type, or another one of that name; UnknownNameError where none is."""
+        """Return the machine type `name`, by default the pool's. Raises UnknownNameError."""
         wanted = name or self.machine or ""
         found = self._declared.get(wanted)
         return found if found and found.cloud == cloud else catalog.machine(cloud, wanted)
 
     @property
     def architecture(self) -> Architecture | None:
-        """Of the nodes' processors, as far as machine or accelerator say it; None: not known here."""
+        """CPU architecture of the nodes; None if neither machine nor accelerator determines it."""
         machine = self.find_machine(self.machine)
         if machine:
             return machine.architecture
@@ -175,14 +176,14 @@ class NodePoolSpec(Spec):
 
     @property
     def is_autoscaled(self) -> bool:
-        """Whether nodes come and go with the jobs that want them."""
+        """Whether the autoscaler adds and removes nodes (`min_nodes` below `num_nodes`)."""
         return self.min_nodes is not None and self.min_nodes < self.num_nodes
 
     @property
     def num_accelerators(self) -> int:
-        """Accelerators of the whole pool."""
+        """Number of accelerators in the pool."""
         return self.num_nodes * self.accelerator.count if self.accelerator else 0
 
     def num_slots(self, accelerators: int) -> int:
-        """Count the job nodes (pods) that fit when each takes so many accelerators."""
+        """Return how many pods fit that take `accelerators` each."""
         return self.num_nodes * (self.accelerator.count // accelerators) if self.accelerator else 0

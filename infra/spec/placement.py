@@ -77,14 +77,14 @@ def place(job: JobSpec, needs: NeedsSpec, found: Sequence[FlavorOffer]) -> Place
     One that lasts must be among the flavors: when spot is gone, the job goes on there.
     """
     for queue in dict.fromkeys(offer.queue for offer in found):
-        good = [offer for offer in found if offer.queue == queue and _meets(offer, job, needs)]
+        good = [offer for offer in found if offer.queue == queue and _satisfies(offer, job, needs)]
         if any(not offer.pool.is_spot for offer in good):
             runtime = names.runtime(needs.framework, good[0].pool.fabric)
             return Placement(queue, runtime, tuple(offer.pool.name for offer in good))
     return None
 
 
-def _meets(offer: FlavorOffer, job: JobSpec, needs: NeedsSpec) -> bool:
+def _satisfies(offer: FlavorOffer, job: JobSpec, needs: NeedsSpec) -> bool:
     pool = offer.pool
     if pool.accelerator is None or needs.framework not in _frameworks(pool):
         return False

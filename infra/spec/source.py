@@ -84,7 +84,7 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     config = _child(_composed(path), "config")
     node = _child(config, key)
     if not isinstance(node, yaml.MappingNode):
-        raise InputError([_nothing_there(path, key), *_unread_keys(path, config, key, None)])
+        raise InputError([_missing_key(path, key), *_unread_keys(path, config, key, None)])
     data, source = _of(path, node, key)
     unread = tuple(_unread_keys(path, config, key, data))
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
@@ -228,7 +228,7 @@ def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:
 _BEGINNINGS = {STACK_KEY: ("provider", "local"), FLEET_KEY: ("hub", "hybrid")}
 
 
-def _nothing_there(path: Path, key: str) -> Problem:
+def _missing_key(path: Path, key: str) -> Problem:
     section, example = _BEGINNINGS[key]
     return Problem(
         f"config.{key}",

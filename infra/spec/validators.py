@@ -96,7 +96,8 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     known = {
         pool.name: pool
         for pool in pools
-        if pool.capacity != "system" and (pool.accelerator or pool.machine is None or not _understood(pool))
+        if pool.capacity != "system"
+        and (pool.accelerator or pool.machine is None or not _has_known_machine(pool))
     }
     for path, flavor in _flavors(queues):
         if flavor.pool not in known:
@@ -105,7 +106,7 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
 
 def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     """Quotas over capacity would admit jobs that can never run."""
-    capacity = {pool.name: pool.num_accelerators for pool in pools if _understood(pool)}
+    capacity = {pool.name: pool.num_accelerators for pool in pools if _has_known_machine(pool)}
     total: Counter[str] = Counter()
     for path, flavor in _flavors(queues):
         total[flavor.pool] += flavor.quota
@@ -152,7 +153,7 @@ def the_fabric_is_used(
     pools: Pools, queues: Queues, teams: Teams, job: JobSpec | None, operators: OperatorsSpec
 ) -> Iterator[Finding]:
     """The fabric lint: a job falls back with its runtime, and uses all of the fabric or none of it."""
-    known = [pool for pool in pools if _understood(pool)]
+    known = [pool for pool in pools if _has_known_machine(pool)]
     if len(known) < len(pools) or len({pool.name for pool in pools}) < len(pools):
         return
     sections = {"pools": pools, "queues": queues, "teams": teams}
@@ -193,7 +194,7 @@ def job_references_exist(
         yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
     if job.priority not in priorities:
         yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
-    if job.needs is None and job.runtime not in runtimes and all(map(_understood, pools)):
+    if job.needs is None and job.runtime not in runtimes and all(map(_has_known_machine, pools)):
         yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
 
 
@@ -217,7 +218,7 @@ def the_jobs_needs_are_met(
 ) -> Iterator[Finding]:
     """All of it fits into one flavor that has what it needs, and that is not spot."""
     team = next((team for team in teams if job and team.name == job.team), None)
-    if job is None or job.needs is None or team is None or not all(map(_understood, pools)):
+    if job is None or job.needs is None or team is None or not all(map(_has_known_machine, pools)):
         return
     found = list(offers(team, queues, pools, job.queue or ""))
     placed = place(job, job.needs, found)
@@ -246,7 +247,7 @@ def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: 
     queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
     known = {pool.name: pool for pool in pools}
     if queue is None or not all(
-        flavor.pool in known and _understood(known[flavor.pool]) for flavor in queue.flavors
+        flavor.pool in known and _has_known_machine(known[flavor.pool]) for flavor in queue.flavors
     ):
         return
     slots = {
@@ -408,8 +409,8 @@ def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> 
     return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
 
 
-def _understood(pool: NodePoolSpec) -> bool:
-    """Whether the pool has what its machine gives it: an unknown one is one problem, not several."""
+def _has_known_machine(pool: NodePoolSpec) -> bool:
+    """Whether the machine type is known; an unknown type is reported once, by its own check."""
     return pool.machine is None or pool.find_machine(pool.machine) is not None
 
 

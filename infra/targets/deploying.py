@@ -34,7 +34,7 @@ class Pipeline:
     service: Literal["github", "gitlab"]
     project: str
     """`owner/name`, `group/project`."""
-    reads: bool = False
+    read_only: bool = False
     """Whether it is the role of previews, which changes nothing."""
     branch: str = "main"
     host: str = "gitlab.com"
@@ -58,8 +58,8 @@ class Pipeline:
         token authentication", token payload.
         """
         if self.service == "github":
-            return f"repo:{self.project}:environment:{'preview' if self.reads else 'production'}"
-        return f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.reads else self.branch}"
+            return f"repo:{self.project}:environment:{'preview' if self.read_only else 'production'}"
+        return f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.read_only else self.branch}"
 
 
 def rights_of(package: str, prefix: str, declared: Sequence[DeclaredResource]) -> list[str]:

@@ -19,7 +19,7 @@ class Feature(StrEnum):
     CAPACITY_BLOCKS = "a capacity block"
     ALTERNATIVE_MACHINES = "alternative machine types"
     CHOSEN_PLACEMENT = "placement of one's own choice"
-    NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
+    QUEUED_PROVISIONING = "nodes on demand (flex-start, queued provisioning)"
     AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
     TPU_SLICES = "TPU slices"
     NVLINK_DOMAINS = "NVLink over several machines"
@@ -35,7 +35,7 @@ ASKED_BY: Mapping[Feature, tuple[str, Callable[[NodePoolSpec], object]]] = {
     Feature.CAPACITY_BLOCKS: ("reservation.kind", _is_block),
     Feature.ALTERNATIVE_MACHINES: ("alternatives", lambda pool: pool.alternatives),
     Feature.CHOSEN_PLACEMENT: ("placement", lambda pool: pool.placement),
-    Feature.NODES_ON_CALL: ("provisioning", lambda pool: pool.provisioning),
+    Feature.QUEUED_PROVISIONING: ("provisioning", lambda pool: pool.provisioning),
     Feature.AUTOSCALED_POOLS: ("min_nodes", lambda pool: pool.is_autoscaled),
     Feature.TPU_SLICES: ("topology", lambda pool: pool.topology),
     Feature.NVLINK_DOMAINS: ("machine", lambda pool: catalog.fabric(pool.fabric).nvlink_domain),

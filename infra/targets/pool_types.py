@@ -1,6 +1,6 @@
-"""What an operation of the engine does to node pools: in place, rolling, or by replacement.
+"""Effect of a Pulumi operation on node pools: updated in place, rolling, or replaced.
 
-A target says of each type of resource that makes its nodes how it is read, and what its changes do to them.
+A preview shows it for each pool. Each target maps the resource types that make nodes to a `PoolChanges`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from infra import names
 
 UNKNOWN_SIZE = "?"
 _PER_ZONE = frozenset({"nodeCount"})
-"""Sizes that are those of one zone."""
+"""Size properties that count the nodes of one zone."""
 
 
 class ResourceStep(Protocol):
-    """What the engine does to one resource."""
+    """One step of a Pulumi operation: `op` is create, update, delete, create-replacement, …"""
 
     @property
     def op(self) -> str: ...
     @property
     def keys(self) -> Sequence[str]:
-        """Properties that make a replacement necessary."""
+        """Properties that force a replacement."""
 
     @property
     def old(self) -> Mapping[str, Any]: ...
@@ -32,31 +32,31 @@ class ResourceStep(Protocol):
 
 
 class PoolChanges(Protocol):
-    """How the pools of one type of resource change."""
+    """Reads the affected pools from a step of one resource type."""
 
     def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
-        """Yield each pool of a step's resource that changes, with a sentence on the way."""
+        """Yield (pool, description of its change) for each pool that the step changes."""
 
 
 @dataclass(frozen=True)
 class PoolType:
-    """A type of resource of which each is one pool, or a part of one."""
+    """A resource type with one node pool, or a part of one, per resource."""
 
     labels: str
-    """Path of the nodes' labels, which name the pool."""
+    """Property path of the node labels; a label holds the pool's name."""
     sizes: Sequence[str]
-    """Paths of the number of nodes; the first that is there counts."""
+    """Property paths of the node count; the first that is set counts."""
     replaced: str
-    """What happens to the nodes when the engine makes it anew."""
+    """What happens to the nodes when the resource is replaced."""
     per_zone: str = ""
-    """Path of a list of zones, where the size is that of one of them."""
+    """Property path of the zones by which a per-zone size is multiplied."""
     rolling: Sequence[str] = ()
-    """Paths whose change makes new nodes of the old ones, one after another."""
+    """Property paths whose change replaces the nodes one after another."""
     in_place: Sequence[str] = ()
-    """Paths below those that do not."""
+    """Exceptions below `rolling`: changed in place."""
 
     def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
-        """Yield the pool with a sentence, where it changes."""
+        """Yield (pool, description) if the step changes the pool."""
         labels = _at(step.new or step.old, self.labels)
         pool = labels.get(names.POOL_LABEL) if isinstance(labels, Mapping) else None
         sentence = self._sentence(step)
@@ -68,7 +68,7 @@ class PoolType:
         if step.op == "create":
             return f"new{_counted(after)}"
         if step.op == "delete":
-            return f"goes{_counted(before)}"
+            return f"deleted{_counted(before)}"
         resized = f"num_nodes {before} → {after}, " if before != after else ""
         if step.op == "create-replacement":
             because = f" for {', '.join(step.keys)}" if step.keys else ""
@@ -83,7 +83,7 @@ class PoolType:
         return f"{resized}in place" + (f": {', '.join(others)}" if others else "")
 
     def _size(self, state: Mapping[str, Any]) -> str:
-        """The number of nodes; empty where the resource says none, `?` where it is not known yet."""
+        """Return the number of nodes; empty if the resource has none, `?` if it is unknown."""
         for path in self.sizes:
             number = _at(state, path)
             if number is None:
@@ -100,12 +100,12 @@ class PoolType:
 
 @dataclass(frozen=True)
 class Resized:
-    """A resource that is a pool's size alone: of a pool that comes or goes, its groups tell."""
+    """A resource that only sets a pool's size; create and delete are reported by the node groups."""
 
     pool: PoolType = PoolType(labels="labels", sizes=["size", "minSize"], replaced="")
 
     def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
-        """Yield the pool where another size is asked for."""
+        """Yield (pool, description) if the size changes."""
         if step.op == "update" and step.old.get("size") != step.new.get("size"):
             yield from self.pool.changes(step)
 
@@ -122,7 +122,7 @@ def _at(state: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -- properti
 
 
 def _changed(old: Any, new: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 -- as above
-    """Paths at which two states differ; lists are compared whole, the SDK's own marks (`__defaults`) not."""
+    """Yield the paths at which two states differ. Lists are compared whole; `__defaults` is ignored."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         if old != new:
             yield path

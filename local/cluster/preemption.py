@@ -1,4 +1,7 @@
-"""The loss of a spot node: what a cloud does to it, and what a cloud's controllers do about it."""
+"""Preemption of a spot node, as a cloud and its controllers do it.
+
+Optional notice (taints, graceful termination), power-off, NotReady, deletion of the node, failed pods.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,28 @@ from local.cluster.processes import wait_until
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 NOT_READY_SECONDS = 60.0
-"""Longest wait for the controller manager to see a dead node; its grace is 10 s."""
+"""Timeout for NotReady; the controller manager's grace period is 10 s."""
 
 
 @dataclass(frozen=True)
 class PreemptionRecord:
-    """What was done to a node, phase by phase."""
+    """Phases of one preemption, with times."""
 
     node: str
     notice_seconds: float | None
-    """None: it was killed with no word."""
+    """None: killed without a preemption notice."""
     events: tuple[PreemptionEvent, ...]
     pods: tuple[str, ...]
-    """`namespace/name` of the pods that were still there when the node was lost, and failed with it."""
+    """`namespace/name` of the pods that still ran when the node was killed, and failed."""
 
     def seconds(self, first: str, last: str) -> float:
-        """Time from one phase to another."""
+        """Return the seconds between two phases."""
         times = {event.phase: event.time for event in self.events}
         return times[last] - times[first]
 
 
 class Preemption:
-    """Takes one node away. `kill` ends the machine behind it."""
+    """Preempts one node. `kill` powers the node off."""
 
     def __init__(self, node: str, api: ApiServerClient, log: EventLog, kill: Callable[[], None]) -> None:
         self.node = node
@@ -46,7 +49,7 @@ class Preemption:
         self.kill = kill
 
     def run(self, notice_seconds: float | None) -> PreemptionRecord:
-        """Take the node with this notice, or with none; returns when its pods have failed."""
+        """Preempt the node with this notice, or without (None); return when its pods have failed."""
         if notice_seconds is not None:
             self._give_notice(notice_seconds)
         self.kill()
@@ -60,10 +63,10 @@ class Preemption:
         return PreemptionRecord(self.node, notice_seconds, tuple(self.log.events), names)
 
     def _give_notice(self, seconds: float) -> None:
-        """Keep new pods away, have the old ones terminated gracefully, and wait for the deadline.
+        """Taint the node, terminate its pods gracefully, and wait for the deadline.
 
-        NoExecute makes the control plane delete the pods with a DisruptionTarget condition, so that
-        their processes get SIGTERM; pods that tolerate it, as those of DaemonSets do, stay to the end.
+        NoExecute makes the control plane delete the pods with a DisruptionTarget condition, so that their
+        processes get SIGTERM. Pods that tolerate the taint, such as those of DaemonSets, run until the end.
         """
         deadline = time.time() + seconds
         self._reached("notice")
@@ -75,7 +78,7 @@ class Preemption:
         time.sleep(max(0.0, deadline - time.time()))
 
     def _wait_until_missed(self) -> None:
-        """Wait for NotReady, on which a cloud's node controller asks whether the instance still exists."""
+        """Wait for NotReady: a cloud's node controller then checks whether the instance exists."""
         if not wait_until(lambda: not is_ready(self.api.get(self.path)), seconds=NOT_READY_SECONDS):
             got = f"still Ready after {NOT_READY_SECONDS:.0f} s"
             fix = "see whether something started it again, and the log of kube-controller-manager"
@@ -90,7 +93,8 @@ class Preemption:
 
     def _is_drained(self) -> bool:
         return all(
-            _stays(pod) or pod["status"].get("phase") in TERMINAL_PHASES for pod in _pods(self.api, self.node)
+            _tolerates_preemption(pod) or pod["status"].get("phase") in TERMINAL_PHASES
+            for pod in _pods(self.api, self.node)
         )
 
     def _reached(self, phase: str) -> None:
@@ -98,9 +102,9 @@ class Preemption:
 
 
 def fail_pods(api: ApiServerClient, node: str) -> tuple[str, ...]:
-    """Fail the pods of a machine that is gone; return `namespace/name` of each.
+    """Mark the pods of a deleted node as failed; return `namespace/name` of each.
 
-    The pod garbage collector does the same, some 40 s later.
+    The pod garbage collector does the same about 40 s later.
     """
     pods = [pod for pod in _pods(api, node) if pod["status"].get("phase") not in TERMINAL_PHASES]
     for pod in pods:
@@ -127,8 +131,8 @@ def _fail(api: ApiServerClient, pod: Object, message: str) -> None:
         api.delete(path, now=True)
 
 
-def _stays(pod: Object) -> bool:
-    """Whether the pod tolerates the preemption for good."""
+def _tolerates_preemption(pod: Object) -> bool:
+    """Whether the pod tolerates the preemption taint without a time limit."""
     tolerations = pod["spec"].get("tolerations", [])
     return any(
         toleration.get("key") in {None, PREEMPTING}

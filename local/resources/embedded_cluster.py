@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.paths import Paths
-from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
+from engine.provider.resource import (
+    Failure,
+    HandlerProgress,
+    Inputs,
+    Outputs,
+    ReadResult,
+    ResourceHandler,
+    ResourceNotFound,
+)
 from infra.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,14 +62,14 @@ class EmbeddedCluster(ResourceHandler):
         cluster = _cluster(new, progress)
         return _outputs(cluster.config.name, cluster.up())
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Report a node that is not ready as absent, so that the next update starts it again."""
         if not Paths.from_environment().cluster_run(inputs["name"]).exists():
-            raise Gone(inputs["name"])
+            raise ResourceNotFound(inputs["name"])
         status = _cluster(inputs, progress).status()
         ready = {node.name for node in status.nodes if node.state == "ready" and status.state != "down"}
         nodes = [node for node in inputs["nodes"] if node["name"] in ready]
-        return Live({**inputs, "nodes": nodes}, outputs)
+        return ReadResult({**inputs, "nodes": nodes}, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         _cluster(inputs, progress).down()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.paths import Paths
-from engine.provider.resource import Failure, HandlerProgress, Inputs, Moment, Outputs
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
 
 
-class ReadyNodes(Moment):
+class ReadyNodes(WaitResource):
     """The cluster starts and ends its nodes; this waits, so that objects are declared in the meantime.
 
     A node that is lost later is the cluster's affair, which reads and mends it.

@@ -16,7 +16,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     queued = bool(props.get("queuedProvisioning.enabled"))
     compact = props.get("placementPolicy.type") == "COMPACT"
     if flexible or queued:
-        yield from _on_call(props, node, flexible)
+        yield from _queued_provisioning(props, node, flexible)
     if queued and compact:
         yield Violation("placementPolicy.type", "COMPACT", "none with queued provisioning")
     if compact and props.count("nodeLocations") > 1:
@@ -27,7 +27,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation(path, affinity, "NO_RESERVATION with spot")
 
 
-def _on_call(props: PropertyBlock, node: PropertyBlock, flexible: bool) -> Iterator[Violation]:
+def _queued_provisioning(props: PropertyBlock, node: PropertyBlock, flexible: bool) -> Iterator[Violation]:
     name = "flex-start" if flexible else "queued provisioning"
     if node.get("spot"):
         yield Violation("nodeConfig.spot", "true", f"false with {name}")

@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 
 BASIC_ROLES = ("roles/owner", "roles/editor")
 ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":policy/IAMFullAccess")
-EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -29,7 +29,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation("role", resource.props.get("role"), "a role of the services that are needed")
     for name in ("member", "members"):
         for member in resource.props.texts(name):
-            if member in EVERYBODY:
+            if member in PUBLIC_MEMBERS:
                 yield Violation(name, member, "named members")
 
 

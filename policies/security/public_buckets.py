@@ -10,7 +10,7 @@ from policies.rules import must_equal
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
-EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -31,7 +31,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation("acl", props.get("acl"), "private")
     for name in ("member", "members"):
         for member in props.texts(name):
-            if member in EVERYBODY:
+            if member in PUBLIC_MEMBERS:
                 yield Violation(name, member, "named members")
     if kind == "BucketPolicy":
         yield from _public_statements(resource)

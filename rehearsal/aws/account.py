@@ -22,7 +22,7 @@ from moto.utilities.utils import get_partition
 from rehearsal import sdk
 from rehearsal.aws import models, principals
 from rehearsal.aws.existing import Existing
-from rehearsal.aws.lifecycles import GONE, filled, kind, life, service
+from rehearsal.aws.lifecycles import NOT_FOUND, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedResource, at, changed
 from rehearsal.wire import has_unknown
@@ -228,7 +228,7 @@ class MotoAccount:
         try:
             answer = self._call(call, resource)
         except RefusedError as error:
-            if GONE.search(str(error)):
+            if NOT_FOUND.search(str(error)):
                 return None
             raise
         found = {} if answer is None else jmespath.search(path, answer)
@@ -307,7 +307,7 @@ class MotoAccount:
             if "Not yet implemented" in str(error):
                 self.lacks.add(resource.token)
                 return None
-            if GONE.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
+            if NOT_FOUND.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
                 return {}
             raise RefusedError(f"{resource.token} {resource.name}: {request.operation}: {error}") from error
         return answer

@@ -9,7 +9,7 @@ from typing import Any
 from rehearsal.cloud import Properties, at
 from rehearsal.tables import table
 
-GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
+NOT_FOUND = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
 """In an answer of AWS: there is no such thing."""
 _SERVICES = {
     "vpc": "ec2",

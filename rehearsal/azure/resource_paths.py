@@ -1,4 +1,4 @@
-"""Where Azure's resources are: `resource_paths.yaml`, and its placeholders."""
+"""Resource IDs of Azure: templates from `resource_paths.yaml`, filled in with a resource's inputs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/provi
 
 
 def resource_paths() -> Mapping[str, Mapping[str, Any]]:
-    """Type → where it is, as written."""
+    """Return type token → entry of the table."""
     return table("rehearsal.azure", "resource_paths")
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the path of a resource, which is its ID; None where type or values do not tell it."""
+    """Return the resource ID; None for an unknown type or missing values."""
     return filled(_template(token), values) if token in resource_paths() else None
 
 
 def collection(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the path under which a resource is listed with its like."""
+    """Return the URL path that lists resources of this type."""
     return filled(_template(token).rpartition("/")[0], values)
 
 
 def name_property(token: str) -> str:
-    """Return the property that is a resource's name: `agentPoolName`."""
+    """Return the input property with the resource's name, such as `agentPoolName`."""
     return _template(token).rpartition("{")[2].removesuffix("}")
 
 

@@ -1,4 +1,4 @@
-"""A subscription of Azure, known by its SDK: what resources are called, and what they tell of themselves."""
+"""Fake Azure: validates inputs by the SDK's types, and returns IDs and outputs as Azure's API does."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
 
 
 class AzureSubscription(Typed):
-    """Azure by its SDK: inputs must fit its types, and answers have the form that its API gives them."""
+    """A fake Azure subscription, behind the fake provider."""
 
     def __init__(self, subscription: str) -> None:
         super().__init__({}, table(__package__, "replacements"))
         self._subscription = subscription
 
     def planned(self, resource: RequestedResource) -> Properties:
-        """Identities are requested in a list, and answered in a mapping."""
+        """Convert identities: the request has a list, the response a mapping."""
         identity = resource.inputs.get("identity")
         if not isinstance(identity, Mapping) or "userAssignedIdentities" not in identity:
             return {}
@@ -38,7 +38,7 @@ class AzureSubscription(Typed):
         return {"identity": {**identity, "userAssignedIdentities": identities}}
 
     def autoname(self, token: str) -> str | None:
-        """Names of what something else distinguishes (a role's assignment) are made up."""
+        """Return the property whose name the provider generates, such as that of a role assignment."""
         return name_property(token) if resource_paths().get(token, {}).get("made_up") else None
 
     def create(self, resource: RequestedResource) -> Made:
@@ -53,7 +53,7 @@ class AzureSubscription(Typed):
         return {**self.planned(changed), "name": self._name(resource)}
 
     def answer(self, token: str, arguments: Properties) -> Properties:
-        """What a call tells."""
+        """Answer a function call, such as the one for a cluster's credentials."""
         if token != CREDENTIALS:
             return super().answer(token, arguments)
         authority = base64.b64encode(b"rehearsal").decode()
@@ -69,7 +69,7 @@ class AzureSubscription(Typed):
         return str(resource.inputs.get(key) or resource.name)
 
     def _known(self, resource: RequestedResource, name: str) -> dict[str, Any]:
-        """What a resource has besides its inputs, as far as a program can build on it."""
+        """Return the outputs that other resources of a stack use."""
         kind, inputs = resource.token.rpartition(":")[2], resource.inputs
         found: dict[str, Any] = {**self.planned(resource), "name": name}
         if kind == "UserAssignedIdentity":
@@ -94,7 +94,7 @@ def _guid(name: str, what: str) -> str:
 
 
 class AzureAnswers:
-    """What Azure would say of what a fake has made: a resource by its path, or a list of its like."""
+    """Answers GET requests from the resources that the fake has created: one by its ID, or a list."""
 
     def __init__(self, folder: Path, subscription: str) -> None:
         self._folder = folder
@@ -116,7 +116,7 @@ class AzureAnswers:
 
 
 def _answered(stored: StoredResource) -> dict[str, Any]:
-    """A resource in the API's form, as far as a finder reads it."""
+    """Return a resource as the API does, limited to the fields that `trainyard adopt` reads."""
     tags = stored.outputs.get("tags") or {}
     name = stored.id.rpartition("/")[2]
     return {"id": stored.id, "name": name, "tags": tags, "properties": dict(stored.outputs)}

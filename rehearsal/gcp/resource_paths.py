@@ -1,4 +1,4 @@
-"""Where Google Cloud's resources are: `resource_paths.yaml`, and its placeholders."""
+"""Resource IDs and URLs of Google Cloud: templates from `resource_paths.yaml`, filled in with inputs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _LAST = re.compile(r"/[^/]+$")
 
 
 def resource_paths() -> Mapping[str, Mapping[str, Any]]:
-    """Type → where it is, as written."""
+    """Return type token → entry of the table."""
     return table("rehearsal.gcp", "resource_paths")
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the engine's ID of a resource; None for a type, or with values, that do not tell it."""
+    """Return the Pulumi ID of a resource; None for an unknown type or missing values."""
     paths = resource_paths().get(token)
     return filled(paths["id"], values) if paths else None
 
 
 def address(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the URL of a resource, or of what it is a part of; None for none, and where it is unknown."""
+    """Return the URL of a resource, or of the resource that contains it; None if it is unknown."""
     template = resource_paths().get(token, {}).get("at", "")
     known = identity(token, values)
     return filled(template, {**values, "id": known}) if template and known else None
 
 
 def collection(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the URL under which a resource is listed with its like."""
+    """Return the URL that lists resources of this type."""
     found = address(token, values)
     if found is None or "in" in resource_paths()[token]:
         return found
@@ -39,5 +39,5 @@ def collection(token: str, values: Mapping[str, Any]) -> str | None:
 
 
 def name_property(token: str) -> str:
-    """Return the property that is a resource's name."""
+    """Return the input property with the resource's name."""
     return str(resource_paths()[token].get("named", "name"))

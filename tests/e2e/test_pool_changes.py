@@ -73,7 +73,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     faults = Faults(fail="aws:s3/bucket:Bucket", no_capacity="gpu", crash_after=12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "EngineOperations", Watched)
-        return command.play(session, faults, Assumption())
+        return command.rehearse_isolated(session, faults, Assumption())
 
 
 def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehearsal) -> None:
@@ -91,7 +91,7 @@ def test_a_preview_tells_the_way_of_each_pool(life: Rehearsal) -> None:
     (machine,) = Watched.announced["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
     assert Watched.announced["tags and name"] == (
-        "pool gpu: goes, 1 node",
+        "pool gpu: deleted, 1 node",
         "pool other: new, 1 node",
         f"pool system: {rolling}",
     )

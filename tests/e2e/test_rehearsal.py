@@ -148,7 +148,7 @@ def test_a_cluster_that_is_there_is_still_there_in_the_end(case: Path, tmp_path:
     assert [each for each in report["order"] if each.startswith(pool)]
 
 
-ALSO_THERE = {
+ALSO_EXISTING = {
     "existing_bucket": True,
     "kms_key": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
     "filesystem": {
@@ -173,7 +173,7 @@ OF_THEIR_OWNER = tuple(
 @pytest.mark.soak
 def test_what_is_brought_along_is_neither_adopted_nor_removed(tmp_path: Path) -> None:
     case = CASES / "existing-cluster" / "aws.yaml"
-    report = rehearse_case(tmp_path, case, "--adopt", provider=ALSO_THERE)
+    report = rehearse_case(tmp_path, case, "--adopt", provider=ALSO_EXISTING)
     assert not [each for each in report["order"] if each.startswith(OF_THEIR_OWNER)]
     made = [each for each in report["order"] if each.startswith("aws:")]
     changes = {phase["name"]: phase["changes"] for phase in report["phases"]}

@@ -28,7 +28,7 @@ LONGEST_WAIT = 60.0
 """Seconds from one admission of a team to its next, while its jobs take 2 to 8: a starved one has none."""
 
 
-def weighed(declaration: Declaration) -> None:
+def fair_sharing(declaration: Declaration) -> None:
     """Each team has a queue of its own without a quota; all there is belongs to nobody's."""
     pools = {"spot": 2, "on-demand": 1}
     queues: list[dict[str, Any]] = [
@@ -46,7 +46,7 @@ def weighed(declaration: Declaration) -> None:
 
 @pytest.fixture
 def contended(stack: LocalStack) -> Iterator[LocalStack]:
-    with stack.declared(weighed):
+    with stack.declared(fair_sharing):
         stack.trainyard("up", "--no-job")
     yield stack
     for team in WEIGHTS:

@@ -14,7 +14,7 @@ from infra.targets import registry
 from rehearsal import fake
 from rehearsal.faults import Faults
 from tests.infra.plan import stack_file
-from trainyard.rehearse.command import play
+from trainyard.rehearse.command import rehearse_isolated
 from trainyard.rehearse.project import Assumption
 from trainyard.session import Session
 
@@ -41,7 +41,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def test_a_foreign_target_lives_its_whole_life_by_its_own_fake(session: Session) -> None:
-    done = play(session, Faults(), Assumption(10), adopts=True)
+    done = rehearse_isolated(session, Faults(), Assumption(10), adopts=True)
     names = [phase.name for phase in done.phases]
     assert names[:6] == ["preview", "up", "adopt", "up with all of it", "up again", "refresh"]
     changes = {phase.name: phase.changes for phase in done.phases}
@@ -52,4 +52,4 @@ def test_a_foreign_target_lives_its_whole_life_by_its_own_fake(session: Session)
 def test_a_target_without_a_fake_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fake.FAKES, "toy")
     with pytest.raises(InputError, match="kind: toy"):
-        play(session, Faults(), Assumption(10))
+        rehearse_isolated(session, Faults(), Assumption(10))

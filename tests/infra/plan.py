@@ -25,7 +25,7 @@ from tests.infra.targets.azure import answers as azure
 from tests.infra.targets.gcp import answers as google
 
 reduce_overhead()  # as the program has it
-There = Mapping[str, Mapping[str, Any]]
+ExistingOutputs = Mapping[str, Mapping[str, Any]]
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
 EMBEDDED = {
@@ -64,7 +64,7 @@ class Registration:
 class _Answers(Mocks):
     """Every resource is what was asked for, and has the outputs that others build on."""
 
-    def __init__(self, preview: bool, there: There) -> None:
+    def __init__(self, preview: bool, there: ExistingOutputs) -> None:
         self._preview, self._there = preview, there
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
@@ -102,7 +102,7 @@ class _Answers(Mocks):
 
 
 class _Monitor(MockMonitor):
-    def __init__(self, preview: bool, there: There) -> None:
+    def __init__(self, preview: bool, there: ExistingOutputs) -> None:
         super().__init__(_Answers(preview, there))
         self.registered: list[Registration] = []
 
@@ -161,7 +161,10 @@ def artifacts(rendered: Path) -> Artifacts:
 
 
 def record(
-    program: Callable[[], Mapping[str, Any]], *, preview: bool = False, there: There = MappingProxyType({})
+    program: Callable[[], Mapping[str, Any]],
+    *,
+    preview: bool = False,
+    there: ExistingOutputs = MappingProxyType({}),
 ) -> Plan:
     """Run a program with mocks; in a preview nothing is known that a target would compute.
 

@@ -36,8 +36,10 @@ def subnet(**inputs: Any) -> RequestedResource:
 
 @pytest.mark.parametrize(("kind", "row"), ROWS, ids=lambda each: getattr(each, "name", each))
 def test_every_refusal_has_its_source_and_a_next_step(kind: str, row: KnownRefusal) -> None:
-    met = RequestedResource(row.types[0], "training-x", {"clusterName": "training", "project": "example"})
-    step = target_of(kind).advise(row.text(met))
+    requested = RequestedResource(
+        row.types[0], "training-x", {"clusterName": "training", "project": "example"}
+    )
+    step = target_of(kind).advise(row.text(requested))
     assert len(step) > 20
     assert "{" not in step
     assert "https://" in row.source
@@ -49,7 +51,7 @@ def test_what_nobody_knows_gets_no_advice(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "inputs", "meets"),
+    ("where", "inputs", "matches"),
     [
         ({}, {}, True),
         ({"count": {"over": 0}}, {"count": 1}, True),
@@ -66,10 +68,12 @@ def test_what_nobody_knows_gets_no_advice(message: str) -> None:
         ({"kind": {"among": ["a", "b"]}}, {}, False),
     ],
 )
-def test_a_row_meets_what_is_asked_for_so(where: dict[str, Any], inputs: dict[str, Any], meets: bool) -> None:
+def test_a_row_meets_what_is_asked_for_so(
+    where: dict[str, Any], inputs: dict[str, Any], matches: bool
+) -> None:
     row = KnownRefusal("no", "", ("Subnet",), "no", "", where=where)
-    assert row.meets(subnet(**inputs), "create") is meets
-    assert not row.meets(subnet(**inputs), "delete")
+    assert row.matches(subnet(**inputs), "create") is matches
+    assert not row.matches(subnet(**inputs), "delete")
 
 
 def test_a_refusal_is_over_once_the_user_has_put_it_right() -> None:
@@ -77,9 +81,9 @@ def test_a_refusal_is_over_once_the_user_has_put_it_right() -> None:
     for _ in range(2):
         with pytest.raises(Exception, match=r"no, not 10\.0\.0\.0/8"):
             injector.before(subnet(cidrBlock="10.0.0.0/8"))
-    injector.put_right()
+    injector.apply_fixes()
     injector.before(subnet())
-    assert not injector.met
+    assert not injector.raised
 
 
 def test_what_lasts_for_hours_nobody_puts_right() -> None:
@@ -87,7 +91,7 @@ def test_what_lasts_for_hours_nobody_puts_right() -> None:
     injector = Injector(Faults(refusals=(lasting,)), lambda: None)
     with pytest.raises(Exception, match="no"):
         injector.before(subnet())
-    injector.put_right()
+    injector.apply_fixes()
     with pytest.raises(Exception, match="no"):
         injector.before(subnet())
 
@@ -116,7 +120,7 @@ def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_p
     for name, ask in (("first", injector.after), ("second", injector.mending)):
         with pytest.raises(Exception, match=name):
             ask(subnet())
-        injector.put_right()
+        injector.apply_fixes()
     injector.mending(subnet())
 
 
@@ -134,7 +138,7 @@ class RefusingEngine(FakeEngine):
         return super().up()
 
 
-def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: RefusingEngine) -> Any:
+def run_rehearsal(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: RefusingEngine) -> Any:
     def opened(_: object) -> RefusingEngine:
         return engine
 
@@ -149,7 +153,7 @@ def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: RefusingEngine) 
 def test_a_rehearsal_goes_on_where_the_user_knows_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    done = play(monkeypatch, tmp_path, RefusingEngine(settled()))
+    done = run_rehearsal(monkeypatch, tmp_path, RefusingEngine(settled()))
     (refused,) = done.refused
     assert (refused.name, refused.fix) == ("no", "do this")
     assert done.survived == ()
@@ -162,7 +166,7 @@ def test_a_rehearsal_fails_where_the_user_is_left_alone(
     engine = RefusingEngine(settled())
     engine.fix = GO_ON
     with pytest.raises(TrainyardError, match=r"rehearsal, refusal no\n.*no, not x"):
-        play(monkeypatch, tmp_path, engine)
+        run_rehearsal(monkeypatch, tmp_path, engine)
 
 
 def test_what_meets_nothing_is_reported_as_survived(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from trainyard.session import Session
 @pytest.mark.parametrize(("github", "gitlab"), [("", ""), ("team/a", "team/a")])
 def test_one_project_is_named(github: str, gitlab: str) -> None:
     with pytest.raises(InputError, match="one of --github and --gitlab"):
-        pipeline_of(github, gitlab, reads=False)
+        pipeline_of(github, gitlab, read_only=False)
 
 
 @pytest.mark.parametrize("stack", ["local", "coreweave"])
 def test_a_stack_in_no_account_has_no_role(stack: str) -> None:
     with pytest.raises(InputError, match="aws, azure, gcp"):
-        show_deploy_role(Session(stack), pipeline_of("team/a", "", reads=False))
+        show_deploy_role(Session(stack), pipeline_of("team/a", "", read_only=False))
 
 
 @pytest.mark.engine

@@ -67,7 +67,7 @@ ROLLING = "rolling, nodes are replaced one after another"
             "replaced for instanceTypes: new nodes come first, then the old are drained, 5 min each at most",
         ),
         (step("create", EKS, {}, GROUP), "new, 2 nodes"),
-        (step("delete", EKS, GROUP, {}), "goes, 2 nodes"),
+        (step("delete", EKS, GROUP, {}), "deleted, 2 nodes"),
         (step("update", GKE, NODE_POOL, {**NODE_POOL, "nodeCount": 3}), "num_nodes 2 → 6, in place"),
         (
             step(

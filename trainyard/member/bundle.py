@@ -84,7 +84,7 @@ def _is_of(event: Mapping[str, Any], job: str) -> bool:
 def _logs(session: Session, key: JobKey, folder: Path) -> Iterator[Path]:
     """Write the log of each node in each attempt, with the times, and yield where it is."""
     logs = StoredLogs(session, key)
-    attempts = logs.attempts() if logs.is_there() else []
+    attempts = logs.attempts() if logs.exists() else []
     for attempt in attempts:
         attempt_folder = folder / f"attempt-{attempt}"
         attempt_folder.mkdir()

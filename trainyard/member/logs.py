@@ -84,7 +84,7 @@ class StoredLogs:
         """The TrainJob; None where it was removed."""
         return self._session.jobs.get(self._key)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the cluster keeps logs that the user may read.
 
         Raises:
@@ -142,7 +142,7 @@ def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -
     logs = StoredLogs(session, key)
     chosen = _of_a_node(chosen, logs.job, key)
     found = False
-    if logs.is_there():
+    if logs.exists():
         for line in _after_headings(logs.lines(chosen, follow=follow)):
             found = True
             _write(line, marked=chosen.node == ALL)
@@ -181,7 +181,7 @@ def key_of_stored_logs(session: Session, name: str) -> JobKey:
             raise
         key = JobKey(spaces[0].removeprefix(names.team_namespace("")), name)
         logs = StoredLogs(session, key)
-        if logs.is_there() and logs.attempts():
+        if logs.exists() and logs.attempts():
             return key
         raise
 

@@ -79,7 +79,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
     empty = {name: {**queue, "status": {}} for name, queue in known.items()}
     offers = {each["metadata"]["name"]: each for each in cluster.cluster_objects(FLAVORS)}
     found = []
-    for queue, local_queue in _leads(cluster, namespace).items():
+    for queue, local_queue in _local_queues(cluster, namespace).items():
         most = {pool.name: pool.free for pool in pools_of(queue, empty)}
         for pool in pools_of(queue, known):
             offer = _offer(offers.get(pool.name, {}))
@@ -92,7 +92,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
     return found
 
 
-def _leads(cluster: MemberCluster, namespace: str) -> dict[str, str]:
+def _local_queues(cluster: MemberCluster, namespace: str) -> dict[str, str]:
     """Queue of the cluster → the team's local queue that leads there, by its own name where it has one."""
     local = {
         str(each["metadata"]["name"]): str(each["spec"]["clusterQueue"])

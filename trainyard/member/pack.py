@@ -206,7 +206,7 @@ def _rounded(size: int, unit: int) -> int:
 def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:
     if stat.S_ISLNK(file.mode):
         target = os.fsdecode(file.content)
-        if _leads_out(file.name, target):
+        if _escapes(file.name, target):
             fix = "put a copy in its place, or leave it out (.trainyardignore)"
             yield Problem(
                 printable(file.name), f"a link to {printable(target)}", "links that stay in the folder", fix
@@ -218,7 +218,7 @@ def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def _leads_out(name: str, target: str) -> bool:
+def _escapes(name: str, target: str) -> bool:
     if target.startswith("/"):
         return True
     depth = 0

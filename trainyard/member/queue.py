@@ -93,7 +93,7 @@ def show_queue(session: Session, form: Form) -> None:
     for each in found:
         _print(session.console, each)
     if not found:
-        session.console.print("no queue leads out of these teams")
+        session.console.print("no local queue is in these namespaces")
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ def start_of_another(
         needed: accelerators of all its nodes.
         now: in UTC.
     """
-    leading = [key for key, queue in _leads(cluster).items() if queue == name]
-    own = [each for each in _records(cluster) if _local_queue(each) in leading]
+    own_queues = [key for key, queue in _local_queues(cluster).items() if queue == name]
+    own = [each for each in _records(cluster) if _local_queue(each) in own_queues]
     outlook = _outlook(name, own, cluster.cluster_queues(), now)
     rooms = {pool: room for pool, room in outlook.rooms.items() if pool in pools}
     ahead = [workloads.accelerators(each) for each in own if workloads.is_waiting(each)]
     return _start(needed, ahead, replace(outlook, rooms=rooms))
 
 
-def _leads(cluster: MemberCluster) -> dict[tuple[str, str], str]:
+def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
     """Namespace and name of each local queue → the queue that it leads to."""
     return {
         (namespace, each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
@@ -141,14 +141,14 @@ def _records(cluster: MemberCluster) -> list[Object]:
 
 def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
     """Read the queues of the user's teams."""
-    leads, records = _leads(cluster), _records(cluster)
+    local_queues, records = _local_queues(cluster), _records(cluster)
     known = cluster.cluster_queues()
     found = []
-    for name in sorted(set(leads.values())):
-        leading = [key for key, queue in leads.items() if queue == name]
-        own = [each for each in records if _local_queue(each) in leading]
-        positions = _positions(cluster, leading) if any(map(workloads.is_waiting, own)) else {}
-        teams = sorted({namespace.removeprefix(names.team_namespace("")) for namespace, _ in leading})
+    for name in sorted(set(local_queues.values())):
+        own_queues = [key for key, queue in local_queues.items() if queue == name]
+        own = [each for each in records if _local_queue(each) in own_queues]
+        positions = _positions(cluster, own_queues) if any(map(workloads.is_waiting, own)) else {}
+        teams = sorted({namespace.removeprefix(names.team_namespace("")) for namespace, _ in own_queues})
         found.append(_queue(name, teams, own, known, positions, now=now))
     return found
 
@@ -262,10 +262,10 @@ def _in_order(waiting: Sequence[Object]) -> list[Object]:
     return sorted(waiting, key=path)
 
 
-def _positions(cluster: MemberCluster, leading: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Return the place of each waiting job in the whole queue, by its workload, where the user may ask."""
     found: dict[str, int] = {}
-    for namespace, local_queue in leading:
+    for namespace, local_queue in own_queues:
         path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
         try:
             items = cluster.custom.list_namespaced_custom_object(

@@ -378,14 +378,14 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise InterruptedByUser(_what_stands(session, key)) from None
+        raise InterruptedByUser(_submitted_state(session, key)) from None
 
 
-def _what_stands(session: Session, key: JobKey) -> str:
+def _submitted_state(session: Session, key: JobKey) -> str:
     try:
-        is_there = session.jobs.get(key) is not None
+        exists = session.jobs.get(key) is not None
     except (HTTPError, OSError, ApiException, TrainyardError, KeyboardInterrupt):
         return f"If {key.name} was submitted (trainyard jobs), it goes on; follow it again: {take_up(key)}"
-    if is_there:
+    if exists:
         return f"{key.name} goes on; follow it again: {take_up(key)}; remove it: trainyard cancel {key.name}"
     return "No job was submitted. The same command starts it; what is stored of its code is kept."

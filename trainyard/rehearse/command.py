@@ -50,7 +50,7 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
     return replace(faults, refusals=tuple(known[name] for name in chosen))
 
 
-def play(
+def rehearse_isolated(
     session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False, origin: str = ""
 ) -> Rehearsal:
     """Rehearse the stack in folders of its own. Raises TrainyardError.
@@ -130,8 +130,8 @@ def run_rehearsal(
     session.stack  # noqa: B018 -- wrong input ends here
     price = price_report(session.stack, datetime.now(UTC).date())
     try:
-        played = play(session, faults, assumed, adopts=adopts, origin=origin)
-        report = RehearsalReport(session.stack_name, played, _assumed_note(session, assumed))
+        rehearsal = rehearse_isolated(session, faults, assumed, adopts=adopts, origin=origin)
+        report = RehearsalReport(session.stack_name, rehearsal, _assumed_note(session, assumed))
     except TrainyardError as error:
         if form == "markdown":  # for whoever reads the comment; the command fails as ever
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())

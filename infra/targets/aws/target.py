@@ -28,7 +28,7 @@ TARGET = Target(
         Feature.CHOSEN_PLACEMENT: (
             "pools on demand with EFA are placed close to each other already: remove `placement:`"
         ),
-        Feature.NODES_ON_CALL: (
+        Feature.QUEUED_PROVISIONING: (
             "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
             " or reserve a capacity block for a time to come"
             " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"

@@ -19,7 +19,7 @@ TARGET = Target(
         {
             Feature.SPOT_CAPACITY,
             Feature.RESERVED_CAPACITY,
-            Feature.NODES_ON_CALL,
+            Feature.QUEUED_PROVISIONING,
         }
     ),
     reasons={

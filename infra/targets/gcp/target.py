@@ -20,7 +20,7 @@ TARGET = Target(
             Feature.SPOT_CAPACITY,
             Feature.RESERVED_CAPACITY,
             Feature.CHOSEN_PLACEMENT,
-            Feature.NODES_ON_CALL,
+            Feature.QUEUED_PROVISIONING,
             Feature.TPU_SLICES,
             Feature.NVLINK_DOMAINS,
         }

@@ -27,7 +27,7 @@ TARGET = Target(
         Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
         Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
         Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
-        Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
+        Feature.QUEUED_PROVISIONING: f"{_OWN}: the number of nodes is fixed",
         Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
         Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
     },

@@ -12,7 +12,7 @@ import yaml
 
 from engine.provider import custom_resource_definitions
 from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
-from engine.provider.resource import Cancelled, Gone
+from engine.provider.resource import Cancelled, ResourceNotFound
 from infra.errors import InputError, TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
 
@@ -149,7 +149,7 @@ def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
     live = CustomResourceDefinitions().read(asked, {}, RecordedProgress())
     assert live.inputs["definitions"] == {"b.x": "", "c.x": asked["definitions"]["c.x"]}
     server.kept.clear()
-    with pytest.raises(Gone):
+    with pytest.raises(ResourceNotFound):
         CustomResourceDefinitions().read(asked, {}, RecordedProgress())
 
 

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from engine.provider import node_group_size
 from engine.provider.node_group_size import NodeGroupSize
-from engine.provider.resource import Failure, Gone
+from engine.provider.resource import Failure, ResourceNotFound
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
@@ -63,7 +63,7 @@ def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) ->
 def test_what_there_is_need_not_be_what_was_asked_for(eks: Any) -> None:
     assert NodeGroupSize().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
     eks.delete_nodegroup(**GROUP)
-    with pytest.raises(Gone):
+    with pytest.raises(ResourceNotFound):
         NodeGroupSize().read(INPUTS, {}, RecordedProgress())
     NodeGroupSize().delete(INPUTS, RecordedProgress())
 

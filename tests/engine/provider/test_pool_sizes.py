@@ -14,7 +14,7 @@ from engine.provider import agent_pool_size
 from engine.provider.agent_pool_size import AgentPoolSize
 from engine.provider.group_size import GroupSize
 from engine.provider.node_pool_size import NodePoolSize
-from engine.provider.resource import Gone, ResourceHandler
+from engine.provider.resource import ResourceHandler, ResourceNotFound
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.clients.azure import AzureClient
 from infra.clients.google import GoogleClient
@@ -97,7 +97,7 @@ def test_a_group_that_is_gone_takes_its_size_along(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.there = False
-    with pytest.raises(Gone):
+    with pytest.raises(ResourceNotFound):
         kind().read(inputs, {}, RecordedProgress())
     with pytest.raises(TrainyardError, match="404"):
         kind().create(inputs, RecordedProgress())

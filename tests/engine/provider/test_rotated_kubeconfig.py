@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from engine.provider.resource import Gone
+from engine.provider.resource import ResourceNotFound
 from engine.provider.rotated_kubeconfig import RotatedKubeconfig, kubeconfig_with
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
@@ -137,7 +137,7 @@ def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) ->
     outputs = resource.create(inputs, RecordedProgress())
     assert resource.read(inputs, outputs, RecordedProgress()).outputs == outputs
     FakeApiServers.secrets.clear()
-    with pytest.raises(Gone):
+    with pytest.raises(ResourceNotFound):
         resource.read(inputs, outputs, RecordedProgress())
 
 

@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Struct
 from engine.provider import operations
 from engine.provider.components import COMPONENTS
 from engine.provider.operations import OperationThreads
-from engine.provider.resource import Failure, Gone, HandlerProgress, Live, ResourceHandler
+from engine.provider.resource import Failure, HandlerProgress, ReadResult, ResourceHandler, ResourceNotFound
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from engine.provider.service import VERSION, ProviderService
 from engine.provider.values import SECRET, SIGNATURE, UNKNOWN_MARK
@@ -44,7 +44,7 @@ class Lamp(ResourceHandler):
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.during: Callable[[HandlerProgress], None] = lambda progress: None
-        self.live: Live | None = None
+        self.live: ReadResult | None = None
 
     def check(self, inputs: Mapping[str, Any]) -> list[Failure]:
         return [] if inputs.get("watts", 0) < 100 else [Failure("watts", "at most 100")]
@@ -60,9 +60,11 @@ class Lamp(ResourceHandler):
         self.during(progress)
         return {"serial": "s1", "pin": "1234", "burns": 1000}
 
-    def read(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], progress: HandlerProgress) -> Live:
+    def read(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], progress: HandlerProgress
+    ) -> ReadResult:
         if self.live is None:
-            raise Gone
+            raise ResourceNotFound
         return self.live
 
     def update(
@@ -267,7 +269,7 @@ def test_a_resource_that_has_vanished_reads_as_gone(bench: ProviderBench) -> Non
 
 
 def test_a_resource_that_has_changed_reads_with_inputs_that_differ(bench: ProviderBench) -> None:
-    bench.lamp.live = Live({"socket": "a", "watts": 0}, {"serial": "s1", "pin": "1234"})
+    bench.lamp.live = ReadResult({"socket": "a", "watts": 0}, {"serial": "s1", "pin": "1234"})
     request = provider_pb2.ReadRequest(urn=URN, id="lamp-a", inputs=properties(socket="a", watts=40))
     found = bench.provider.Read(request)
     assert (found.id, found.inputs["watts"], found.properties["serial"]) == ("lamp-a", 0, "s1")

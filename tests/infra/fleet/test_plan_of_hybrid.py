@@ -38,7 +38,7 @@ def runtime(image: str) -> dict[str, Any]:
     return {"spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}}}
 
 
-THERE = {
+EXISTING = {
     **{
         name: {
             "outputs": {**facts, "datasets": {}, "kubeconfig": f"of {name}"},
@@ -52,7 +52,7 @@ THERE = {
 
 
 def plan_of(fleet: Fleet, there: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
-    return record(lambda: declare_fleet(fleet), there=THERE if there is None else there)
+    return record(lambda: declare_fleet(fleet), there=EXISTING if there is None else there)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_team_whose_data_may_be_on_one_worker_has_nothing_on_the_other(fleet: 
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
     queues[0] |= {"teams": ["vision"]}
     queues[1] |= {"datasets": ["patients"]}
-    there = deepcopy(THERE)
+    there = deepcopy(EXISTING)
     for stack in ("onprem", "aws"):
         there[stack]["outputs"]["queues"] = {"research": QUEUE, "vision": QUEUE}
     there["azure"]["outputs"]["datasets"] = {"patients": "/mnt/datasets/patients"}
@@ -167,8 +167,8 @@ def test_a_token_is_asked_for_once_the_account_may_use_it(hybrid: Plan) -> None:
 def test_the_hub_gets_a_copy_of_the_runtimes_that_it_has_not(hybrid: Plan) -> None:
     copies = {name: runtime["spec"] for name, runtime in of_the_hub(hybrid, "ClusterTrainingRuntime").items()}
     assert copies == {
-        "torch-efav3": THERE["ohio/torch-efav3"]["spec"],
-        "torch-ib-ndr": THERE["amsterdam/torch-ib-ndr"]["spec"],
+        "torch-efav3": EXISTING["ohio/torch-efav3"]["spec"],
+        "torch-ib-ndr": EXISTING["amsterdam/torch-ib-ndr"]["spec"],
     }
 
 
@@ -176,7 +176,7 @@ def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) ->
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"][:1]
     queues[0]["workers"] = ["ohio", "amsterdam"]
     both = edited(fleet, queues=queues, hub={"stack": "onprem", "runtimes": ["torch-efav3"]})
-    there = deepcopy(THERE)
+    there = deepcopy(EXISTING)
     there["azure"]["outputs"]["runtimes"] = ["torch-efav3"]
     there["amsterdam/torch-efav3"] = runtime(f"another.example.com/training@sha256:{0:064}")
     with pytest.raises(pulumi.RunError, match="whose containers on amsterdam are not those on ohio"):
@@ -241,7 +241,7 @@ def test_a_dataset_must_be_on_each_worker_of_the_queue(fleet: Fleet) -> None:
 
 
 def test_a_preview_shows_what_does_not_fit(fleet: Fleet) -> None:
-    there = deepcopy(THERE)
+    there = deepcopy(EXISTING)
     there["aws"]["outputs"]["place"] = "eu-west-1"
     with pytest.raises(pulumi.RunError, match=r"workers\[0\].place\n  got:     us-east-2"):
         record(lambda: declare_fleet(fleet), preview=True, there=there)

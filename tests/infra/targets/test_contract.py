@@ -81,7 +81,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
     Feature.CAPACITY_BLOCKS: {"reservation": {"id": "cr-0", "kind": "block"}},
     Feature.ALTERNATIVE_MACHINES: {"alternatives": ["m7i.xlarge"]},
     Feature.CHOSEN_PLACEMENT: {"placement": "compact"},
-    Feature.NODES_ON_CALL: {"provisioning": "queued"},
+    Feature.QUEUED_PROVISIONING: {"provisioning": "queued"},
     Feature.AUTOSCALED_POOLS: {"min_nodes": 0},
     Feature.TPU_SLICES: {"topology": "4x4"},
     Feature.NVLINK_DOMAINS: {"machine": "a4x-highgpu-4g"},

@@ -21,8 +21,8 @@ from tests.infra.plan import cluster_plan, stack_file
 pytestmark = pytest.mark.clouds
 
 PACKAGES = {"gcp": "pulumi_gcp", "azure": "pulumi_azure_native"}
-DEPLOY, PREVIEW = (Pipeline("github", "team/research", reads=reads) for reads in (False, True))
-BRANCHES = Pipeline("gitlab", "team/research", reads=True)
+DEPLOY, PREVIEW = (Pipeline("github", "team/research", read_only=reads) for reads in (False, True))
+BRANCHES = Pipeline("gitlab", "team/research", read_only=True)
 
 
 def role_of(stack: str, rendered: Path, pipeline: Pipeline) -> DeployRole:

@@ -12,7 +12,7 @@ from local.cluster.events import EventLog
 from local.cluster.image_store import _clone
 from local.cluster.images import read_archive
 from local.cluster.objects import desired_taints, is_ready
-from local.cluster.preemption import _stays
+from local.cluster.preemption import _tolerates_preemption
 from local.cluster.site import last_error
 
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
@@ -59,7 +59,7 @@ def test_a_node_is_ready_when_it_says_so_and_pods_may_run_on_it(node: dict[str, 
     ],
 )
 def test_only_a_pod_that_tolerates_the_loss_for_good_stays(toleration: dict[str, Any], stays: bool) -> None:
-    assert _stays({"spec": {"tolerations": [toleration]}}) is stays
+    assert _tolerates_preemption({"spec": {"tolerations": [toleration]}}) is stays
 
 
 def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:

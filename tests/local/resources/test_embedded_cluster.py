@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.provider.resource import Gone
+from engine.provider.resource import ResourceNotFound
 from local.cluster import ClusterConfig, ClusterInfo, ClusterStatus, NodeStatus
 from local.resources import embedded_cluster
 from local.resources.embedded_cluster import EmbeddedCluster, object_store_keys
@@ -87,7 +87,7 @@ def test_only_their_owner_can_read_the_keys(tmp_path: Path) -> None:
 
 
 def test_a_cluster_without_a_run_folder_is_gone() -> None:
-    with pytest.raises(Gone):
+    with pytest.raises(ResourceNotFound):
         EmbeddedCluster().read(INPUTS, {}, RecordedProgress())
 
 

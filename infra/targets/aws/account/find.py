@@ -20,7 +20,7 @@ from infra.targets.finding import has_unknown, lookups
 Client = Callable[[str], Any]
 """Service → a boto3 client, whoever is at its other end."""
 KEY, BUCKET = "aws:kms/key:Key", "aws:s3/bucket:Bucket"
-NOT_THERE = re.compile(r"NotFound|NoSuch|NonExist|\b404\b")
+NOT_FOUND = re.compile(r"NotFound|NoSuch|NonExist|\b404\b")
 """In AWS's code or message of an error: there is no such thing."""
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
@@ -100,7 +100,7 @@ class AwsFinder:
             else:
                 answer = getattr(client, operation)(**parameters)
         except ClientError as error:
-            if NOT_THERE.search(str(error)):
+            if NOT_FOUND.search(str(error)):
                 return None
             raise
         found = jmespath.search(at, answer)

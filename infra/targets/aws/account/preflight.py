@@ -249,13 +249,11 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
         if pool.reservation is None:
             continue
         path = f"pools[{pool.name}].reservation.id"
-        found_there = _described(
-            ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id]
-        )
-        if found_there is None:
+        actual = _described(ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id])
+        if actual is None:
             yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
             continue
-        (found,) = found_there["CapacityReservations"]
+        (found,) = actual["CapacityReservations"]
         if found["InstanceType"] != pool.machine:
             got = f"a reservation of {found['InstanceType']}"
             yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
@@ -275,10 +273,10 @@ def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]
         "starts": (written.starts, written.begins_at, found.get("StartDate")),
         "ends": (written.ends, written.ends_at, found.get("EndDate")),
     }
-    for key, (text, moment, found_there) in times.items():
-        if found_there is not None and found_there != moment:
+    for key, (text, moment, actual) in times.items():
+        if actual is not None and actual != moment:
             path = f"pools[{pool}].reservation.{key}"
-            yield Problem(path, str(text), f"{found_there:%Y-%m-%dT%H:%M:%SZ}", "write the time of the block")
+            yield Problem(path, str(text), f"{actual:%Y-%m-%dT%H:%M:%SZ}", "write the time of the block")
 
 
 def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -304,20 +302,20 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
         return
     path = "provider.filesystem.existing"
     if isinstance(existing, ExistingLustreSpec):
-        found_there = _described(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
+        actual = _described(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
     else:
-        found_there = _described(client("efs").describe_mount_targets, FileSystemId=existing.id)
-    if found_there is None:
+        actual = _described(client("efs").describe_mount_targets, FileSystemId=existing.id)
+    if actual is None:
         fix = "correct the ID, or leave `existing` out, and it is made"
         yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
     elif isinstance(existing, ExistingLustreSpec):
-        (found,) = found_there["FileSystems"]
+        (found,) = actual["FileSystems"]
         name = found["LustreConfiguration"]["MountName"]
         if name != existing.mount_name:
             fix = "write the name that `aws fsx describe-file-systems` shows"
             yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
     else:
-        zones = {each["AvailabilityZoneName"] for each in found_there["MountTargets"]}
+        zones = {each["AvailabilityZoneName"] for each in actual["MountTargets"]}
         if lacking := [zone for zone in spec.zones if zone not in zones]:
             fix = "make a mount target in each zone of the stack"
             yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)

@@ -35,8 +35,8 @@ def deploy_role(
 ) -> DeployRole:
     """Return trust and policies; KeyError for a type that the table lacks."""
     ours = [each for each in declared if each.type.startswith(("aws:", "trainyard:aws:"))]
-    statements = list(_Statements(stack, spec, ours, reads=pipeline.reads))
-    name = f"{stack.name}-{'preview' if pipeline.reads else 'deploy'}"
+    statements = list(_Statements(stack, spec, ours, read_only=pipeline.read_only))
+    name = f"{stack.name}-{'preview' if pipeline.read_only else 'deploy'}"
     rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
     notes = tuple(_notes(stack, spec))
     return DeployRole(trust(spec, partition_of(spec.region), pipeline), rights, notes=notes)
@@ -78,9 +78,9 @@ class _Statements:
     """The statements for what a stack declares: one per section and ARN, and those of special conditions."""
 
     def __init__(
-        self, stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], *, reads: bool
+        self, stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], *, read_only: bool
     ) -> None:
-        self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, reads
+        self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, read_only
         cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
         objects = stack.storage.object_store
         location = {"partition": partition_of(spec.region), "region": spec.region, "account": spec.account}

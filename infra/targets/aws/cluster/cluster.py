@@ -164,7 +164,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
     layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
     cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
-    breathes = any(pool.is_autoscaled for pool in stack.pools)
+    autoscaled = any(pool.is_autoscaled for pool in stack.pools)
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.rendered_version,
@@ -172,20 +172,20 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,
-        device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
+        device_plugins=(*plugins, *(("efa",) if any(_uses_device_plugin(pool) for pool in jobs) else ())),
         software=NodeSoftwareSettings(
             efa_claims=_claimed(jobs),
             registries={PINNED_AT: registry_of(spec.region)},
             mirror=mirror_of(spec.mirror),
         ),
-        autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
-        provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
+        autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if autoscaled else None,
+        provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if autoscaled else "",
         destinations=(Destination(POD_IDENTITY, (80,)), Destination(INTERNET, (443,))),
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )
 
 
-def _is_plugged(pool: PoolSettings) -> bool:
+def _uses_device_plugin(pool: PoolSettings) -> bool:
     """Whether its pods get EFA from the device plugin."""
     return pool.fabric_class != "none" and catalog.fabric(pool.fabric_class).claim is None
 

@@ -112,14 +112,14 @@ def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) ->
     )
     if group.is_autoscaled:
         let_it_resize(scope, group, made)
-    if group.is_filled:
+    if group.grows_after_creation:
         fill(scope, group, made)
     return made
 
 
 def _sizes_of_others(group: NodeGroup) -> list[str] | None:
     """What somebody else has chosen is no drift: the autoscaler, or the schedule that fills the group."""
-    if group.is_filled:
+    if group.grows_after_creation:
         return ["scalingConfig"]
     return ["scalingConfig.desiredSize"] if group.is_autoscaled else None
 
@@ -127,7 +127,7 @@ def _sizes_of_others(group: NodeGroup) -> list[str] | None:
 def _scaling(group: NodeGroup) -> aws.eks.NodeGroupScalingConfigArgs:
     """What the group begins with: nothing that could fail to come, but what everything else runs on."""
     begins = group.min_nodes if group.is_autoscaled else group.num_nodes
-    begins = 0 if group.is_filled else begins
+    begins = 0 if group.grows_after_creation else begins
     return aws.eks.NodeGroupScalingConfigArgs(min_size=begins, desired_size=begins, max_size=group.num_nodes)
 
 

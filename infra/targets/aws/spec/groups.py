@@ -22,31 +22,31 @@ class NodeGroup:
 
     @property
     def machine(self) -> Machine:
-        """The first choice; what a template says of it holds for the others."""
+        """The preferred machine type; its launch template fits the others too."""
         return self.machines[0]
 
     @property
     def is_autoscaled(self) -> bool:
-        """Whether its nodes come and go with the jobs that want them."""
+        """Whether the autoscaler adds and removes nodes."""
         return self.pool.is_autoscaled
 
     @property
     def is_block(self) -> bool:
-        """Whether it draws on a capacity block, which ends by itself."""
+        """Whether it uses a capacity block, which ends at a fixed time."""
         return self.pool.reservation is not None and self.pool.reservation.kind == "block"
 
     @property
-    def is_filled(self) -> bool:
-        """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+    def grows_after_creation(self) -> bool:
+        """Whether the group is created empty and grows as capacity becomes available; `up` does not wait.
 
-        A group that asks for nodes when it is made, and gets none, is CREATE_FAILED, and takes no change any
-        more (aws/containers-roadmap#2204). The system pool is what everything else runs on.
+        A group whose nodes cannot be launched at creation becomes CREATE_FAILED and can no longer be updated
+        (aws/containers-roadmap#2204). The system pool has its size at once: operators run on it.
         """
         return self.pool.capacity != "system" and not self.is_autoscaled
 
     @property
     def has_placement_group(self) -> bool:
-        """On demand only: a reservation has its place already, and spot takes what there is."""
+        """On-demand pools only: a reservation has a placement already, and spot uses any capacity."""
         return self.pool.capacity == "on-demand" and self.machine.efa is not None
 
 

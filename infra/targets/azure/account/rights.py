@@ -22,8 +22,8 @@ def deploy_role(
 ) -> DeployRole:
     """Return federated credential and role definition; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "azure-native:", declared)
-    actions = [each for each in wanted if not pipeline.reads or each.endswith("/read")]
-    what = "preview" if pipeline.reads else "deploy"
+    actions = [each for each in wanted if not pipeline.read_only or each.endswith("/read")]
+    what = "preview" if pipeline.read_only else "deploy"
     scope = f"/subscriptions/{spec.subscription}"
     role = {
         "Name": f"{stack.name} {what}",
@@ -38,7 +38,7 @@ def deploy_role(
         "put the application's group among access.admins",
         "the roles that `trainyard bootstrap` prints: state and its key",
     )
-    condition = {} if pipeline.reads else assigns_no_rights()
+    condition = {} if pipeline.read_only else assigns_no_rights()
     return DeployRole(trust(pipeline), {f"{stack.name}-{what}": role}, condition, notes)
 
 
@@ -59,7 +59,7 @@ def assigns_no_rights() -> Mapping[str, str]:
 
 def trust(pipeline: Pipeline) -> Mapping[str, object]:
     """Return the federated credential of an application; a flexible one (in preview) for many branches."""
-    what = "preview" if pipeline.reads else "deploy"
+    what = "preview" if pipeline.read_only else "deploy"
     name = f"{pipeline.service}-{pipeline.project.replace('/', '-')}-{what}"
     known = {"name": name, "issuer": f"https://{pipeline.issuer}", "audiences": [AUDIENCE]}
     if not pipeline.subject.endswith("*"):

@@ -1,4 +1,4 @@
-"""AKS agent pools: machines, disks, how they are bought; each is one scale set, and one InfiniBand domain."""
+"""AKS agent pools. Each is one virtual machine scale set, and so one InfiniBand domain."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from infra.targets.azure.cluster.scope import Scope
 from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
 
 SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
-"""What AKS itself puts on spot nodes, as a label and as a taint."""
+"""Label and taint that AKS puts on spot nodes."""
 AGENT_POOL = "kubernetes.azure.com/agentpool"
-"""The scale set of a node: InfiniBand ends there."""
+"""Label with the agent pool of a node. InfiniBand does not cross scale sets."""
 OS_DISK_GIB = 200
-"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+"""An image with CUDA and PyTorch has 10 to 20 GiB; during an update a node holds two."""
 WAIVER = "infiniband-ends-at-the-scale-set"
-"""Why a spot pool is in one market; a tag of Azure could not have the key."""
+"""Reason for a spot pool in a single market; a label, since Azure tags cannot have such a key."""
 PROVISIONING_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-"""Class of ProvisioningRequests that AKS's autoscaler answers from Kubernetes 1.33 on, all nodes or none
+"""ProvisioningRequest class for all nodes or none; AKS's autoscaler supports it from Kubernetes 1.33 on
 (AKS: provision capacity for Kueue batch jobs with the cluster autoscaler, read 2026-11-22)."""
 _NODE_RESOURCE = "k8s.io_cluster-autoscaler_node-template_resources_"
-"""Tag of a scale set that says what its nodes will have: with none there, the autoscaler cannot look
+"""Scale set tag with a resource of future nodes; the autoscaler needs it to scale up from zero
 (kubernetes/autoscaler, cloudprovider/azure)."""
 
 
 class AgentPoolSize(pulumi.CustomResource):
-    """How many nodes an agent pool is to have, once it is there; of our own plugin."""
+    """Minimum size of an agent pool, set after its creation; a resource of Trainyard's own provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainyard:azure:AgentPoolSize", name, dict(inputs), opts)
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
-    """Return what the platform needs to know of a pool."""
+    """Return the settings that the platform layer needs."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     resource = catalog.fabric(pool.fabric).accelerator_resource
     settings = fixed_pool(
@@ -65,7 +65,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
 def system_pool(
     scope: Scope, network: Network, pool: NodePoolSpec, settings: PoolSettings
 ) -> ManagedClusterAgentPoolProfileArgs:
-    """Return the pool that AKS insists on having in the cluster itself."""
+    """Return the system pool, which AKS requires inside the cluster resource."""
     return ManagedClusterAgentPoolProfileArgs(
         name=names.agent_pool(pool.name),
         mode="System",
@@ -81,11 +81,11 @@ def agent_pool(
     pool: NodePoolSpec,
     settings: PoolSettings,
 ) -> AgentPool:
-    """Make a pool of jobs."""
+    """Declare the agent pool of a pool for jobs."""
     spot: dict[str, Any] = {}
     if pool.is_spot:
-        # A node that is deallocated would come back under its old name with a dead disk. -1: at most the
-        # price on demand.
+        # Deallocate would bring the node back under its old name, without its ephemeral disk. -1: the price
+        # limit is the on-demand price.
         spot = {"scale_set_priority": "Spot", "scale_set_eviction_policy": "Delete", "spot_max_price": -1}
     made = AgentPool(
         scope.named(pool.name),
@@ -94,9 +94,9 @@ def agent_pool(
         resource_name_=control_plane.cluster.name,
         mode="User",
         capacity_reservation_group_id=pool.reservation.id if pool.reservation else None,
-        # The vendors' operators bring the driver, with the module that GPUDirect RDMA needs.
+        # The GPU operators install the driver, with the module for GPUDirect RDMA.
         gpu_profile=GPUProfileArgs(driver="None") if pool.accelerator else None,
-        # A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
+        # No surge: GPU nodes beyond the quota are scarce, so a node is removed before its replacement.
         upgrade_settings=None
         if pool.is_spot
         else AgentPoolUpgradeSettingsArgs(max_surge="0", max_unavailable="1"),
@@ -104,49 +104,50 @@ def agent_pool(
         **{**_node(scope, deps.network, pool, settings), **_size(scope, pool, settings)},
         opts=scope.options(
             depends_on=_reservation_rights(scope, deps, pool),
-            # Two of a name cannot be, and seldom are there machines for two.
+            # Names are unique, and there is seldom capacity for both.
             delete_before_replace=True,
-            # What the autoscaler did is no drift, nor is the minimum that was raised afterwards.
+            # Sizes are set by the autoscaler and by AgentPoolSize, and are no drift.
             ignore_changes=_ignored_changes(pool),
         ),
     )
-    if _is_filled(pool):
-        _fill(scope, pool, made)
+    if _grows_after_creation(pool):
+        _set_size(scope, pool, made)
     return made
 
 
 def _ignored_changes(pool: NodePoolSpec) -> list[str] | None:
-    if _is_filled(pool):
+    if _grows_after_creation(pool):
         return ["count", "minCount"]
     return ["count"] if pool.provisioning else None
 
 
-def _is_filled(pool: NodePoolSpec) -> bool:
-    """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+def _grows_after_creation(pool: NodePoolSpec) -> bool:
+    """Whether the pool is created empty and grows as spot capacity becomes available.
 
-    Spot alone: by the autoscaler, which may take no part in what was paid for.
+    The autoscaler adds the nodes up to the minimum that AgentPoolSize sets, so `up` does not wait for them.
+    Reserved and on-demand pools have a fixed size: the autoscaler must not remove nodes that cost anyway.
     """
     return pool.is_spot and not pool.provisioning
 
 
-def _fill(scope: Scope, pool: NodePoolSpec, made: AgentPool) -> None:
+def _set_size(scope: Scope, pool: NodePoolSpec, made: AgentPool) -> None:
     AgentPoolSize(
         scope.named(pool.name),
         {"agentPool": made.id, "size": pool.num_nodes, "labels": {names.POOL_LABEL: pool.name}},
-        # Its provider is the plugin of ours, and not the scope's.
+        # Trainyard's provider, not the Azure provider of the scope.
         pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
     )
 
 
 def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str, Any]:
-    """As many nodes as the stack says, or as many as jobs need, and none for nobody."""
-    if not pool.provisioning and not _is_filled(pool):
+    """Return the autoscaling properties; empty for a pool of fixed size."""
+    if not pool.provisioning and not _grows_after_creation(pool):
         return {}
     asked = {**catalog.fabric(pool.fabric).resources}
     asked |= {settings.accelerator_resource: settings.accelerators_per_node} if pool.accelerator else {}
     requested = {f"{_NODE_RESOURCE}{name.replace('/', '_')}": str(count) for name, count in asked.items()}
     return {
-        # AKS insists on a count when a pool is made.
+        # AKS requires a count at creation.
         "count": 0,
         "enable_auto_scaling": True,
         "min_count": 0,
@@ -156,7 +157,7 @@ def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str,
 
 
 def _reservation_rights(scope: Scope, deps: ClusterDeps, pool: NodePoolSpec) -> list[pulumi.Resource]:
-    """The control plane puts machines into a reservation that is somebody's."""
+    """Let the control plane create nodes in the pool's capacity reservation group."""
     if pool.reservation is None:
         return []
     name, identity = f"control-plane-{pool.name}", deps.identities.control_plane
@@ -164,7 +165,7 @@ def _reservation_rights(scope: Scope, deps: ClusterDeps, pool: NodePoolSpec) -> 
 
 
 def _node(scope: Scope, network: Network, pool: NodePoolSpec, settings: PoolSettings) -> dict[str, Any]:
-    """What pools inside and outside of the cluster's resource have alike."""
+    """Return the properties that the system pool and other pools share."""
     taints = [f"{taint['key']}={taint['value']}:{taint['effect']}" for taint in settings.taints]
     taints += [f"{SPOT_TAINT}=spot:NoSchedule"] if pool.is_spot else []
     zones = list(pool.zones or scope.spec.zones)
@@ -177,9 +178,9 @@ def _node(scope: Scope, network: Network, pool: NodePoolSpec, settings: PoolSett
         "vnet_subnet_id": network.nodes,
         "orchestrator_version": scope.kubernetes_version,
         "os_type": "Linux",
-        # Which Ubuntu it is follows the version of Kubernetes: drivers are built for NODE_OS.
+        # The Kubernetes version determines the Ubuntu version; drivers are built for NODE_OS.
         "os_sku": "Ubuntu",
-        # GPU machines have room for it on their own disks; small ones have not.
+        # Only GPU machines have a local disk of this size.
         "os_disk_type": "Ephemeral" if pool.accelerator else "Managed",
         "os_disk_size_gb": OS_DISK_GIB,
         "enable_encryption_at_host": True,

@@ -203,7 +203,7 @@ def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator
             yield (*path, "id"), repr(pool.reservation.id), allowed, fix
 
 
-def nodes_on_call_come_and_go(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """AKS's autoscaler makes and takes nodes of pools that can be empty, and that nobody has paid for."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours:

@@ -89,7 +89,7 @@ def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
-def nodes_on_call_are_waited_for_elsewhere(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def autoscaled_pools_need_no_provisioning(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """CKS's autoscaler brings machines one by one, in half an hour, and no part of a rack."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "provisioning")
@@ -111,7 +111,7 @@ def nodes_on_call_are_waited_for_elsewhere(provider: CoreweaveSpec, pools: Pools
             yield path, repr(pool.provisioning), allowed, "remove `provisioning:`"
 
 
-def queues_have_pools_that_stay(
+def queues_have_pools_with_fixed_nodes(
     provider: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
 ) -> Iterator[Finding]:
     """Kueue counts nodes that exist, and CKS gives none in advance."""

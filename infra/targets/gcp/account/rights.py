@@ -18,14 +18,14 @@ def deploy_role(
 ) -> DeployRole:
     """Return the identity provider of a pool and the role; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "gcp:", declared)
-    permissions = [each for each in wanted if not pipeline.reads or _READS.search(each)]
-    what = "preview" if pipeline.reads else "deploy"
+    permissions = [each for each in wanted if not pipeline.read_only or _READS.search(each)]
+    what = "preview" if pipeline.read_only else "deploy"
     role = {"title": f"{stack.name} {what}", "stage": "GA", "includedPermissions": permissions}
     name = f"{stack.name}_{what}".replace("-", "_")  # role IDs take no dash
     return DeployRole(
         trust(spec, pipeline),
         {f"projects/{spec.project}/roles/{name}": role},
-        {} if pipeline.reads else _grants(declared),
+        {} if pipeline.read_only else _grants(declared),
         (
             "give the role, under `condition`, to a service account of its own, in the project, and put that"
             " among access.admins",
@@ -59,7 +59,7 @@ def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
     of_project = f"principalSet://iam.googleapis.com/{pool}/attribute.project/{pipeline.project}"
     return {
         "provider": {
-            "name": f"{pool}/providers/{'preview' if pipeline.reads else 'deploy'}",
+            "name": f"{pool}/providers/{'preview' if pipeline.read_only else 'deploy'}",
             "oidc": {"issuerUri": f"https://{pipeline.issuer}"},
             "attributeMapping": {
                 "google.subject": "assertion.sub",

@@ -113,28 +113,28 @@ def make_control_plane(
         # GKE tells of the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
-    return _control_plane(cluster, access, by_name=spec.access.dns_endpoint)
+    return _control_plane(cluster, access, by_dns_name=spec.access.dns_endpoint)
 
 
 def _control_plane(
-    cluster: Cluster, access: Sequence[pulumi.CustomResource], *, by_name: bool
+    cluster: Cluster, access: Sequence[pulumi.CustomResource], *, by_dns_name: bool
 ) -> ControlPlane:
     """What others need to know of the cluster."""
     return ControlPlane(
         cluster,
         cluster.name,
-        _endpoint(cluster, by_name=by_name),
+        _endpoint(cluster, by_dns_name=by_dns_name),
         cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
         access,
     )
 
 
-def _endpoint(cluster: Cluster, *, by_name: bool) -> pulumi.Output[str]:
+def _endpoint(cluster: Cluster, *, by_dns_name: bool) -> pulumi.Output[str]:
     """Return the URL. The DNS name takes no calls of users where traffic from outside is not allowed.
 
     (Container API: `ControlPlaneEndpointsConfig.DNSEndpointConfig.allowExternalTraffic`.)
     """
-    if not by_name:
+    if not by_dns_name:
         return cluster.private_cluster_config.apply(lambda found: f"https://{found.private_endpoint}")
     return cluster.control_plane_endpoints_config.apply(
         lambda found: f"https://{found.dns_endpoint_config.endpoint}"

@@ -117,7 +117,7 @@ def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> Nod
     """Make a node pool."""
     scope, pool = deps.scope, group.pool
     is_system = pool.capacity == "system"
-    begins_empty = bool(pool.provisioning) or group.is_filled
+    begins_empty = bool(pool.provisioning) or group.grows_after_creation
     made = NodePool(
         scope.named(group.role),
         # In a cluster that was there, others have pools, too.
@@ -147,11 +147,11 @@ def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> Nod
             delete_before_replace=True,
             # GKE writes the size of a node pool that was resized there, and its change would replace the pool
             # (google_container_node_pool, initial_node_count).
-            ignore_changes=["initialNodeCount"] if group.is_filled else None,
-            custom_timeouts=_TIMEOUTS if group.is_filled else None,
+            ignore_changes=["initialNodeCount"] if group.grows_after_creation else None,
+            custom_timeouts=_TIMEOUTS if group.grows_after_creation else None,
         ),
     )
-    if group.is_filled:
+    if group.grows_after_creation:
         _fill(scope, group, made)
     return made
 

@@ -22,27 +22,26 @@ class GkePool:
 
     @property
     def is_slice(self) -> bool:
-        """Whether its nodes are one slice, which comes and goes as a whole."""
+        """Whether its nodes are one TPU slice, which is created and deleted as a whole."""
         return self.pool.topology is not None and num_hosts(self.pool.topology, self.machine) > 1
 
     @property
     def rack(self) -> Rack | None:
-        """The rack that its machines are of; None for machines by themselves."""
+        """The rack of its machine type; None if the machines are in no rack."""
         return catalog.find_rack(self.machine.accelerator or "")
 
     @property
-    def is_filled(self) -> bool:
-        """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+    def grows_after_creation(self) -> bool:
+        """Whether the group is created empty and grows as capacity becomes available; `up` does not wait.
 
-        A node pool that asks for nodes when it is made fails where Compute Engine has none. The system pool
-        is what everything else runs on; slices and racks come as a whole or not at all.
-        """
+        Creating a node pool with nodes fails where Compute Engine has no capacity. The system pool has its
+        size at once, since operators run on it; slices and racks are created as a whole or not at all."""
         whole = self.is_slice or self.rack is not None
         return self.pool.capacity != "system" and not self.pool.provisioning and not whole
 
     @property
     def is_compact(self) -> bool:
-        """A GPU fabric that is bought on demand, which nobody else has placed; or where the stack says so."""
+        """Whether it has compact placement: by `placement`, or an on-demand pool with a GPU fabric."""
         on_fabric = self.pool.fabric not in ("none", "ici")
         belongs = on_fabric and self.pool.capacity == "on-demand" and not self.pool.provisioning
         return self.pool.placement == "compact" or belongs

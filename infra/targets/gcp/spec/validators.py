@@ -189,12 +189,17 @@ def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[F
             yield ("pools", index, "zones"), ", ".join(zones), allowed, "name the reservation's zone"
 
 
-def nodes_on_call_are_bought_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Flex-start and queued provisioning draw on a capacity of their own."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours and not pool.provisioning:
             fix = "remove it, or add `provisioning: queued`"
-            yield ("pools", index, "max_run_hours"), "on nodes that stay", "on nodes on call only", fix
+            yield (
+                ("pools", index, "max_run_hours"),
+                "on nodes that are not provisioned on demand",
+                "with `provisioning` only",
+                fix,
+            )
         if not pool.provisioning:
             continue
         path: KeyPath = ("pools", index, "provisioning")

@@ -35,7 +35,7 @@ from tests.infra.targets.aws.plugin import (
 )
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 
-STAYS = {"DefaultSecurityGroup", "BucketVersioning"}
+RETAINED = {"DefaultSecurityGroup", "BucketVersioning"}
 """A VPC's default group goes with the VPC, and versioning is suspended, never removed."""
 LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
 
@@ -111,7 +111,7 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
             for resource in reversed(life.made):
                 account.delete(resource)
             left = {each.token.rpartition(":")[2] for each in life.made if account.exists(each)}
-            assert left - account_lacks(account) <= STAYS
+            assert left - account_lacks(account) <= RETAINED
             lacks |= account.lacks
     assert_matches(yaml.safe_dump({"moto lacks": sorted(lacks)}), GOLDEN / "moto.yaml")
 
@@ -145,7 +145,7 @@ def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
             for resource in reversed(life.made):
                 life.maker(resource).delete(resource)
             left = {each.token.rpartition(":")[2] for each in by_plugin if account.exists(each)}
-            assert left <= STAYS
+            assert left <= RETAINED
             assert not account.lacks - LACKING
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.clouds
 
 PIPELINE = Pipeline("github", "team/research")
 BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
-PREVIEW = Pipeline("github", "team/research", reads=True)
+PREVIEW = Pipeline("github", "team/research", read_only=True)
 
 
 def role_of(stack: Stack, plan: Plan, pipeline: Pipeline = PIPELINE) -> DeployRole:
@@ -251,7 +251,10 @@ def _service(target: str) -> str:
         (PIPELINE, "repo:team/research:environment:production"),
         (PREVIEW, "repo:team/research:environment:preview"),
         (Pipeline("gitlab", "team/ml/research"), "project_path:team/ml/research:ref_type:branch:ref:main"),
-        (Pipeline("gitlab", "team/research", reads=True), "project_path:team/research:ref_type:branch:ref:*"),
+        (
+            Pipeline("gitlab", "team/research", read_only=True),
+            "project_path:team/research:ref_type:branch:ref:*",
+        ),
     ],
     ids=["github", "github's previews", "gitlab", "gitlab's previews"],
 )
