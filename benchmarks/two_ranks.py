@@ -189,6 +189,9 @@ class Dcp(Bare):
 
     saves_by: ClassVar[Sequence[str]] = ("dcp",)
 
+    def _variables(self) -> dict[str, str]:
+        return {"THP_MEM_ALLOC_ENABLE": "1"}  # as our agent
+
     def saved_step(self) -> int:
         found = newest(self.run_dir)
         return step_of(found) if found else 0
@@ -207,7 +210,9 @@ class Nvrx(Dcp):
 
     def _variables(self) -> dict[str, str]:
         reach()
-        return {"PYTHONPATH": os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])}
+        return super()._variables() | {
+            "PYTHONPATH": os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])
+        }
 
 
 def check_same_losses(one: Sequence[float], other: Sequence[float]) -> None:

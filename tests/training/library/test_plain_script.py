@@ -24,6 +24,9 @@ if dist.get_rank() == int(sys.argv[2]) and not lost.exists():
     lost.touch()
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
+tensor = torch.empty(64 << 20, dtype=torch.uint8)  # the kernel's flags of its memory, see proc(5)
+memory = pathlib.Path("/proc/self/smaps").read_text().partition(f"\\n{tensor.data_ptr():x}-")[2]
+assert " hg" in memory.partition("VmFlags:")[2].partition("\\n")[0]
 names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_WORLD_SIZE", "OMP_NUM_THREADS")
 print(" ".join([str(int(value)), helper.NAME, *(os.environ[name] for name in names)]) + "\\n", end="")
 dist.destroy_process_group()

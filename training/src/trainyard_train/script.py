@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity import startup
 from trainyard_train.elasticity.agent import Agent, leave, node_of
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
 
@@ -60,6 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     if os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun; PyTorch reads it when it is imported
+    startup.ask_for_huge_pages()
     from trainyard_train.run import TIMEOUTS
 
     work = partial(_as_rank, options.program, options.arguments, options.module)
@@ -73,8 +75,6 @@ def _import(names: Sequence[str]) -> None:
     Raises:
         ConfigError: there is no such module.
     """
-    from trainyard_train.elasticity import startup
-
     startup.defer_compiler()
     for name in names:
         try:

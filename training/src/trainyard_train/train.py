@@ -78,9 +78,10 @@ def _may_change_its_size(environment: Mapping[str, str]) -> bool:
 
 def _import_for(config: TrainConfig) -> None:
     """Import what a rank needs, all that takes long."""
-    import torch
-
     from trainyard_train.elasticity import startup
+
+    startup.ask_for_huge_pages()
+    import torch
 
     startup.defer_compiler()
     import trainyard_train.trainer

