@@ -54,7 +54,7 @@ def reaching(session: Session) -> str:
 
 def _own_kubeconfig(session: Session) -> str:
     if not session.kubeconfig.exists():
-        fix = "start it with `trainyard up`"
+        fix = "start it with `trainyard up`; a cluster of others: name your context (`--context NAME`)"
         raise TrainyardError(
             [Problem(f"stack {session.stack_name}", "no cluster runs", "a cluster that is up", fix)]
         )

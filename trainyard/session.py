@@ -20,7 +20,6 @@ from infra.spec.source import FLEET_KEY, holds
 from infra.targets.kubeconfig import namespace_of
 from infra.targets.registry import target_of
 from infra.targets.target import Target
-from trainyard.packages import Packages
 from trainyard.state import backend_variables
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from local.cluster.layout import Layout
     from local.toolchain import Toolchain
     from trainyard.jobs import Jobs
+    from trainyard.packages import Packages
 
 
 class Session:
@@ -71,6 +71,8 @@ class Session:
     @property
     def packages(self) -> Packages:
         """The packages that the stack's target needs."""
+        from trainyard.packages import Packages
+
         return Packages(self.target.packages, self.paths)
 
     @property
@@ -144,7 +146,7 @@ class Session:
     @property
     def is_on_host(self) -> bool:
         """Whether the cluster that is asked is this machine's: its kubeconfig and volumes are files here."""
-        return self.is_embedded and not self.context
+        return not self.context and self.is_embedded
 
     @property
     def is_searchable(self) -> bool:
