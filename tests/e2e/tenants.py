@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
+from typer.testing import CliRunner
 
 from local.cluster.pki import Authority, CertificateSubject
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
 from tests.e2e.stack import LocalStack
+from trainyard.cli import app
 
+Command = Callable[..., str]
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 IMAGE = "registry.example.com/training:1"
 SLEEP = ["sleep", "1"]
@@ -66,6 +70,22 @@ def _kubeconfig(file: Path, server: str, authority: str, pair: Any) -> Path:
     }
     file.write_text(yaml.safe_dump(config))
     return file
+
+
+def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
+    """Run `trainyard …` as this person, with no stack file; an expected error is raised."""
+    patch.setenv("KUBECONFIG", str(person.kubeconfig))
+
+    def run(*words: str, given: str = "") -> str:
+        place = ("--context", "trial", "--stack", "unwritten")
+        index = words.index("--") if "--" in words else len(words)
+        done = CliRunner().invoke(app, [*words[:index], *place, *words[index:]], input=given)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return run
 
 
 def collection(manifest: Manifest) -> str:

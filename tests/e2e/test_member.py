@@ -13,21 +13,18 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from engine.paths import REPOSITORY
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec import load
 from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import LocalStack, job, overrides
-from tests.e2e.tenants import Person
-from trainyard.cli import app
+from tests.e2e.tenants import Command, Person, command_of
 from trainyard.jobs import manifest
 from trainyard.member.forward import forward_port
 from trainyard.session import Session
@@ -36,23 +33,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 JOB, RUN = "touched", "run-001"
 VALUE = "swordfish-6021"
-Command = Callable[..., str]
-
-
-def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
-    """Run `trainyard …` as this person, with no stack file; an expected error is raised."""
-    patch.setenv("KUBECONFIG", str(person.kubeconfig))
-
-    def run(*words: str, given: str = "") -> str:
-        place = ("--context", "trial", "--stack", "unwritten")
-        index = words.index("--") if "--" in words else len(words)
-        done = CliRunner().invoke(app, [*words[:index], *place, *words[index:]], input=given)
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    return run
 
 
 @pytest.fixture
@@ -196,7 +176,7 @@ def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, me
 
 SAYS = r"""
 trap 'exit 75' TERM
-folder=/mnt/checkpoints/said attempt=0 number=0
+folder=/mnt/checkpoints/written attempt=0 number=0
 mkdir -p $folder
 until mkdir "$folder/$attempt-$PET_NODE_RANK" 2> /dev/null; do attempt=$((attempt + 1)); done
 head -c 11000000 /dev/zero | tr '\0' "$attempt" | fold -w 20000 | tee "$folder/$attempt-$PET_NODE_RANK/out"
@@ -211,14 +191,18 @@ SPOKEN = "spoken"
 
 
 @pytest.mark.soak
-def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack, member: Command) -> None:
-    written = stack.data / "checkpoints" / "research" / "message"
+def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(
+    stack: LocalStack, member: Command, tmp_path: Path
+) -> None:
+    written = stack.data / "checkpoints" / "research" / "written"
     stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", SAYS]))
     lost = [node_of(stack, written, attempt=0), ""]
     follow, environment = as_mei(stack, "logs", SPOKEN, "-f", "--node", "1")
-    with subprocess.Popen(
-        follow, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as followed:
+    # Into a file: whoever writes into a pipe that nobody reads follows no longer.
+    with (
+        (tmp_path / "followed").open("w+b") as out,
+        subprocess.Popen(follow, env=environment, stdout=out, stderr=subprocess.DEVNULL) as followed,
+    ):
         stack.wait_until(lambda: has_rotated(stack, lost[0]), "a log that the kubelet has renamed")
         stack.trainyard("preempt", lost[0], "--notice", "3")
         lost[1] = node_of(stack, written, attempt=1)
@@ -227,7 +211,8 @@ def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack
         node_of(stack, written, attempt=2)
         (written / "stop").touch()
         stack.wait_until(lambda: state(member, SPOKEN) == "complete", "the end of the job")
-        printed, _ = followed.communicate(timeout=60)
+        stack.wait_until(lambda: followed.poll() is not None, "the end of what is followed")
+    printed = (tmp_path / "followed").read_bytes()
     stack.trainyard("preempt", lost[1], "--return")
     stack.kubectl("delete", "jobset", SPOKEN, "-n", NAMESPACE)
     assert followed.returncode == 0
