@@ -10,16 +10,15 @@ Schema = Mapping[str, Any]
 
 INTRODUCTION = (
     "# Stack files\n\n"
-    "Every key of `Pulumi.<stack>.yaml` that Trainyard reads, made from the models that read it: "
-    "`trainyard schema -o markdown`. `trainyard schema` prints the same as JSON Schema. An editor with the "
-    "YAML language server completes and checks keys by it, where the file's first line says so:\n\n"
+    "Reference of every key of `Pulumi.<stack>.yaml` that Trainyard reads. `trainyard schema -o markdown` "
+    "writes it from the models; `trainyard schema` prints the same as JSON Schema. With this first line an "
+    "editor with the YAML language server completes and checks keys:\n\n"
     "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
     "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
-    "beside them. What sections ask of each other (a job's queue, a pool's machine in its region) only "
-    "`trainyard validate` checks.\n\n"
-    "Beside `trainyard:stack` may stand answers to the questions of `pulumi new`, such as "
-    "`trainyard:stack.provider.account`: each takes the place of the value that the section has at that "
-    "path.\n"
+    "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
+    "`trainyard validate` only.\n\n"
+    "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.provider.account`. Each "
+    "overrides the value at that path of `trainyard:stack`.\n"
 )
 EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
 
@@ -42,7 +41,7 @@ def _table(definition: Schema) -> list[str]:
         f"| `{key}` | {_type(each)} | {_default(key, each, required)} | {each.get('description', '')} |"
         for key, each in definition.get("properties", {}).items()
     ]
-    return ["| key | value | left out | meaning |", "|---|---|---|---|", *rows, ""]
+    return ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""]
 
 
 def _reached(start: Schema, definitions: Mapping[str, Schema]) -> Iterator[str]:
@@ -140,7 +139,7 @@ def _bounds(value: Schema) -> str:
 
 def _default(key: str, value: Schema, required: set[str]) -> str:
     if key in required:
-        return "**needed**"
+        return "**required**"
     default = value.get("default")
     is_section = isinstance(default, Mapping) and "$ref" in value
     return "" if is_section or default in EMPTY_DEFAULTS else f"`{json.dumps(default)}`"

@@ -47,7 +47,7 @@ POLICY_KEYS: dict[str, Any] = {
         },
     },
     "trainyard:purchases": {
-        "description": "names of resources whose creation buys capacity with no way back",
+        "description": "names of resources whose creation buys capacity and cannot be undone",
         "type": "array",
         "items": {"type": "string"},
     },
@@ -81,7 +81,7 @@ def file_schema() -> dict[str, Any]:
         FLEET_KEY: models[Fleet, "validation"],
         **POLICY_KEYS,
         BACKEND_KEY: {
-            "description": "where the engine's state is, as `trainyard bootstrap` prints it; left out: here",
+            "description": "where the engine's state is, as `trainyard bootstrap` prints it; default: here",
             "type": "string",
             "pattern": f"^({'|'.join(SCHEMES)})://",
         },

@@ -68,7 +68,7 @@ class DatasetSpec(Spec):
     account: Annotated[str, AfterValidator(_account)] | None = Field(
         default=None,
         description="storage account of an az:// source, by its ID where the Job reads it by an identity;"
-        " left out: that of the stack's own object store",
+        " default: that of the stack's own object store",
     )
     residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
         default=None, min_length=1, description="where the data may be: in:eu, in:de or patterns of regions"
@@ -78,7 +78,7 @@ class DatasetSpec(Spec):
         description="Secret with the source's keys, beside the Job that copies it, put there by others",
     )
     teams: tuple[Name, ...] | None = Field(
-        default=None, min_length=1, description="teams that may read it; left out: all"
+        default=None, min_length=1, description="teams that may read it; default: all"
     )
     public: Boolean = Field(default=False, description="the source is open to all: it is read without keys")
 

@@ -80,7 +80,7 @@ class WorkerSpec(Spec):
     stack: StackReference = Field(description="its stack")
     place: PlaceSpec = Field(description="where it is: {cloud, region} or {country}")
     endpoint: Endpoint | None = Field(
-        default=None, description="its API server as the hub reaches it; left out: as its kubeconfig says"
+        default=None, description="its API server as the hub reaches it; default: as its kubeconfig says"
     )
 
 
@@ -109,7 +109,7 @@ class DispatchSpec(Spec):
     )
     datasets: tuple[Name, ...] = Field(default=(), description="datasets that each of its workers has")
     workers: tuple[Name, ...] | None = Field(
-        default=None, min_length=1, description="left out: all where its data may be"
+        default=None, min_length=1, description="default: all where its data may be"
     )
 
     def may_use(self, worker: WorkerSpec) -> bool:

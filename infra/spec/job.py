@@ -68,7 +68,7 @@ class InterruptionSpec(Spec):
 
     at_step: Positive = Field(description="optimizer step at which the notice comes, or the node dies")
     notice_seconds: Annotated[NonNegative, Field(le=600)] = Field(
-        default=30, description="seconds between the notice and the node's end; 0: it dies with no word"
+        default=30, description="seconds between the notice and the node's end; 0: it is killed at once"
     )
 
 
@@ -96,7 +96,7 @@ class JobSpec(Spec):
     )
     needs: NeedsSpec | None = Field(default=None, description="in place of a runtime: what it needs")
     queue: Name | None = Field(
-        default=None, description="one of the team's queues; left out: its first, or where its needs are met"
+        default=None, description="one of the team's queues; default: its first, or where its needs are met"
     )
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(default=1, description="nodes (pods) of the job")
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
@@ -104,22 +104,22 @@ class JobSpec(Spec):
     )
     processes_per_node: Annotated[Positive, Field(le=64)] | None = Field(
         default=None,
-        description="ranks on each node; left out: one per accelerator for a command that begins with python,"
+        description="ranks on each node; default: one per accelerator for a command that begins with python,"
         " else 1",
     )
     cpu: Annotated[Positive, Field(le=1024)] | None = Field(
-        default=None, description="processors of each node; left out: the accelerators' share of the machine"
+        default=None, description="processors of each node; default: the accelerators' share of the machine"
     )
     memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
         default=None,
-        description="memory of each node in GiB, its limit too; left out: the share, without a limit",
+        description="memory of each node in GiB, its limit too; default: the share, without a limit",
     )
     shared_memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
-        default=None, description="size of /dev/shm in GiB, a part of the memory; left out: 64 MiB"
+        default=None, description="size of /dev/shm in GiB, a part of the memory; default: 64 MiB"
     )
     priority: Name = Field(default="normal", description="name of one of the stack's priorities")
     image: PinnedImage | None = Field(
-        default=None, description="image that it runs in, by digest; left out: the runtime's"
+        default=None, description="image that it runs in, by digest; default: the runtime's"
     )
     command: tuple[Word, ...] | None = Field(
         default=None, min_length=1, description="program and arguments, in place of a config"
@@ -146,7 +146,7 @@ class JobSpec(Spec):
     )
     restarts: Annotated[NonNegative, Field(le=1000)] | None = Field(
         default=None,
-        description="how often a node's ranks are started again in place after one has died; left out: 3",
+        description="how often a node's ranks are started again in place after one has died; default: 3",
     )
     hold_on_failure_minutes: Annotated[Positive, Field(le=1440)] | None = Field(
         default=None, description="minutes that its pods stay after it has failed, for `trainyard shell`"
@@ -161,7 +161,7 @@ class JobSpec(Spec):
     overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
     grace_seconds: GraceSeconds | None = Field(
         default=None,
-        description="seconds from SIGTERM to its end, wherever it lands; left out: all of its pods' grace",
+        description="seconds from SIGTERM to its end, wherever it lands; default: all of its pods' grace",
     )
     interruptions: tuple[InterruptionSpec, ...] = Field(
         default=(), description="spot losses that `trainyard up` brings about, to show that the job survives"

@@ -28,19 +28,17 @@ class MachineAcceleratorSpec(Spec):
 class NicsSpec(Spec):
     """The network cards of a machine: those of its fabric, else its ordinary ones."""
 
-    count: Positive = Field(description="number of cards")
+    count: Positive = Field(description="number of NICs")
     gbps: Positive = Field(description="speed of a card, in Gb/s")
 
 
 class EfaSpec(Spec):
     """Where an EC2 machine takes its EFA interfaces (EC2: NetworkInfo of DescribeInstanceTypes)."""
 
-    network_cards: Positive = Field(description="network cards of the machine")
+    network_cards: Positive = Field(description="NICs of the machine")
     interfaces: Positive = Field(description="EFA interfaces that it gets")
     card_0: Boolean = Field(default=True, description="whether card 0 supports EFA too")
-    cards: tuple[NonNegative, ...] = Field(
-        default=(), description="cards that get one, where they are not the first that can have one"
-    )
+    cards: tuple[NonNegative, ...] = Field(default=(), description="NICs that get one, if not the first ones")
 
     @model_validator(mode="after")
     def _fits(self) -> EfaSpec:
@@ -61,13 +59,13 @@ class MachineSpec(Spec):
     vcpus: Positive = Field(description="virtual processors")
     memory_gib: Positive = Field(description="memory, in GiB")
     accelerator: MachineAcceleratorSpec | None = Field(
-        default=None, description="accelerators; left out: none"
+        default=None, description="accelerators; default: none"
     )
     fabric: FabricClass = Field(default="none", description="fabric class, as the catalogue has it")
     architecture: Architecture = Field(default="amd64", description="of its processors")
     local_nvme_gib: Positive | None = Field(default=None, description="local NVMe in all, in GiB")
-    nics: NicsSpec | None = Field(default=None, description="network cards")
-    efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces of its network cards")
+    nics: NicsSpec | None = Field(default=None, description="NICs")
+    efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces of its NICs")
     accelerator_type: str | None = Field(
         default=None, min_length=1, description="Google: its name of the accelerator, such as nvidia-b200"
     )

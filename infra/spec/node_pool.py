@@ -101,7 +101,7 @@ class NodePoolSpec(Spec):
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="number of nodes")
     min_nodes: NonNegative | None = Field(
         default=None,
-        description="nodes that remain while no job waits; the others are autoscaled; left out: all remain",
+        description="nodes that remain while no job waits; the others are autoscaled; default: all remain",
     )
     accelerator: AcceleratorSpec | None = Field(default=None, description="accelerators of each node")
     fabric: FabricClass = Field(default="none", description="fabric class of the nodes")
@@ -110,14 +110,14 @@ class NodePoolSpec(Spec):
         default=None, min_length=1, description="machine types that a spot pool buys beside `machine`"
     )
     zones: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="zones of the nodes; left out: all zones of the stack"
+        default=None, min_length=1, description="zones of the nodes; default: all zones of the stack"
     )
     spot_waiver: Reason | None = Field(
         default=None, description="why a spot pool is in one market (machine type and zone) only"
     )
     reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")
     placement: Literal["compact"] | None = Field(
-        default=None, description="nodes close to each other; left out: where it belongs"
+        default=None, description="nodes close to each other; default: where it belongs"
     )
     topology: str | None = Field(default=None, description="chips of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
@@ -126,7 +126,7 @@ class NodePoolSpec(Spec):
     )
     max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
         default=None,
-        description="hours until Google takes provisioned nodes back; left out: a week",
+        description="hours until Google takes provisioned nodes back; default: a week",
     )
 
     _declared: Mapping[str, Machine] = PrivateAttr(default_factory=dict)

@@ -40,11 +40,11 @@ class OperatorsSpec(Spec):
     pods_ready_minutes: Minutes | None = Field(
         default=None,
         description="minutes from a job's admission until all its pods are ready, or it is queued again"
-        " (waitForPodsReady); left out: 5, or 30 where a pool's nodes are autoscaled",
+        " (waitForPodsReady); default: 5, or 30 where a pool's nodes are autoscaled",
     )
     pods_recovery_minutes: Minutes | None = Field(
         default=None,
-        description="minutes until they are ready again after a pod was lost (recoveryTimeout); left out: 2",
+        description="minutes until they are ready again after a pod was lost (recoveryTimeout); default: 2",
     )
     legacy_v1: Boolean = Field(default=False, description="training-operator 1.9 for kubeflow.org/v1 jobs")
     legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(

@@ -33,11 +33,11 @@ class FlavorSpec(Spec):
     quota: NonNegative = Field(description="accelerators of the pool that this queue may use")
     borrowing_limit: NonNegative | None = Field(
         default=None,
-        description="accelerators beyond its quota, of what its cohort has free; left out: all of it",
+        description="accelerators beyond its quota, of what its cohort has free; default: all of it",
     )
     lending_limit: NonNegative | None = Field(
         default=None,
-        description="accelerators of its quota that the others of its cohort may use; left out: all",
+        description="accelerators of its quota that the others of its cohort may use; default: all",
     )
 
     @property
@@ -54,7 +54,7 @@ class QueueSpec(Spec):
     weight: Weight | None = Field(
         default=None,
         description="part of what the cohort has free, against the weights of its other queues (fair"
-        " sharing); 0: what nobody else wants; left out: 1, and no fair sharing where no queue has one",
+        " sharing); 0: what nobody else wants; default: 1, and no fair sharing where no queue has one",
     )
     flavors: tuple[FlavorSpec, ...] = Field(min_length=1, description="pools, the preferred one first")
 
@@ -81,21 +81,21 @@ class TeamLimitsSpec(Spec):
 
     job_pods: Annotated[Positive, Field(le=50_000)] | None = Field(
         default=None,
-        description="pods (nodes) of one job; left out: 100, or the accelerators of the team's largest pool"
+        description="pods (nodes) of one job; default: 100, or the accelerators of the team's largest pool"
         " where there are more",
     )
     pods: Annotated[Positive, Field(le=100_000)] | None = Field(
         default=None,
-        description="pods that have not ended; left out: 500, or twice the accelerators of the team's pools"
+        description="pods that have not ended; default: 500, or twice the accelerators of the team's pools"
         " where that is more",
     )
     cpus: Positive | None = Field(
         default=None,
-        description="processors that all pods ask for; left out: twice those of the team's pools, since a pod"
+        description="processors that all pods ask for; default: twice those of the team's pools, since a pod"
         " that ends and its successor count both",
     )
     memory_gib: Positive | None = Field(
-        default=None, description="memory that all pods ask for; left out: twice that of the team's pools"
+        default=None, description="memory that all pods ask for; default: twice that of the team's pools"
     )
     scratch_gib: Positive = Field(
         default=100,

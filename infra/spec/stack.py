@@ -31,23 +31,23 @@ class Stack(Spec):
 
     schema_version: Literal[1] = Field(alias="schema", description="version of this format")
     name: Name = Field(description="name of the cluster")
-    provider: AnyProvider = Field(description="the target; `kind` says which")
+    provider: AnyProvider = Field(description="the target, by its `kind`")
     pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
-    storage: StorageSpec = Field(description="where checkpoints go")
+    storage: StorageSpec = Field(description="where checkpoints are stored")
     datasets: tuple[DatasetSpec, ...] = Field(
         default=(), description="data that are staged to the shared filesystem, for all teams to read"
     )
-    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers under the jobs")
+    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers of jobs")
     queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
     admission: AdmissionSpec = Field(
-        default=AdmissionSpec(), description="what the API server holds the teams to"
+        default=AdmissionSpec(), description="what the API server requires of the teams"
     )
     images: ImagesSpec = Field(default=ImagesSpec(), description="digests of the images that nodes pull")
     network: NetworkSpec = Field(
         default=NetworkSpec(), description="what the teams' pods may connect to outside of their namespace"
     )
-    logs: LogsSpec = Field(default=LogsSpec(), description="what is kept of what the teams' pods write")
+    logs: LogsSpec = Field(default=LogsSpec(), description="which logs of the teams' pods are kept")
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
     )

@@ -46,7 +46,7 @@ class CheckpointsSpec(Spec):
     size_gib: Positive = Field(description="size that is claimed, in GiB")
     snapshot_days: Annotated[NonNegative, Field(le=90)] | None = Field(
         default=None,
-        description="days that a daily snapshot of the filesystem is kept; 0: none is taken; left out: 7 for"
+        description="days that a daily snapshot of the filesystem is kept; 0: none is taken; default: 7 for"
         " FSx for Lustre that is linked to no bucket, else none",
     )
 
@@ -76,7 +76,7 @@ class ObjectStoreSpec(Spec):
         " the store that the platform serves",
     )
     lifecycle: LifecycleSpec | None = Field(
-        default=None, description="when old things go, in a bucket that the stack makes; left out: as usual"
+        default=None, description="when old things go, in a bucket that the stack makes; default: as usual"
     )
 
 

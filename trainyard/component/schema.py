@@ -29,7 +29,7 @@ OTHER_INPUTS = {
         "queues": {
             **OUTPUTS["Cluster"]["queues"],
             "description": "the output `queues` of the Cluster that the job runs on: a team or queue that it"
-            " has not is refused at the preview; left out: the cluster itself is asked",
+            " has not is refused at the preview; default: the cluster itself is asked",
         }
     }
 }

@@ -96,7 +96,7 @@ class AwsAccessSpec(Spec):
     """Who may use the cluster: nobody else, and not the one who made it either."""
 
     admins: tuple[PrincipalArn, ...] = Field(
-        min_length=1, description="IAM principals that may do all; whoever runs the engine is among them"
+        min_length=1, description="IAM principals with all rights, the engine's user included"
     )
     viewers: tuple[PrincipalArn, ...] = Field(default=(), description="IAM principals that may look")
     break_glass: tuple[PrincipalArn, ...] = Field(
@@ -156,7 +156,7 @@ class LustreSpec(FilesystemSpec):
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
     throughput: Literal[125, 250, 500, 1000] = Field(default=250, description="MB/s per TiB")
     efa: Boolean = Field(default=False, description="clients with EFA reach it by EFA")
-    zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
+    zone: str | None = Field(default=None, description="zone; default: the stack's first one")
     link: Boolean = Field(default=True, description="keep the bucket's `filesystem/` and it the same")
     existing: ExistingLustreSpec | None = Field(default=None, description="a filesystem to use")
 
@@ -187,7 +187,7 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
     account: AccountId = Field(description="AWS account; credentials of another one are refused")
     region: str = Field(description="region of every resource")
     zones: tuple[str, ...] = Field(
-        min_length=2, max_length=6, description="availability zones, in an order that stays; EKS needs two"
+        min_length=2, max_length=6, description="availability zones, in a fixed order; EKS needs two"
     )
     network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="the VPC")
     access: AwsAccessSpec = Field(description="who may use the cluster")
@@ -196,7 +196,7 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
         description="the shared filesystem, under checkpoints"
     )
     kms_key: KeyArn | None = Field(
-        default=None, description="key for disks, filesystem and bucket; left out: one is made"
+        default=None, description="key for disks, filesystem and bucket; default: one is created"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
     existing_cluster: ExistingEksSpec | None = Field(default=None, description="a cluster to use")

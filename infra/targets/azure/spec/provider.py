@@ -129,7 +129,7 @@ class AzureLustreSpec(FilesystemSpec):
     kind: Literal["lustre"]
     capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
     throughput: Literal[40, 125, 250, 500] = Field(default=250, description="MB/s per TiB")
-    zone: Zone | None = Field(default=None, description="zone; left out: the stack's first one")
+    zone: Zone | None = Field(default=None, description="zone; default: the stack's first one")
 
 
 class NetAppSpec(FilesystemSpec):
@@ -169,7 +169,7 @@ class AzureSpec(WithMachines, ManagedProviderSpec):
     tenant: Guid = Field(description="ID of the Entra tenant")
     region: str = Field(description="region of every resource")
     zones: tuple[Zone, ...] = Field(
-        default=(), max_length=3, description="zones of the nodes; left out: a region without zones"
+        default=(), max_length=3, description="zones of the nodes; default: a region without zones"
     )
     network: AzureNetworkSpec = Field(default=AzureNetworkSpec(), description="the VNet")
     access: AzureAccessSpec = Field(description="who may use the cluster")
@@ -178,11 +178,11 @@ class AzureSpec(WithMachines, ManagedProviderSpec):
     )
     storage_group: ResourceGroupName | None = Field(
         default=None,
-        description="resource group that has storage account and container already; left out: they are made",
+        description="group with the existing storage account and container; default: they are created",
     )
-    keys: ExistingKeysSpec | None = Field(default=None, description="keys to use; left out: they are made")
+    keys: ExistingKeysSpec | None = Field(default=None, description="keys to use; default: they are created")
     log_workspace: WorkspaceId | None = Field(
-        default=None, description="Log Analytics workspace of audit logs; left out: one is made"
+        default=None, description="Log Analytics workspace of audit logs; default: one is created"
     )
     registry: RegistryId | None = Field(
         default=None, description="Azure container registry that nodes may pull from"

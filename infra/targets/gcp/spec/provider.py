@@ -137,7 +137,7 @@ class ExistingGkeSpec(Spec):
     certificate_authority: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9+/]+={0,2}$",
-        description="`masterAuth.clusterCaCertificate`, in base64; left out: the endpoint is its DNS name",
+        description="`masterAuth.clusterCaCertificate`, in base64; default: the endpoint is its DNS name",
     )
     version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, in quotes")
     features: tuple[GkeFeature, ...] = Field(description="what it has, of what a stack can need")
@@ -151,7 +151,7 @@ class ManagedLustreSpec(FilesystemSpec):
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
     throughput: Literal[125, 250, 500, 1000] = Field(default=1000, description="MB/s per TiB")
-    zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
+    zone: str | None = Field(default=None, description="zone; default: the stack's first one")
     existing: ExistingManagedLustreSpec | None = Field(default=None, description="an instance to use")
 
 
@@ -166,7 +166,7 @@ class FilestoreSpec(FilesystemSpec):
     kind: Literal["filestore"]
     capacity_gib: Positive = Field(description="size of the share, in GiB")
     tier: Literal["zonal", "regional"] = Field(default="zonal", description="kept in one zone, or in three")
-    zone: str | None = Field(default=None, description="zone of the zonal tier; left out: the first one")
+    zone: str | None = Field(default=None, description="zone of the zonal tier; default: the first one")
     existing: ExistingFilestoreSpec | None = Field(default=None, description="a share to use")
 
 
@@ -190,7 +190,7 @@ class GcpSpec(WithMachines, ManagedProviderSpec):
         description="the shared filesystem, under checkpoints"
     )
     kms_key: KeyName | None = Field(
-        default=None, description="key for disks, filesystem and bucket; left out: one is made"
+        default=None, description="key for disks, filesystem and bucket; default: one is created"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
     existing_cluster: ExistingGkeSpec | None = Field(default=None, description="a cluster to use")

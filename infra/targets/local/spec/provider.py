@@ -40,7 +40,7 @@ class LocalSpec(ProviderSpec):
     data_dir: str | None = Field(
         default=None,
         pattern=r"^/.+",
-        description="absolute folder; left out: $TRAINYARD_STATE/<stack>/data",
+        description="absolute folder; default: $TRAINYARD_STATE/<stack>/data",
     )
 
     @property

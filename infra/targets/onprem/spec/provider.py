@@ -70,7 +70,7 @@ class IpPoolSpec(Spec):
     name: Name = Field(description="name of the pool of addresses")
     subnet: Cidr = Field(description="addresses of the pool")
     per_node: Positive = Field(default=16, description="addresses of each node")
-    gateway: Address | None = Field(default=None, description="gateway of the subnet; left out: none")
+    gateway: Address | None = Field(default=None, description="gateway of the subnet; default: none")
 
 
 class IpoibSpec(Spec):
@@ -89,19 +89,19 @@ class InfinibandSpec(Spec):
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
     driver: Installed = Field(default="install", description="NVIDIA's DOCA driver for the NICs")
     pool: Name | None = Field(
-        default=None, description="addresses of a pod's interfaces on its NICs; left out: none"
+        default=None, description="addresses of a pod's interfaces on its NICs; default: none"
     )
     interfaces: tuple[Interface, ...] = Field(
         default=(), description="interfaces of the 8 Ethernet NICs that pods share (roce-shared)"
     )
     mtu: Annotated[Positive, Field(ge=1280, le=9978)] | None = Field(
-        default=None, description="roce-sriov: MTU of virtual functions; left out: the driver's, mostly 1500"
+        default=None, description="roce-sriov: MTU of virtual functions; default: the driver's, mostly 1500"
     )
     traffic_class: Annotated[NonNegative, Field(le=255)] | None = Field(
-        default=None, description="RoCE: NCCL_IB_TC, which switches know lossless traffic by; left out: 0"
+        default=None, description="RoCE: NCCL_IB_TC, which switches know lossless traffic by; default: 0"
     )
     gid_index: Annotated[NonNegative, Field(le=255)] | None = Field(
-        default=None, description="RoCE: NCCL_IB_GID_INDEX; left out: NCCL finds that of RoCE v2"
+        default=None, description="RoCE: NCCL_IB_GID_INDEX; default: NCCL finds that of RoCE v2"
     )
     ip_pools: tuple[IpPoolSpec, ...] = Field(default=(), description="pools of addresses")
     ipoib: IpoibSpec | None = Field(default=None, description="a secondary network over IPoIB")
@@ -146,7 +146,7 @@ class OnpremSpec(ManagedProviderSpec):
     leaves: tuple[LeafSpec, ...] | None = Field(
         default=None,
         min_length=1,
-        description="where each node stands: the stack labels it; left out: the nodes have their labels",
+        description="where each node is: the stack labels it; default: the nodes have their labels",
     )
     topology: tuple[LabelKey, ...] | None = Field(
         default=None,
