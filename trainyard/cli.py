@@ -7,7 +7,7 @@ import errno
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -553,26 +553,43 @@ def main() -> None:
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
         code = ExitCode.WRONG_INPUT
-    except OSError as error:
-        code = _report(errors, _explained(error))
     except Exception as error:
-        code = _report(errors, _refused(error))
+        code = _report(errors, _explained(error))
     if code == ExitCode.INTERRUPTED:
         errors.print("[yellow]Interrupted.[/] Run the same command again: it continues from here.")
     sys.exit(code)
 
 
-def _refused(error: Exception) -> TrainyardError:
-    """Say what the cluster's API server refused, or that it is out of reach; raise what is neither.
+def _explained(error: Exception) -> TrainyardError:
+    """Say what the user can do about it; raise what nobody has foreseen."""
+    if _is_lost_connection(error):
+        fix = (
+            "the embedded cluster: `trainyard up`; else mend the way to the API server. Submitted jobs go on"
+        )
+        got = str(getattr(error, "reason", None) or error or type(error).__name__)
+        return TrainyardError([Problem("the cluster's API", got, "an answer", fix)])
+    client = sys.modules.get("kubernetes.client.exceptions")
+    if client is not None and isinstance(error, client.ApiException):
+        return _refused(error)
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
+        problem = Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)
+        return MachineError([problem])
+    raise error
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    """Whether the API server is out of reach, or no longer answers.
 
     The types are known where the command has asked one: the client takes longer to import than most commands.
     """
-    http, client = map(sys.modules.get, ("urllib3.exceptions", "kubernetes.client.exceptions"))
-    if http is not None and isinstance(error, http.MaxRetryError):
-        fix = "of the embedded cluster: run `trainyard up`; else look for the way to the API server"
-        return TrainyardError([Problem("the cluster's API", str(error.reason), "an answer", fix)])
-    if client is None or not isinstance(error, client.ApiException):
-        raise error
+    kinds = {"urllib3.exceptions": "HTTPError", "websocket": "WebSocketException", "ssl": "SSLError"}
+    known = [getattr(sys.modules[module], name) for module, name in kinds.items() if module in sys.modules]
+    return isinstance(error, (*known, ConnectionError))
+
+
+def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
+    """Say what the cluster's API server refused."""
     reason = str(error.reason)
     with contextlib.suppress(ValueError, TypeError, KeyError):
         reason = json.loads(error.body)["message"]
@@ -581,14 +598,6 @@ def _refused(error: Exception) -> TrainyardError:
         403: "ask for the right, or name a context of yours that has it (`--context NAME`)",
     }.get(error.status, "run the command again; if it fails again, look at the cluster with kubectl")
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
-
-
-def _explained(error: OSError) -> TrainyardError:
-    """Say what the user can do about it; raise what nobody has foreseen."""
-    if error.errno not in REFUSALS:
-        raise error
-    fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
-    return MachineError([Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)])
 
 
 def _report(errors: Console, error: TrainyardError) -> ExitCode:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
@@ -16,9 +18,19 @@ POLL_SECONDS = 2.0
 """A job of hours is in no hurry, and its API server has others to serve."""
 
 
+@dataclass
+class _PodLog:
+    """The pod that is shown, and how much of its log was."""
+
+    pod: str = ""
+    printed: int = 0
+    """Lines."""
+    has_ended: bool = False
+
+
 def follow_logs(jobs: Jobs, key: JobKey, progress: Progress) -> JobState:
     """Show the queue's decisions and the log of the job's first node until the job ends."""
-    state, waiting, shown = JobState("queued"), "", ""
+    state, waiting, shown = JobState("queued"), "", _PodLog()
     while True:
         before, state = state, jobs.state(key)
         for text in changes(before, state):
@@ -27,23 +39,27 @@ def follow_logs(jobs: Jobs, key: JobKey, progress: Progress) -> JobState:
             waiting = state.reason
             progress.log(f"  queue  {waiting}")
         if state.phase == "running" or state.ended:
-            shown = _show_pod(jobs, key, progress, shown)
+            with suppress(ApiException, HTTPError, OSError):  # the connection broke off: the next look tells
+                _show_pod(jobs, key, progress, shown)
         if state.ended:
             return state
         time.sleep(POLL_SECONDS)
 
 
-def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: str) -> str:
-    """Copy the log of the first node's pod until that pod ends; return its name. Each pod is shown once."""
+def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: _PodLog) -> None:
+    """Copy the log of the first node's pod until that pod ends. Each line is shown once."""
     pod = jobs.pod(key)
-    if pod is None or pod.metadata.name == shown or pod.status.phase == "Pending":
-        return shown
-    try:
-        for line in whole_lines(jobs.logs(key, follow=True).stream()):
+    if pod is None or pod.status.phase == "Pending":
+        return
+    if pod.metadata.name != shown.pod:
+        shown.pod, shown.printed, shown.has_ended = pod.metadata.name, 0, False
+    if shown.has_ended:
+        return
+    for number, line in enumerate(whole_lines(jobs.logs(key, follow=True).stream())):
+        if number >= shown.printed:
             progress.log(f"  node   {line.decode(errors='replace')}")
-    except (ApiException, HTTPError):
-        return shown  # it went meanwhile, or the connection broke off: the next look tells
-    return str(pod.metadata.name)
+            shown.printed += 1
+    shown.has_ended = True
 
 
 def whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import ssl
 from collections.abc import Callable
 
 import pytest
 import typer
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import ProtocolError
+from websocket import WebSocketConnectionClosedException
 
 from infra.errors import InputError, Problem
 from trainyard import cli
@@ -39,8 +42,12 @@ def raising(error: BaseException) -> Callable[[], object]:
         (raising(typer.Exit(3)), 3, ""),
         (raising(KeyboardInterrupt()), 130, "Run the same command again"),
         (raising(PermissionError(errno.EACCES, "denied", "/var/lib")), 3, "/var/lib"),
+        (raising(ConnectionResetError(errno.ECONNRESET, "reset by peer")), 1, "reset by peer"),
+        (raising(ProtocolError("Connection aborted")), 1, "submitted jobs continue"),
+        (raising(ssl.SSLError(1, "EOF occurred")), 1, "mend the way to the API server"),
+        (raising(WebSocketConnectionClosedException("lost")), 1, "lost"),
     ],
-    ids=["done", "wrong input", "exit", "Ctrl-C", "no permission"],
+    ids=["done", "wrong input", "exit", "Ctrl-C", "no permission", "reset", "aborted", "TLS", "in an exec"],
 )
 def test_every_end_has_its_exit_code_and_its_words(
     outcome: Callable[[], object],

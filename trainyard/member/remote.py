@@ -89,9 +89,14 @@ class Remote:
 
     def _open(self, call: Any, address: str, **options: Any) -> Any:  # noqa: ANN401 -- the client's own
         headers = {name.lower(): value for name, value in plain.credentials(self._api).items()}
-        return call(
-            self._api.configuration, "GET", address, headers=headers, _preload_content=False, **options
-        )
+        try:
+            return call(
+                self._api.configuration, "GET", address, headers=headers, _preload_content=False, **options
+            )
+        except ApiException as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # the client takes it for a refusal
+                raise KeyboardInterrupt from None
+            raise
 
 
 def _path(pod: PodContainer, verb: str) -> str:
