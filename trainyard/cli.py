@@ -563,9 +563,7 @@ def main() -> None:
 def _explained(error: Exception) -> TrainyardError:
     """Say what the user can do about it; raise what nobody has foreseen."""
     if _is_lost_connection(error):
-        fix = (
-            "the embedded cluster: `trainyard up`; else mend the way to the API server. Submitted jobs go on"
-        )
+        fix = "bring the embedded cluster up, or mend the way to the API server; submitted jobs continue"
         got = str(getattr(error, "reason", None) or error or type(error).__name__)
         return TrainyardError([Problem("the cluster's API", got, "an answer", fix)])
     client = sys.modules.get("kubernetes.client.exceptions")
