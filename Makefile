@@ -33,13 +33,13 @@ up: venv ## Bring up the stack (STACK=local) and run its training job
 down: venv ## Remove the cluster, keep its data (PURGE=1: remove that too)
 	@$(BIN)/trainyard down --stack $(STACK) $(if $(PURGE),--purge)
 
-status: venv ## Say what runs
+status: venv ## Show what runs
 	@$(BIN)/trainyard status --stack $(STACK)
 
-doctor: venv ## Say what is there, what is missing and what would be done
+doctor: venv ## Show what this machine has and lacks, and what would be done
 	@$(BIN)/trainyard doctor
 
-test: check unit clouds ## All that must hold at every change
+test: check unit clouds ## Everything that must hold at every change
 	@$(MAKE) --no-print-directory e2e BESIDE=training
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
@@ -66,7 +66,7 @@ engine: prepared guides ## The tests on the real engine: guides, rehearsals, tem
 ranks: tracking deepspeed foreign nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
 	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
-soak: prepared deepspeed foreign nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
+soak: prepared deepspeed foreign nfs ## The long tests, by seeds; once stopped, it continues (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
@@ -82,7 +82,7 @@ tracking: prepared ## The packages of experiment trackers, for their tests
 deepspeed: prepared ## DeepSpeed, for its tests
 	@$(call aside,deepspeed,--no-build-isolation)
 
-foreign: prepared ## Programs that others wrote, for the tests of the library under them
+foreign: prepared ## Third-party programs for the tests of the library
 	@$(call aside,foreign)
 
 guides: prepared clis ## The AWS command line, for the tests of the guides
@@ -101,11 +101,11 @@ check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/hadolint training/images/*/Dockerfile
 	@$(BIN)/shellcheck --severity=warning $$(git ls-files '*.sh')
 
-format: venv-dev ## Put the code into its form
+format: venv-dev ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest versions)
+lock: venv-dev ## Lock the Python packages (UPGRADE=1: to their newest versions)
 	@$(COMPILE) pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
 	@$(COMPILE) pyproject.toml requirements/build.in -c requirements/dev.txt -o requirements/local.txt
 	@for extra in aws coreweave gcp azure; do \
@@ -133,7 +133,7 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/guides.in -o requirements/guides.txt
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
-clean: ## Remove what was made in this folder; the cache and the clusters stay
+clean: ## Remove what was built in this folder; the cache and the clusters are kept
 	rm -rf .venv .trainyard build *.egg-info training/src/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,22 +29,26 @@ from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
     """The command that starts it."""
-    text = "start a program that uses Run as all ranks of this node, and again in place when one is lost"
+    text = "run a program as all ranks of this node, and restart lost ranks in place"
     command = parser.add_parser("run", help=text, description=text)
     command.add_argument("--nproc-per-node", metavar="N", help="ranks: a number, auto, gpu or cpu")
     command.add_argument(
-        "--restarts", type=int, default=3, metavar="N", help="in a row without a newer checkpoint (3)"
+        "--restarts",
+        type=int,
+        default=3,
+        metavar="N",
+        help="restarts in a row without a newer checkpoint (3)",
     )
     command.add_argument(
         "--preload",
         default="",
         metavar="MODULES",
-        help="what to import once for all ranks beside PyTorch, such as transformers,datasets;"
-        " nothing that touches a GPU when it is imported",
+        help="modules to import once for all ranks, such as transformers,datasets;"
+        " none may touch a GPU when it is imported",
     )
-    command.add_argument("-m", "--module", action="store_true", help="the program is a module's name")
-    command.add_argument("program", help="a file of Python")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own")
+    command.add_argument("-m", "--module", action="store_true", help="run a module by its name")
+    command.add_argument("program", help="a Python file, or with -m a module")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     command.set_defaults(command=_run)
 
 

@@ -2,8 +2,8 @@
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
-75 left on notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks came, 128 + n a rank
-was ended by signal n. After the last four, a run that is started again goes on where it was saved.
+75 exited on a preemption notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks
+arrived, 128 + n a rank was ended by signal n. After the last four, the next start resumes the run.
 """
 
 from __future__ import annotations

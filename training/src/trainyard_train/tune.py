@@ -281,10 +281,10 @@ def _settings(values: Mapping[str, object]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search; returns 0, 1 if trials fail, 2 for a wrong search, 75 if told to leave: then run it again."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainyard_train.tune", description="Search for settings."
+        prog="python -m trainyard_train.tune", description="Search for hyperparameters with Optuna."
     )
     parser.add_argument("search", help="a YAML file, or its content in braces")
-    parser.add_argument("--one", default="", metavar="NAME", help="end after one trial, the one of that name")
+    parser.add_argument("--one", default="", metavar="NAME", help="run only the trial of this name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     try:

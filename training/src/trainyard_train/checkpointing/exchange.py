@@ -15,39 +15,37 @@ _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
     """Those that go from and to other formats."""
-    text = "write a run's newest checkpoint, or one of its checkpoints, in another format"
+    text = "export a run's newest checkpoint, or one of its checkpoints, to another format"
     export = parser.add_parser("export", help=text, description=text)
     export.add_argument("run", help="folder of a run, URL of its store, or one checkpoint in them")
-    export.add_argument(
-        "out", type=Path, help="a name that is not taken: a folder (hf, dcp) or a file (torch)"
-    )
+    export.add_argument("out", type=Path, help="a new folder (hf, dcp) or file (torch)")
     export.add_argument("--to", required=True, choices=["hf", "dcp", "torch"])
     export.add_argument(
         "--shard-size",
         default="5GB",
         metavar="SIZE",
-        help="of a file of hf at most: 500MB, 5GB (the default)",
+        help="maximum size of a file (hf), such as 500MB; default 5GB",
     )
     export.set_defaults(command=_export)
-    text = "make the first checkpoint of a run, from torch.save, torch.distributed.checkpoint or safetensors"
+    text = "create a run's first checkpoint from torch.save, torch.distributed.checkpoint or safetensors"
     import_ = parser.add_parser("import", help=text, description=text)
     import_.add_argument("source", type=Path, help="a file or folder of one of these formats")
     import_.add_argument("run", type=Path, help="folder of the run; nothing may be saved there yet")
-    import_.add_argument("--store", default="", metavar="URL", help="of the run, if it has one")
+    import_.add_argument("--store", default="", metavar="URL", help="the run's object store, if it has one")
     import_.add_argument(
-        "--name", default="model", help="under which the run tracks the module that the source is of (model)"
+        "--name", default="model", help="name under which the run tracks the source's module (model)"
     )
     import_.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="the beginning of names in the source, in whole parts, and what the run has: state_dict=model",
+        help="replace a prefix of names in the source, such as state_dict=model",
     )
     import_.set_defaults(command=_import)
     for command in (export, import_):
         command.add_argument(
-            "--only", action="append", default=[], metavar="NAME", help="of a tracked object"
+            "--only", action="append", default=[], metavar="NAME", help="only this tracked object"
         )
 
 

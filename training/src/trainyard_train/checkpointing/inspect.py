@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
     """Those that look at what a run has saved."""
-    checkpoint = parser.add_parser("checkpoint", help="look at checkpoints")
+    checkpoint = parser.add_parser("checkpoint", help="list, verify, compare or export checkpoints")
     commands = checkpoint.add_subparsers(required=True)
     for function, paths, text in (
         (_list, ["run"], "list a run's checkpoints"),

@@ -294,7 +294,9 @@ def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make shards; returns 0, or 2 if something is wrong with the sources."""
-    parser = argparse.ArgumentParser(prog=_COMMAND, description="Make shards of tokens.")
+    parser = argparse.ArgumentParser(
+        prog=_COMMAND, description="Write token shards of text files, .jsonl or .jsonl.zst."
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("sources", type=Path, nargs="+")
     parser.add_argument("--tokens-per-shard", type=int, default=1 << 26)

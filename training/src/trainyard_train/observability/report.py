@@ -6,6 +6,7 @@ the run's folder.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import html
 import sys
@@ -267,7 +268,12 @@ _PAGE: Final = """<!doctype html>
 
 def main() -> int:
     """Write the report; returns 0, or 1 if the run has no step yet."""
-    run_dir = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        prog="python -m trainyard_train.observability.report",
+        description="Write report.html and learning-curve.png into a run's folder.",
+    )
+    parser.add_argument("run_dir", type=Path, help="folder of the run")
+    run_dir: Path = parser.parse_args().run_dir
     try:
         write_report(run_dir, run_dir / "report.html")
     except ValueError as error:
