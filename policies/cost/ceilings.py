@@ -255,7 +255,7 @@ def _ceiling(scope: str, unit: str) -> dict[str, object]:
 POLICY = Policy(
     name="cost-ceilings",
     title="The plan stays under its cost ceilings",
-    reason="One digit too many in a pool's size costs more in a weekend than the project in a year.",
+    reason="A typing error in a pool's size can cost a year's budget in a weekend.",
     remedy="Lower the number of nodes, or have the ceiling raised.",
     types=(COMPONENTS, *TYPES, *FILESYSTEMS, *SERVICES),
     evaluate=evaluate,

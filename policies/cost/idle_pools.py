@@ -20,7 +20,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="cost-idle-pools",
     title="Autoscaled accelerator pools scale to zero",
-    reason="Eight idle H100 cost more per night than most services cost per month.",
+    reason="Idle accelerators are the largest avoidable cost of a training cluster.",
     remedy="Set the pool's minimum to 0.",
     types=TYPES,
     evaluate=evaluate,

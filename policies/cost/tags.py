@@ -69,7 +69,7 @@ def _defaults(resource: Resource) -> set[str]:
 POLICY = Policy(
     name="cost-tags",
     title="Resources that cost carry owner and cost tags",
-    reason="A cost that nobody owns is a cost that nobody stops.",
+    reason="Costs can only be allocated and stopped if they have an owner.",
     remedy="Set the tags on the resource, or once in the provider's default tags.",
     types=tuple(TAGS_OF),
     evaluate=evaluate,

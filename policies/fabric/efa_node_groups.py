@@ -32,7 +32,7 @@ def _groups(template: Resource) -> Iterator[Resource]:
 POLICY = Policy(
     name="fabric-efa-node-groups",
     title="Node groups get all EFA interfaces of their machines",
-    reason="With one interface instead of 16 a job runs, at a sixteenth of its bandwidth.",
+    reason="With one interface instead of 16 a job has a sixteenth of the bandwidth.",
     remedy="List every EFA interface of the machine type in the launch template: one ENA, then efa-only.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
     together_with=("aws:eks/nodeGroup:NodeGroup",),

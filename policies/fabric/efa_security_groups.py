@@ -21,7 +21,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="fabric-efa-security-groups",
     title="Security groups of EFA allow themselves",
-    reason="EFA's protocol is no TCP: without a rule for all protocols in both directions it is dropped.",
+    reason="EFA does not use TCP: it needs a rule for all protocols in both directions.",
     remedy="Add ingress and egress rules with `self: true` and protocol -1.",
     types=("aws:ec2/securityGroup:SecurityGroup",),
     evaluate=evaluate,

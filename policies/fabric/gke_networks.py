@@ -36,7 +36,7 @@ def _networks(machine: str) -> int:
 POLICY = Policy(
     name="fabric-gke-networks",
     title="GKE pools with a fabric are on all of its networks",
-    reason="A NIC without its network is a GPU that talks over TCP: jobs run, at a hundredth of the speed.",
+    reason="A GPU whose NIC has no network uses TCP, at a hundredth of the speed.",
     remedy="Give the pool a network per NIC, or set acceleratorNetworkProfile to auto.",
     types=("gcp:container/nodePool:NodePool",),
     evaluate=evaluate,

@@ -42,7 +42,7 @@ def _queued_provisioning(props: PropertyBlock, node: PropertyBlock, flexible: bo
 POLICY = Policy(
     name="fabric-gke-pools",
     title="GKE pools combine what fits together",
-    reason="GKE refuses these pairs after the cluster was made, when half of the plan stands and costs.",
+    reason="GKE refuses these combinations only after the cluster was created and is charged.",
     remedy="Drop one of the two settings.",
     types=("gcp:container/nodePool:NodePool",),
     evaluate=evaluate,

@@ -59,7 +59,7 @@ def _copies(data: Value, path: str) -> int:
 POLICY = Policy(
     name="fabric-lint",
     title="Jobs use the fabric of their nodes",
-    reason="NCCL falls back to TCP without a word: the job runs, at a fraction of its speed.",
+    reason="NCCL silently falls back to TCP: the job runs at a fraction of its speed.",
     remedy="See the fabric's page in the catalogue for what its pods need.",
     types=("trainyard:infra:*Cluster", *TYPES),
     evaluate=evaluate,

@@ -38,7 +38,7 @@ def _alike(block: PropertyBlock, path: str, machines: list[str]) -> Iterator[Vio
 POLICY = Policy(
     name="fabric-unmixed-pools",
     title="Pools do not mix fabrics",
-    reason="Ranks on machines with and without the fabric, or with two kinds of it, meet over TCP.",
+    reason="Ranks on machines with and without the fabric, or with two kinds of it, communicate over TCP.",
     remedy="Make a pool per fabric class, each with its queue.",
     types=(
         "aws:eks/nodeGroup:NodeGroup",

@@ -33,7 +33,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-backup-copies",
     title="Backup copies stay in the permitted regions",
-    reason="Backups outlive what they were taken from, and copies of them are made where nobody looks.",
+    reason="Backups outlive their source, and their copies are easily overlooked.",
     remedy="Copy to a vault, volume or instance in a permitted region.",
     types=(
         "aws:backup/plan:Plan",

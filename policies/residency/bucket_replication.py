@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-bucket-replication",
     title="Buckets replicate to known buckets only",
-    reason="The target of a replication is an ARN without a region: its name cannot show that data stays.",
+    reason="The target of a replication is an ARN without a region, so its region cannot be checked.",
     remedy="Add the ARN of a bucket in a permitted region to `inside`, or remove the rule.",
     types=(
         "aws:s3/bucketReplicationConfig:BucketReplicationConfig",

@@ -17,7 +17,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-declared",
     title="Stacks on clouds declare their regions",
-    reason="A stack that declares nothing is free of all residency policies; that must be said, not slip by.",
+    reason="Without a declaration no residency policy applies to the stack.",
     remedy="Set `trainyard:residency` in the stack, or `allowed` of this policy for the whole organisation.",
     types=tuple(f"pulumi:providers:{cloud.types.partition(':')[0]}" for cloud in CLOUDS),
     evaluate=evaluate,

@@ -30,7 +30,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-edge-caches",
     title="Data is not cached at the edge",
-    reason="A cache keeps copies near its readers, in regions that the stack does not permit.",
+    reason="An edge cache keeps copies near its readers, also in regions that are not permitted.",
     remedy="Serve from the region itself, or exempt public data.",
     types=tuple(EDGE),
     evaluate=evaluate,

@@ -21,7 +21,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-multi-region-buckets",
     title="Multi-region buckets lie in permitted regions",
-    reason="`location: EU` is one word for many places, and a dual-region bucket names its places elsewhere.",
+    reason="`location: EU` covers many regions, and a dual-region bucket names its own elsewhere.",
     remedy="Name permitted regions in `dataLocations`, or use a bucket of one region.",
     types=("gcp:storage/bucket:Bucket", "aws:s3control/multiRegionAccessPoint:MultiRegionAccessPoint"),
     evaluate=evaluate,

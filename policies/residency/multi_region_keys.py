@@ -17,7 +17,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-multi-region-keys",
     title="Encryption keys belong to one region",
-    reason="Who holds a replica of a key holds the data: a multi-region key can be replicated by one call.",
+    reason="A replica of a key decrypts the data, and one call replicates a multi-region key.",
     remedy="Create a single-region key; it cannot be changed in place.",
     types=("aws:kms/key:Key", "aws:kms/externalKey:ExternalKey"),
     evaluate=evaluate,

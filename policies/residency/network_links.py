@@ -23,7 +23,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-network-links",
     title="Endpoints and peerings stay in the permitted regions",
-    reason="A private endpoint into another region lets any job there and back, past every egress rule.",
+    reason="A private endpoint into another region bypasses every egress rule.",
     remedy="Use the endpoint of a permitted region, or remove the peering.",
     types=(
         "aws:ec2/vpcEndpoint:VpcEndpoint",

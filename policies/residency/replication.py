@@ -32,7 +32,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-replication",
     title="Replicas stay in the permitted regions",
-    reason="A replica is the data. A service that replicates by itself names the region in a property.",
+    reason="A replica is a copy of the data. Services that replicate name the region in a property.",
     remedy="Replicate to a permitted region, or not at all.",
     types=tuple(TARGETS),
     evaluate=evaluate,

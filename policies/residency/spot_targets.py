@@ -47,7 +47,7 @@ def _region(location: str) -> str:
 POLICY = Policy(
     name="residency-spot-targets",
     title="Spot fallback and failover stay in the permitted regions",
-    reason="When spot runs out, a fallback takes a job and its data to wherever there is capacity.",
+    reason="When spot runs out, a fallback may move a job and its data to another region.",
     remedy="Name permitted regions and zones only.",
     types=("kubernetes:karpenter.sh/*:NodePool", "trainyard:infra:*Cluster"),
     evaluate=evaluate,

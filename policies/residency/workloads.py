@@ -30,7 +30,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-workloads",
     title="Workloads use storage of permitted regions",
-    reason="A job that is given another region writes there, and no resource of the plan shows it.",
+    reason="A job with another region in its environment writes there, and no resource of the plan shows it.",
     remedy="Set the variable to a permitted region, or leave it to the node.",
     types=TYPES,
     evaluate=evaluate,

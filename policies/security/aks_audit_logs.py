@@ -28,7 +28,7 @@ def _keeps_audit(setting: Resource) -> bool:
 POLICY = Policy(
     name="security-aks-audit-logs",
     title="AKS clusters retain their audit log",
-    reason="AKS writes an audit log only where a diagnostic setting sends it; else nothing can be asked.",
+    reason="AKS writes an audit log only if a diagnostic setting exports it.",
     remedy="Declare a DiagnosticSetting whose `resourceUri` is the cluster's id.",
     types=("azure-native:containerservice:ManagedCluster",),
     together_with=("azure-native:*:DiagnosticSetting",),

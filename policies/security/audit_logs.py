@@ -30,7 +30,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-audit-logs",
     title="Control planes keep audit logs",
-    reason="Who submitted what and who read which secret is asked afterwards; only the log can answer.",
+    reason="Only the audit log can answer later who submitted which job and read which secret.",
     remedy="Turn the audit log on.",
     types=(
         "aws:eks/cluster:Cluster",

@@ -40,7 +40,7 @@ def _missing(kind: str, allowed: str) -> Violation:
 POLICY = Policy(
     name="security-bucket-companions",
     title="Buckets have encryption, public access block and TLS policy",
-    reason="In S3 these are resources of their own; without them a bucket has what its account says.",
+    reason="In S3 these are separate resources; without them the account's defaults apply.",
     remedy="Declare it, and let its `bucket` be this bucket's name or id.",
     types=("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2"),
     together_with=(

@@ -23,7 +23,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-cluster-secrets",
     title="Kubernetes secrets are encrypted with a customer key",
-    reason="Credentials lie in etcd; its backups must be of no use without the key.",
+    reason="Credentials are stored in etcd; its backups must be unreadable without the key.",
     remedy="Name a key of your own for the encryption of secrets.",
     types=(
         "aws:eks/cluster:Cluster",

@@ -29,7 +29,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-bucket-keys",
     title="Buckets are encrypted with a customer key",
-    reason="With the provider's key, access to the bucket is access to the data; one's own is a second lock.",
+    reason="A customer key is a second control: access to the bucket alone does not decrypt the data.",
     remedy="Name a customer key as the bucket's default.",
     types=(
         "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",

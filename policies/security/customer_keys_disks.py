@@ -73,7 +73,7 @@ def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-disk-keys",
     title="Disks are encrypted with a customer key",
-    reason="Weights and data are cached on disks; a key of one's own can be withdrawn from all of them.",
+    reason="Weights and data are cached on disks; revoking a customer key makes all of them unreadable.",
     remedy="Name a customer key for the disk.",
     types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, AGENT_POOL, STORAGE_CLASS, *KEY_OF),
     evaluate=evaluate,

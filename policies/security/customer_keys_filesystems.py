@@ -35,7 +35,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-filesystem-keys",
     title="Filesystems are encrypted with a customer key",
-    reason="Shared filesystems hold data sets and checkpoints of all teams, for longer than any job.",
+    reason="Shared filesystems hold all teams' datasets and checkpoints for longer than any job.",
     remedy="Name a customer key; it cannot be changed in place.",
     types=(*KEY_OF, *NETAPP),
     evaluate=evaluate,

@@ -28,7 +28,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-data-network",
     title="Data and keys have no endpoint that is open to the internet",
-    reason="Azure gives accounts, vaults and registries a public address; then one leaked token suffices.",
+    reason="Azure gives accounts, vaults and registries a public address, where one leaked token is enough.",
     remedy="Turn public access off and make a private endpoint, or deny by default and name the networks.",
     types=tuple(NETWORK_RULES),
     evaluate=evaluate,

@@ -28,7 +28,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-deletion-protection",
     title="Clusters and data are protected from deletion",
-    reason="A renamed resource is a deletion to the engine; months of checkpoints must not go with a rename.",
+    reason="The engine deletes a renamed resource; a rename must not delete months of checkpoints.",
     remedy="Turn deletion protection on, or set `protect` in the resource's options.",
     types=(
         "aws:eks/cluster:Cluster",

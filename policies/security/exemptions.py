@@ -23,7 +23,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="exemptions",
     title="Exemptions are current",
-    reason="An exception that nobody has to renew becomes the rule.",
+    reason="Exemptions without an end are never reviewed.",
     remedy="Remove the exemption, or have its owner renew it.",
     types=("pulumi:pulumi:Stack",),
     evaluate=evaluate,

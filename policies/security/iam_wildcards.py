@@ -36,7 +36,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-iam-wildcards",
     title="IAM grants no wildcards",
-    reason="A job's identity with `*` is an administrator that runs anybody's code.",
+    reason="With `*` a job's identity is an administrator, and jobs run many people's code.",
     remedy="List the actions and the resources; use predefined roles of single services.",
     types=(
         "aws:iam/policy:Policy",

@@ -61,7 +61,7 @@ def _is_world(source: str) -> bool:
 POLICY = Policy(
     name="security-ingress",
     title="No ingress from everywhere",
-    reason="Nodes run code of many people and trust their network; only known networks may reach them.",
+    reason="Nodes run many people's code and trust their network, so only named networks may reach them.",
     remedy="Name the networks, or reference a security group.",
     types=(
         "aws:ec2/securityGroup:SecurityGroup",

@@ -33,7 +33,7 @@ def _pinned(image: str, content_tagged: list[str]) -> bool:
 POLICY = Policy(
     name="kubernetes-images-pinned",
     title="Container images are pinned by digest",
-    reason="A tag can be moved: what was reviewed and what runs on the GPUs are then two things.",
+    reason="A tag can be moved, so what runs may differ from what was reviewed.",
     remedy="Name the image by its digest, or import it onto the nodes and set imagePullPolicy to Never.",
     types=TYPES,
     evaluate=evaluate,

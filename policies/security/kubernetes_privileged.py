@@ -59,7 +59,7 @@ def _might(pod: PropertyBlock) -> Iterator[Violation]:
 POLICY = Policy(
     name="kubernetes-privileged",
     title="Privileged pods come from the allow list only",
-    reason="A privileged pod is root on its node, and so on every job, model and credential there.",
+    reason="A privileged pod is root on its node, with access to every job, model and credential there.",
     remedy="Drop the privilege, or add `namespace/name` of a driver or agent that needs it to `allowed`.",
     types=TYPES,
     evaluate=evaluate,

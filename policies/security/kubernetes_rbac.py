@@ -26,7 +26,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="kubernetes-rbac-wildcards",
     title="Cluster roles grant no wildcards",
-    reason="A controller with all rights turns one bug in it into the whole cluster.",
+    reason="One bug in a controller with all rights compromises the whole cluster.",
     remedy="List verbs and resources, or add the role's name to `allowed`.",
     types=("kubernetes:rbac.authorization.k8s.io/*",),
     evaluate=evaluate,

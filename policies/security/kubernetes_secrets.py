@@ -24,7 +24,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="kubernetes-plain-credentials",
     title="Credentials come from Secrets, not from pod specs",
-    reason="A pod spec is readable by whoever may list pods, and remains in every job's history.",
+    reason="Everyone who may list pods reads a pod spec, and it remains in every job's history.",
     remedy="Put the value into a Secret and refer to it; better, use the pod's identity.",
     types=TYPES,
     evaluate=evaluate,

@@ -32,7 +32,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-network-policies",
     title="Network policies are enforced and mean something",
-    reason="Without enforcement every pod reaches every other team's rendezvous store, and nothing says so.",
+    reason="Without enforcement every pod silently reaches every other team's rendezvous store.",
     remedy="Turn enforcement on, and name who may connect.",
     types=(
         "aws:eks/addon:Addon",

@@ -46,7 +46,7 @@ def _public_statements(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-public-buckets",
     title="Buckets are not public",
-    reason="Checkpoints are the product, and data sets are other people's; a public bucket gives both away.",
+    reason="A public bucket exposes checkpoints and datasets, which may belong to others.",
     remedy="Block public access; share through named principals.",
     types=(
         "aws:s3/accountPublicAccessBlock:AccountPublicAccessBlock",

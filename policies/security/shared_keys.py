@@ -24,7 +24,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="security-shared-keys",
     title="Access is by identity, not by shared keys",
-    reason="A shared key has no owner: nobody knows who used it, and it works until it is changed for all.",
+    reason="A shared key has no owner: its use cannot be traced, and it works until it is rotated for all.",
     remedy="Turn the shared access off, and grant roles to identities.",
     types=(
         "azure-native:containerservice:ManagedCluster",

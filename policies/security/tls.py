@@ -54,7 +54,7 @@ def refuses_http(statement: Statement) -> bool:
 POLICY = Policy(
     name="security-tls",
     title="Storage takes TLS only",
-    reason="One client with plain HTTP sends data and its signature in the clear.",
+    reason="A client with plain HTTP sends data and its signature unencrypted.",
     remedy="Deny requests where aws:SecureTransport is false; set the minimum TLS version.",
     types=(
         "aws:s3/bucketPolicy:BucketPolicy",

@@ -47,7 +47,7 @@ def _real_spot(pool: PropertyBlock) -> bool:
 POLICY = Policy(
     name="spot-checkpoint-time",
     title="A checkpoint is finished before the node is gone",
-    reason="A notice shorter than a checkpoint means losing all steps since the last one, at every reclaim.",
+    reason="With a notice shorter than a checkpoint every reclaim loses all steps since the last one.",
     remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`), make"
     " checkpoints faster, or ask for a longer notice.",
     types=("trainyard:infra:*Cluster",),

@@ -28,7 +28,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="spot-checkpoint-volumes",
     title="Checkpoints are readable from every fallback",
-    reason="A disk of one node or zone stays behind when the job moves on to where there is capacity.",
+    reason="A disk of one node or zone is not available when the job moves to other capacity.",
     remedy="Use a shared filesystem, or write checkpoints to an object store.",
     types=("kubernetes:core/v1:PersistentVolume", "kubernetes:core/v1:PersistentVolumeClaim"),
     evaluate=evaluate,

@@ -34,7 +34,7 @@ def _keeps(pod: PropertyBlock, patterns: list[str]) -> bool:
 POLICY = Policy(
     name="spot-checkpoints",
     title="Jobs on spot keep checkpoints",
-    reason="Without checkpoints outside the node, every reclaim starts the training again from nothing.",
+    reason="Without checkpoints outside the node every reclaim restarts the training from the beginning.",
     remedy="Mount the checkpoint volume, or set the variable that names the checkpoint store.",
     types=(
         "kubernetes:batch/*",

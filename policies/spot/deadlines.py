@@ -38,7 +38,7 @@ def _seconds(annotations: PropertyBlock, name: str) -> float | None:
 POLICY = Policy(
     name="spot-deadline",
     title="Deadlines are feasible",
-    reason="A deadline that even on-demand cannot meet after two changeovers is missed whatever is bought.",
+    reason="If on-demand nodes cannot meet a deadline after two changeovers, no purchase can.",
     remedy="Move the deadline, shrink the work, or take more nodes.",
     types=(
         "kubernetes:batch/v1:Job",

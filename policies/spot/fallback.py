@@ -34,7 +34,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="spot-fallback",
     title="Spot pools have an on-demand fallback",
-    reason="Spot capacity can be gone for days. A job whose queue has no other pool waits for its return.",
+    reason="Spot capacity can be unavailable for days. A job whose queue has no other pool waits for it.",
     remedy="Add a flavor of an on-demand or reserved pool to the queue.",
     types=("trainyard:infra:*Cluster",),
     evaluate=evaluate,

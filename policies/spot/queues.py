@@ -20,7 +20,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="spot-queue-fallback",
     title="Queues with a spot flavor have an on-demand flavor",
-    reason="A job admitted to a queue of nothing but spot waits as long as the spot market is empty.",
+    reason="A job in a queue with spot flavors only waits as long as there is no spot capacity.",
     remedy="Add a flavor of on-demand or reserved nodes to the resource group.",
     types=("kubernetes:kueue.x-k8s.io/*:ClusterQueue",),
     evaluate=evaluate,

@@ -27,7 +27,7 @@ def _reserved(props: PropertyBlock) -> bool:
 POLICY = Policy(
     name="spot-reservations-placement",
     title="Reserved capacity has no placement group",
-    reason="A reservation has its place already; with a placement group besides, launches fail.",
+    reason="A reservation has a fixed placement; launches with a placement group fail.",
     remedy="Drop the placement group from templates of reservations and capacity blocks.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
     evaluate=evaluate,
