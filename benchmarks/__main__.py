@@ -16,7 +16,7 @@ from engine.paths import Paths
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
     "again": "a second `trainyard up` with nothing to change",
-    "policies": "preview of a stack with 2,000 resources under all policies, against none",
+    "policies": "preview of AWS stacks with up to 2,000 resources under all policies, against none",
     "buckets": "the same of a plain program of buckets, and of packs without rules",
     "admission": "admission of a pod under the policies of team namespaces, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
