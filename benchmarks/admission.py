@@ -1,6 +1,6 @@
 """What the policies of team namespaces add to the admission of a pod, on a real API server by itself.
 
-The same pod is asked for (and not kept) in a team's namespace and in one that no policy of ours selects; both
+The same pod is created in a dry run in a team's namespace and in one that no policy of ours selects; both
 have Pod Security's level `restricted`.
 """
 

@@ -40,7 +40,7 @@ class Arena:
         """Run the command line to its end; return the seconds.
 
         Raises:
-            RuntimeError: it failed, with the end of what it said.
+            RuntimeError: it failed, with the end of its output.
         """
         started = time.monotonic()
         command = [str(self.session.paths.venv / "bin" / "trainyard"), *arguments]
@@ -62,7 +62,7 @@ class Arena:
         """Run kubectl to its end; return what it prints.
 
         Raises:
-            subprocess.CalledProcessError: it failed, and has said why.
+            subprocess.CalledProcessError: it failed, and has printed why.
         """
         command = [*self.kubectl_command, *arguments]
         return subprocess.run(command, check=True, text=True, input=given, stdout=subprocess.PIPE).stdout

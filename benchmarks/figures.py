@@ -154,7 +154,7 @@ def save(name: str, figures: Sequence[Figure]) -> Path:
 
 
 def load(path: Path) -> list[Figure]:
-    """The figures that `save` kept; none of a file that keeps something else."""
+    """The figures that `save` wrote; none of another file."""
     return [
         Figure(
             each["claim"], _samples(each["ours"]), each["at_most"], each["peer"] and _samples(each["peer"])
@@ -164,7 +164,7 @@ def load(path: Path) -> list[Figure]:
 
 
 def write_pages(results: Path = RESULTS) -> dict[Path, str]:
-    """Return both pages with their tables written anew from what was kept.
+    """Return both pages with their tables written anew from the stored figures.
 
     The summary has a row per headline and per missed target, the methods page every figure with its spread.
     """

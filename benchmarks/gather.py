@@ -1,6 +1,6 @@
 """What it takes to give each of 1,000 ranks a value of every other, against the former way.
 
-The former way, kept here, let each rank ask the store for the value of each. Every rank is a thread with a
+The former way let each rank ask the store for the value of each. Every rank is a thread with a
 connection to one TCPStore on this machine's loopback. The threads share one interpreter in both arms alike.
 """
 

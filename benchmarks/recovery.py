@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
 def _lose_one(bench: Arena, notice_seconds: float | None) -> float:
     """Run the job until it trains, take a node, wait for the next attempt's first step.
 
-    With a notice the clock starts at the notice: the job may go on before the node is gone.
+    With a notice the clock starts at the notice: the job may continue before the node is deleted.
     """
     session = bench.session
     job = session.stack.job

@@ -151,7 +151,7 @@ OURS = {"Namespace", "StorageClass", "PersistentVolume"}
 
 
 class ToolError(RuntimeError):
-    """helm or kubectl failed, with what it said."""
+    """helm or kubectl failed, with its output."""
 
 
 class _Tool:

@@ -97,7 +97,7 @@ class Training(ABC):
         return self.folder / "stderr.txt"
 
     def _output(self) -> str:
-        """The end of what its processes said: without it nobody would know why they did not come."""
+        """The end of its processes' output, which shows why they did not start."""
         return "\n".join(self._words.read_text(errors="replace").splitlines()[-40:])
 
     def _write_settings(self) -> str:

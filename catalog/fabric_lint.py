@@ -89,7 +89,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
 
 
 def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
-    """Evaluate the spec of a TrainJob: its resources take the place of its runtime's."""
+    """Evaluate the spec of a TrainJob: its resources replace its runtime's."""
     trainer = spec.get("trainer") or {}
     resources = trainer.get("resourcesPerNode") or {}
     fabric = str((spec.get("runtimeRef") or {}).get("name", "")).partition("-")[2]

@@ -91,7 +91,7 @@ def faults(contents: ImageContents, fabric: Fabric) -> Iterator[Fault]:
 def _has(contents: ImageContents, file: str, fabric: Fabric) -> bool:
     if file.startswith("/"):
         return bool(contents.matches(file))
-    # The runtime's own variables take the place of the image's.
+    # The runtime's own variables replace the image's.
     variables = {**contents.environment, **fabric.environment}
     paths = [each for each in variables.get("LD_LIBRARY_PATH", "").split(":") if each]
     if any(contents.matches(f"{folder}/{file}") for folder in (*paths, *TRUSTED)):

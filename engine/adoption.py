@@ -1,4 +1,5 @@
-"""Taking into a state what exists already: what a `destroy` has kept, or all of a stack whose state is lost.
+"""Taking into a state what exists already: what a `destroy` has retained, or all of a stack whose state is
+lost.
 
 The engine's own import refuses what differs from the program in anything, and makes up new names where the
 program gives none. Here a resource enters the state as the one that the program means, and is refreshed: what

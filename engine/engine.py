@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def backend_url(self) -> str:
-        """Where the state is kept, in Pulumi's words."""
+        """Where the state is stored, in Pulumi's words."""
         return self._environment.get("PULUMI_BACKEND_URL") or self._paths.engine.as_uri()
 
     def _open_backend(self) -> Backend:
@@ -113,7 +113,7 @@ class Engine:
         return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
 
     def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> OperationResult:
-        """Remove every resource; the (empty) stack stays.
+        """Remove every resource; the (empty) stack remains.
 
         `all_at_once`: one resource takes nearly all others along and can be removed twice, so that steps need
         not be written down one by one, which takes five times as long.
@@ -164,8 +164,8 @@ class Engine:
     def adopt(self, stack: str, progress: Progress) -> OperationResult:
         """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
 
-        What is found tells where to look for more (the subnets of a VPC): it is asked until nothing is found.
-        """
+        What is found determines where to look for more (the subnets of a VPC): it is asked until nothing is
+        found."""
         started = time.monotonic()
         taken = 0
         while True:

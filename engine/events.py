@@ -47,7 +47,7 @@ CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
 
 @dataclass(frozen=True)
 class EngineStep:
-    """One change of one resource, as the engine tells it: secrets hidden, what is unknown marked."""
+    """One change of one resource, from the engine's event: secrets hidden, unknown values marked."""
 
     op: str
     """`create`, `update`, `delete` or `create-replacement`."""
@@ -84,7 +84,7 @@ class OperationResult:
     seconds: float
     is_preview: bool = False
     announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Of a preview: the states of the resources that it would create, as the engine tells them."""
+    """Of a preview: the states of the resources that it would create, from the engine's events."""
     steps: tuple[EngineStep, ...] = field(default=(), repr=False)
     """What was (or would be) done to each resource that changes."""
 
@@ -93,7 +93,7 @@ class OperationResult:
         return any(number for change, number in self.changes.items() if change != "same")
 
     def summary(self) -> str:
-        """Tell it in one line."""
+        """Return it as one line."""
         counts = [
             f"{self.changes[change]} {word}"
             for change, word in SUMMARY_WORDS.items()
@@ -106,7 +106,7 @@ class OperationResult:
 
 @dataclass
 class EventReporter:
-    """Takes the engine's events in order, tells the user, and keeps what went wrong."""
+    """Reads the engine's events in order, reports progress, and collects errors."""
 
     progress: Progress
     task: Task
@@ -133,7 +133,7 @@ class EventReporter:
     def specific(self) -> list[Problem]:
         """What went wrong, without the engine's "update failed" after it, unless that is all there is.
 
-        An API server that does not answer fails every object in it: the first of them tells of all.
+        An API server that does not answer fails every object in it: only the first is reported.
         """
         causes = [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
         silent = [problem for problem in causes if UNREACHABLE.search(problem.got)]

@@ -77,5 +77,5 @@ class Paths:
         return self.state / cluster / "run"
 
     def cluster_data(self, cluster: str) -> Path:
-        """Checkpoints and the object store; kept by `down`, removed by `down --purge`."""
+        """Checkpoints and the object store; retained by `down`, removed by `down --purge`."""
         return self.state / cluster / "data"

@@ -1,4 +1,4 @@
-"""What a long piece of work tells its reader: bars on a terminal, lines elsewhere."""
+"""Progress of long tasks: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress(Protocol):
     """Where work reports to; safe to call from several threads."""
 
     def log(self, text: str) -> None:
-        """Print one line that stays."""
+        """Print one line that remains."""
 
     def task(self, name: str) -> AbstractContextManager[Task]:
         """Report a piece of work from its start to its end, with the seconds it took."""
@@ -80,7 +80,7 @@ class _PlainTask:
 
 
 class RichProgress:
-    """One bar per running task; what has ended stays as a line above."""
+    """One bar per running task; what has ended remains as a line above."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

@@ -30,7 +30,7 @@ def temporary(folder: Path) -> Path:
 
 
 def end_orphans(folder: Path) -> None:
-    """End engines and plugins of ours whose command is gone; the caller holds the stack's lock."""
+    """End engines and plugins of ours whose command has ended; the caller holds the stack's lock."""
     ours = list(_left_running(folder))
     engines = [process for process in ours if _is_named(process, "pulumi")]
     for process in engines:
@@ -100,7 +100,7 @@ def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
     """Return an exported stack with no pending operations, and the URNs of what was found.
 
     What is found is taken into the state; it has to be refreshed, since its outputs are not known. What is
-    not found is made again: resources of ours, and objects of a cluster, take what is there already.
+    not found is made again: our resources and Kubernetes objects adopt what exists.
     """
     stack = json.loads(exported)
     deployment = stack["deployment"]

@@ -33,7 +33,7 @@ def kubernetes_version() -> str:
 
 @dataclass(frozen=True)
 class PublishedChart:
-    """A vendor's chart, pinned by version and digest; helm installs it when the stack goes up."""
+    """A vendor's chart, pinned by version and digest; helm installs it when the stack is deployed."""
 
     name: str
     repository: str
@@ -57,7 +57,7 @@ class Artifacts:
     images: Mapping[str, str]
     """Reference of each pinned image, by its name in `versions.yaml`."""
     rendered: Path = LINKS / "rendered"
-    """Where rendered charts are kept, by content."""
+    """Cache of rendered charts, by content."""
     published: Mapping[str, PublishedChart] = field(default_factory=dict)
     """Charts that are not among `charts`, by name."""
     digests: Mapping[str, str] = field(default_factory=dict)

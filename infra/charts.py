@@ -1,4 +1,4 @@
-"""Charts and manifests as plain objects, rendered by helm itself, with no cluster, and kept by content."""
+"""Charts and manifests as plain objects, rendered by helm itself, with no cluster, and cached by content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = "1"
 
 @dataclass(frozen=True)
 class DefinitionFiles:
-    """CustomResourceDefinitions by name and digest; their text, megabytes of it, stays in a file."""
+    """CustomResourceDefinitions by name and digest; their text, megabytes of it, remains in a file."""
 
     source: Path
     """YAML documents, one definition each."""

@@ -57,7 +57,7 @@ def placed(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Have the provider go on once the object is there.
+    """Have the provider continue once the object is there.
 
     It believes a Service 10 s after the last change of its endpoints (`pkg/await/service.go`); who needs to
     know that one serves waits for the pods behind it, or for `ServingWebhooks`.
@@ -113,7 +113,7 @@ class KubernetesObject(pulumi.CustomResource):
     def __init__(
         self, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions, *, cluster: str = ""
     ) -> None:
-        """Declare it; `cluster` tells objects of one name apart where a stack has several clusters."""
+        """Declare it; `cluster` distinguishes objects of the same name where a stack has several clusters."""
         if manifest["kind"] == "Secret":
             secret = pulumi.ResourceOptions(additional_secret_outputs=["data", "stringData"])
             opts = pulumi.ResourceOptions.merge(opts, secret)
@@ -137,7 +137,7 @@ class ObjectThatIs(pulumi.CustomResource):
 
 
 class NodeLabels(pulumi.CustomResource):
-    """Labels of a node that is there already; when the resource goes, they go, and the node stays."""
+    """Labels of a node that exists already; when the resource goes, they go, and the node remains."""
 
     def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
         # Whoever labelled the node by hand before gives the label up to the stack.
@@ -162,7 +162,7 @@ class ServiceAccountAnnotations(pulumi.CustomResource):
 
 
 class HelmRelease(pulumi.CustomResource):
-    """A chart that helm fetches and installs when the stack goes up."""
+    """A chart that helm fetches and installs when the stack is deployed."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         name, opts = _named(name, opts)

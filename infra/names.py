@@ -1,4 +1,4 @@
-"""Names and labels: deterministic, within Kubernetes' limits, said in one place."""
+"""Names and labels: deterministic, within Kubernetes' limits, defined once."""
 
 from __future__ import annotations
 

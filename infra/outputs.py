@@ -1,4 +1,4 @@
-"""What a stack tells about itself: typed, and the same for every target."""
+"""Stack outputs: typed, and the same for every target."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 SLOTS = 8
 MAX_ZONES = 6
-"""Zones that have a slot; one further slot holds all public subnets, and one stays free."""
+"""Zones that have a slot; one further slot holds all public subnets, and one remains free."""
 
 
 def private_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv4Network]:

@@ -116,7 +116,7 @@ class RpcServer:
                     if answer := connection.receive(received or b"", time.monotonic()):
                         peer.sendall(answer)
             except (OSError, ProtocolError):
-                return  # the engine is gone, or no engine; it says so itself
+                return  # the engine has ended, or is none; it says so itself
 
 
 def _received(peer: socket.socket) -> bytes | None:
@@ -148,7 +148,7 @@ class Http2Connection:
     _decoder: Decoder = field(default_factory=Decoder)
     _encoder: Encoder = field(default_factory=Encoder)
     _paths: dict[bytes, str] = field(default_factory=dict)
-    """Header blocks that were seen, as long as the decoder's table stays as it is."""
+    """Header blocks that were seen, as long as the decoder's table remains unchanged."""
     _block: bytearray = field(default_factory=bytearray)
     _window: int = DEFAULT_WINDOW
     _stream_window: int = DEFAULT_WINDOW

@@ -80,7 +80,7 @@ class Cloud(Protocol):
         """Change it in place, and return its outputs. Raises `RefusedError`."""
 
     def delete(self, resource: RequestedResource) -> None:
-        """Remove it; one that is gone already is fine. Raises `RefusedError`."""
+        """Remove it; one that does not exist is fine. Raises `RefusedError`."""
 
     def answer(self, token: str, arguments: Properties) -> Properties:
         """Answer a call of the program."""
@@ -215,7 +215,7 @@ class Kubernetes(Typed):
 
 
 class Own(Anything):
-    """This project's own resources: each takes what is there already."""
+    """This project's own resources: each takes what exists already."""
 
     def create(self, resource: RequestedResource) -> Made:
         return Made(resource.name, self._outputs.get(resource.token, {}))

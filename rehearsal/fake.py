@@ -1,4 +1,4 @@
-"""What takes the place of a target's cloud in a rehearsal: each target has a fake in a folder of its own."""
+"""What replaces a target's cloud in a rehearsal: each target has a fake in a folder of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunningFake:
 
 
 Start = Callable[[Stack, Path], AbstractContextManager[RunningFake]]
-"""Start the fake of a stack; what it makes is kept in the folder."""
+"""Start the fake of a stack; what it makes is retained in the folder."""
 Change = Callable[[dict[str, Any]], Mapping[str, int]]
 """Change a stack's plain data as its owner would; return what `up` must then do besides `same`."""
 
@@ -54,9 +54,9 @@ class Fake:
     start: Start = lambda _stack, _folder: nullcontext(RunningFake())
     change: Change = grow
     sells_machines: bool = True
-    """Whether capacity can be short: False where machines are there already."""
+    """Whether capacity can be short: False where machines exist already."""
     control_plane: DeclaredControlPlane | None = None
-    """How its API servers are reached; None where the cluster is there already, or on this machine."""
+    """How its API servers are reached; None where the cluster exists already, or on this machine."""
 
 
 FAKES: Mapping[str, str] = {

@@ -1,8 +1,8 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""A fake provider: it takes the place of any resource provider, and asks a cloud that is none.
+"""A fake provider: it replaces any resource provider, and asks a cloud that is none.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
-cloud, no network and no credentials. What only a cloud could know stays unknown at preview.
+cloud, no network and no credentials. What only a cloud could know remains unknown at preview.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Stand in for `packages`, such as `aws` and `gcp`; `version` is what the plugin says of itself.
 
         `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` knows
-        itself what it adds. What exists is kept in `folder`.
+        itself what it adds. What exists is stored in `folder`.
         """
         self.packages = tuple(packages)
         self.version = version
@@ -275,7 +275,7 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
 def _end_partly(
     context: grpc.ServicerContext, made: Made, properties: struct_pb2.Struct, reason: str
 ) -> NoReturn:
-    """Answer that the resource exists and is not what it should be: the next update goes on with it."""
+    """Answer that the resource exists and is not what it should be: the next update continues with it."""
     failed = provider_pb2.ErrorResourceInitFailed(id=made.id, properties=properties, reasons=[reason])
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason)
     status.details.add().Pack(failed)
@@ -346,7 +346,7 @@ def _struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
 def _diff(
     old: Mapping[str, Any], new: Mapping[str, Any], rules: Iterable[str], name: str | None = None
 ) -> provider_pb2.DiffResponse:
-    """Tell what changed; one whose name is its own is deleted before its replacement takes that name."""
+    """Return what changed; one whose name is its own is deleted before its replacement takes that name."""
     diffs = changed(old, new)
     replaces = replacing(tuple(rules), old, new) if diffs else []
     taken = bool(replaces and name and old.get(name) == new.get(name))

@@ -28,7 +28,7 @@ class Faults:
     """What is to go wrong in a rehearsal; everything happens once, but slowness lasts."""
 
     fail: str = ""
-    """Type whose creation fails, whole or its last word: `aws:eks/cluster:Cluster`, `Cluster`."""
+    """Type whose creation fails, whole or its last part: `aws:eks/cluster:Cluster`, `Cluster`."""
     fail_at: int = 1
     """Which creation of that type, from 1."""
     no_capacity: str = ""
@@ -74,7 +74,7 @@ class HalfMadeError(InjectedError):
 
 @dataclass(frozen=True)
 class RaisedRefusal:
-    """A refusal that happened, and what the cloud said."""
+    """A refusal that was raised, with the cloud's message."""
 
     refusal: KnownRefusal
     message: str
@@ -99,7 +99,7 @@ class Injector:
         self._half_made: set[tuple[str, str]] = set()
 
     def apply_fixes(self) -> None:
-        """Do what the errors said, as the user would; what lasts for hours, nobody can put right."""
+        """Apply the errors' fixes, as a user would; what lasts for hours cannot be fixed."""
         with self._lock:
             self._fixed |= {each.refusal.name for each in self.raised if not each.refusal.lasts}
             self._seen_persistent |= {each.refusal.name for each in self.raised if each.refusal.retained}

@@ -114,7 +114,7 @@ class Reach:
 
 
 class Reached:
-    """A cloud that tells what it makes, and whose clusters' objects are made by whoever reaches them."""
+    """A cloud that reports what it creates, and whose clusters' objects are made by whoever reaches them."""
 
     def __init__(self, cloud: Cloud, reach: Reach) -> None:
         self._cloud = cloud

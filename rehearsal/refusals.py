@@ -28,14 +28,14 @@ class KnownRefusal:
     what: str
     """In a few words, for whoever chooses one."""
     types: tuple[str, ...]
-    """Types that it meets, whole or their last word."""
+    """Types that it meets, whole or their last part."""
     says: str
     """The cloud's text; `{x}` is a property of the inputs, `{name}` at least the logical name."""
     source: str
     """Title and address of where somebody met it."""
     moment: Moment = "create"
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Path in the inputs → what is there: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
+    """Path in the inputs → what exists: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
     retained: bool = False
     """Whether the resource is there afterwards, and not what it should be."""
     lasts: bool = False
@@ -66,7 +66,7 @@ class _Named(dict[str, Any]):
 
 
 def is_type(token: str, wanted: str) -> bool:
-    """Whether a type is the one that was written, whole or by its last word."""
+    """Whether a type is the one that was written, whole or by its last part."""
     return wanted in (token, token.rpartition(":")[2])
 
 

@@ -38,7 +38,7 @@ class Outcome(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What else there is to tell of it, a line each."""
+        """Further notes on it, a line each."""
 
 
 class Operations(Protocol):
@@ -104,7 +104,7 @@ class Rehearsal:
     critical_path: tuple[ChainStep, ...] = ()
     """The chain of resources, each waiting for the one before, that took longest."""
     retained: tuple[str, ...] = ()
-    """URNs that stay when the stack goes, as the program wants it."""
+    """URNs that remain when the stack is destroyed, as the program wants it."""
     happened: tuple[str, ...] = ()
     """Faults that were asked for, and happened."""
     unproven: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class FakeProviders:
     clouds: Mapping[str, Cloud]
     """Package → the cloud behind it; a package that is not among them takes anything."""
     folder: Path
-    """Where what exists is kept."""
+    """Where what exists is retained."""
     faults: Faults = field(default_factory=Faults)
     adopts: bool = False
     """Whether the state is lost after `up` and rebuilt, and the stack comes back after its `destroy`."""
@@ -271,7 +271,7 @@ def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None
 
 
 def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
-    """Make the stack again after its end: it goes on with what was kept."""
+    """Make the stack again after its end: it adopts what was retained."""
     run.engine.protect()
     run.phase("adopt what was retained", run.engine.adopt, None)
     run.phase("up with what was retained", run.engine.up, None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainyard.session import Session
 
 CONNECT_SECONDS = 10
-"""A private endpoint drops packets rather than refusing them, so that only a timeout tells."""
+"""A private endpoint drops packets rather than refusing them, so that only a timeout shows it."""
 UNAUTHORIZED = 401
 
 
@@ -108,7 +108,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
 
 
 def _no_credentials(executed: dict[str, Any]) -> Problem:
-    """The client logs why the program failed, and goes on without credentials."""
+    """The client logs why the program failed, and continues without credentials."""
     command = " ".join([executed["command"], *(executed.get("args") or ())])
     missing = shutil.which(executed["command"]) is None
     got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"
@@ -117,7 +117,7 @@ def _no_credentials(executed: dict[str, Any]) -> Problem:
 
 
 def _probe(made: client.ApiClient, session: Session) -> None:
-    """Ask for the version, which everybody may do who is signed in.
+    """Ask for the version, which every authenticated user may do.
 
     Raises:
         TrainyardError: no answer, or none to this user.

@@ -1,4 +1,4 @@
-"""`trainyard bootstrap`: where the state of a cloud's stacks is kept, and the key of their secrets."""
+"""`trainyard bootstrap`: where the state of a cloud's stacks is stored, and the key of their secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainyard.session import Session
 
 
 def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
-    """Make the bucket and the key, or put right what is there; say how to use them.
+    """Make the bucket and the key, or put right what exists; say how to use them.
 
     Raises InputError for a stack of no cloud, and for a region outside of the stack's residency.
     """
@@ -47,7 +47,7 @@ def residency(stack_file: Path, organisation: Path | None) -> Residency:
 
 
 def check_residency(region: str, allowed: Residency) -> None:
-    """Raise InputError where the state may not be kept in a region: it says all that the stack has."""
+    """Raise InputError if the state may not be in a region: it says all that the stack has."""
     if not allowed.declared:
         fix = "write `trainyard:residency: {allowed: [REGION]}` into its configuration"
         raise InputError([Problem("trainyard:residency", "nothing", "where the stack's data may be", fix)])

@@ -1,4 +1,4 @@
-"""Which nodes have come, said when `up` ends: it waits for none that a cloud may not have."""
+"""Which nodes have joined, reported at the end of `up`, which does not wait for capacity."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ready_nodes(api: ApiClient) -> Mapping[str, int]:
 
 
 def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
-    """Say of each pool how many nodes have not come; those that come on call lack none."""
+    """Say of each pool how many nodes have not come; provisioned pools lack none."""
     for pool in stack.pools:
         wanted, found = _wanted(pool), there.get(pool.name, 0)
         if found < wanted:
@@ -61,7 +61,7 @@ def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
 
 
 def _wanted(pool: NodePoolSpec) -> int:
-    """How many nodes are to stay while no job waits."""
+    """How many nodes are to remain while no job waits."""
     if pool.provisioning:
         return 0
     return pool.min_nodes if pool.min_nodes is not None and pool.is_autoscaled else pool.num_nodes

@@ -33,7 +33,7 @@ class Indexes:
     _read: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     def digest(self, chart: _Sought) -> str:
-        """Return the SHA-256 of a chart's archive; empty where the index tells none. Raises NoChartError."""
+        """Return the SHA-256 of a chart's archive; empty if the index has none. Raises NoChartError."""
         versions = self._entries(chart.repository).get(chart.name) or ()
         for each in versions:
             if each.get("version") == chart.version:

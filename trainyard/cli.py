@@ -71,7 +71,7 @@ def down(
     stack: StackName = "local",
     purge: Annotated[bool, typer.Option(help="Remove the checkpoints and the object store too.")] = False,
 ) -> None:
-    """Drain the queues and remove the cluster. Checkpoints are kept, unless --purge."""
+    """Drain the queues and remove the cluster. Checkpoints are retained, unless --purge."""
     from trainyard.down import take_down
 
     take_down(Session(stack), purge=purge)
@@ -380,7 +380,7 @@ def migrate(
     write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
     since: Annotated[int | None, typer.Option(help="Its format version, if `schema:` is wrong.")] = None,
 ) -> None:
-    """Convert an older stack file to the present `schema:`. Shows a diff; comments are kept.
+    """Convert an older stack file to the present `schema:`. Shows a diff; comments are retained.
 
     Files from before the first release may say `schema: 1` and have version 0: use --since 0.
 
@@ -456,7 +456,7 @@ def search(
 
 @app.command()
 def cancel(name: JobName = "", stack: StackName = "local", context: Context = "") -> None:
-    """Delete a job and its pods. Its checkpoints are kept."""
+    """Delete a job and its pods. Its checkpoints are retained."""
     from trainyard.run import cancel_job
 
     cancel_job(Session(stack, context=context), name)

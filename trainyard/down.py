@@ -1,4 +1,4 @@
-"""`trainyard down`: queues first, then the cluster; the data stays unless it is asked for twice."""
+"""`trainyard down`: queues first, then the cluster; the data remains unless it is asked for twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def take_down(session: Session, *, purge: bool) -> None:
 
 
 def _drain(session: Session) -> None:
-    """Stop every job while its queue lives: later, finalizers would wait for a controller that is gone."""
+    """Stop every job while its queue lives: later, finalizers would wait for a controller that has been
+    deleted."""
     if all(node.state != "ready" for node in session.cluster.status().nodes):
         return  # an `up` that was killed: no queue lives yet
     for key in session.jobs.of_teams():

@@ -68,7 +68,7 @@ class JobHistory:
 
     @property
     def finished(self) -> dict[str, Any] | None:
-        """The run's last word, with the hash of its final weights."""
+        """The run's final event, with the hash of its final weights."""
         return next((line for line in reversed(self.lines) if line["event"] == "finished"), None)
 
 
@@ -134,7 +134,7 @@ def changes(before: JobState, now: JobState) -> Iterator[str]:
 
 
 def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:
-    """Tell one line of the metrics in words; empty for what the bar already shows."""
+    """Format one line of the metrics; empty for what the bar already shows."""
     if line["event"] == "step" and not first_of_attempt:
         return ""
     return _TELLINGS.get(line["event"], "").format(**{**line, "nodes": ", ".join(line.get("nodes", ()))})
@@ -153,7 +153,7 @@ _TELLINGS = {
 
 
 def describe_phase(phase: str) -> str:
-    """Tell one phase of a node's loss or return in words; empty for what goes without saying."""
+    """Format one phase of a node's preemption or return; empty for what goes without saying."""
     return {
         "notice": "gets a preemption notice",
         "drained": "has no pods left",
@@ -168,7 +168,7 @@ def describe_phase(phase: str) -> str:
 class Losses:
     """The spot losses that the stack's job asks for, each brought about once its step is reached.
 
-    How many there were is kept with the job itself, so that a resumed `up` does not repeat them.
+    Their number is stored with the job itself, so that a resumed `up` does not repeat them.
     """
 
     def __init__(self, jobs: Jobs, key: JobKey, interruptions: Sequence[InterruptionSpec]) -> None:

@@ -1,4 +1,4 @@
-"""Forms in which a command can tell its result."""
+"""Output formats of commands."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
-    """Tell by its first bytes how a layer is packed, as container runtimes do."""
+    """Detect a layer's compression by its first bytes, as container runtimes do."""
     head = stream.peek(4)
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=stream)

@@ -30,7 +30,7 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 @dataclass(frozen=True, order=True)
 class FetchedChart:
-    """A chart that helm fetches when the stack goes up."""
+    """A chart that helm fetches when the stack is deployed."""
 
     name: str
     """With `oci://…` before it, where a mirror has it."""

@@ -95,7 +95,7 @@ class Staging:
 
 @dataclass(frozen=True)
 class JobState:
-    """Where a job stands, as the queue and the operators tell it."""
+    """State of a job, from Kueue's Workload and the TrainJob."""
 
     phase: str
     """`queued`, `admitted`, `running`, `held` (`trainyard jobs` alone looks for that), `pausing`, `paused`,
@@ -199,7 +199,7 @@ def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
 
 
 def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
-    """They take the place of the runtime's own, so the fabric's are said again."""
+    """They replace the runtime's own, so the fabric's are repeated."""
     fabric = catalog.fabric(job.runtime.partition("-")[2])
     devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
         name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
@@ -339,7 +339,7 @@ class Jobs:
                 raise
 
     def delete_and_wait(self, key: JobKey) -> None:
-        """Remove the job, and return when it is gone.
+        """Remove the job, and return when it is deleted.
 
         Raises:
             TrainyardError: it is still there after its pods' grace period.
@@ -393,7 +393,7 @@ class Jobs:
         return Staging("hidden" if hidden else "unknown")
 
     def pods(self, key: JobKey) -> list[Any]:
-        """Return the job's pods that are there now."""
+        """Return the job's pods that exist now."""
         selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
         pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods

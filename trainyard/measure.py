@@ -1,4 +1,4 @@
-"""`trainyard measure`: how long a checkpoint takes on a stack, kept beside its file for the policies."""
+"""`trainyard measure`: how long a checkpoint takes on a stack, stored beside its file for the policies."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from local.toolchain.python import locked_versions
 
 DISTRIBUTION = "trainyard"
 LINES_SHOWN = 6
-"""Of what the installation said before it failed."""
+"""Lines of the installation's output to show when it fails."""
 
 
 @dataclass(frozen=True)

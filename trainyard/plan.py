@@ -49,7 +49,7 @@ class _Unknown(Mocks):
     """Nothing is known of a resource but what it was declared with, as at a first preview."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
-        # Azure tells identities in another form than that of the inputs, which the SDK would not take.
+        # Azure returns identities in a form other than that of the inputs, which the SDK would not take.
         return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
 
     def call(self, args: MockCallArgs) -> NoReturn:

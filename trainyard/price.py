@@ -179,7 +179,7 @@ def price_report(stack: Stack, today: date) -> PriceReport:
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
-    """Datasets that come from a cloud; a path is there already, and a web server's owner pays."""
+    """Datasets that come from a cloud; a path exists already, and a web server's owner pays."""
     target = (stack.provider.kind, stack.provider.price_region)
     for each in stack.datasets:
         if each.cloud is None:

@@ -71,7 +71,7 @@ class MissingManifest:
 
 @dataclass(frozen=True)
 class Partial:
-    """An image that is there, and not for all processors that were asked for."""
+    """An image that exists, and not for all processors that were asked for."""
 
     architectures: tuple[str, ...]
     """Those that it is for."""
@@ -148,7 +148,7 @@ class Registries:
         return RegistryImage(self, host, _path(host, name), version)
 
     def read(self, host: str, url: str) -> bytes:
-        """Return what is there.
+        """Return what exists.
 
         Raises:
             UnreadableImageError: it is not to be had; the text says why.
@@ -157,7 +157,7 @@ class Registries:
 
     @contextmanager
     def stream(self, host: str, url: str) -> Iterator[io.BufferedReader]:
-        """Open what is there, to be read once and as far as one likes.
+        """Open what exists, to be read once and as far as one likes.
 
         Raises:
             UnreadableImageError: it is not to be had, or the connection broke.
@@ -180,7 +180,7 @@ class Registries:
         return answer
 
     def chart_digest(self, reference: str) -> str:
-        """Return the SHA-256 of a chart's archive that a registry has; empty where it tells none."""
+        """Return the SHA-256 of a chart's archive that a registry has; empty if it has none."""
         host, name, version = take_apart(reference)
         answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
         layers = json.loads(answer.data).get("layers", ()) if answer.status == 200 else ()

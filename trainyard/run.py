@@ -1,4 +1,4 @@
-"""Running a job: submit it, follow it to its end, lose nodes on schedule, and tell how it went."""
+"""Running a job: submit it, follow it to its end, preempt nodes on schedule, and summarize it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def cancel_job(session: Session, name: str) -> None:
 
 
 def _retained_data(session: Session, key: JobKey, run: str) -> str:
-    """Say where a removed job's checkpoints are, and how to go on, where there is a command for it.
+    """Say where a removed job's checkpoints are, and how to continue, where there is a command for it.
 
     `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
     code that reads the folder.

@@ -1,7 +1,7 @@
 """A search for settings: each trial is a TrainJob of its own, which waits in the team's queue.
 
 They share one study, a file beside their checkpoints; a trial that promises less than others ends early, and
-its place in the queue goes to the next. One whose node is taken is started again and goes on.
+its place in the queue goes to the next. One whose node is taken is started again and continues.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class Session:
 def next_run(run_root: Path) -> str:
     """Name the run to continue: the newest that has not finished, else a new one.
 
-    Runs are numbered folders, so that what `down` kept is never written over.
+    Runs are numbered folders, so that what `down` retained is never written over.
     """
     numbers = [int(path.name.removeprefix("run-")) for path in run_root.glob("run-*") if path.is_dir()]
     newest = max(numbers, default=0)

@@ -20,7 +20,7 @@ def take_node(session: Session, node: str, notice_seconds: float | None) -> None
 
 
 def give_node_back(session: Session, node: str) -> None:
-    """Bring a lost node back."""
+    """Bring a preempted node back."""
     session.cluster.restore(node)
     session.console.print(f"[green]✓[/] {node} is Ready again", highlight=False)
 
@@ -40,7 +40,7 @@ class SpotReclaimer:
         )
 
     def give_back(self) -> None:
-        """Wait for the losses that are under way, then bring every lost node back.
+        """Wait for preemptions that are under way, then bring every preempted node back.
 
         Raises:
             TrainyardError: a loss did not go as it should have.

@@ -1,4 +1,4 @@
-"""Where a stack's state is kept: as the stack file says, as the environment says, or on this machine."""
+"""Where a stack's state is stored: as the stack file says, as the environment says, or on this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def backend_variables(
     """Return the engine's variables for the stack's backend, given those for a state on this machine.
 
     A backend elsewhere is reached with what the user has signed in with, and its secrets with the user's own
-    passphrase where there is one: that stays in the environment, since `trainyard env` prints these.
+    passphrase where there is one: that remains in the environment, since `trainyard env` prints these.
     """
     url = declared_backend(stack_file) or environ.get("PULUMI_BACKEND_URL", "")
     if not url or url == local["PULUMI_BACKEND_URL"]:

@@ -38,10 +38,10 @@ class Summary:
 
     @property
     def recoveries(self) -> list[tuple[str, float]]:
-        """What was done to each lost node first, and the seconds from then to the first new step.
+        """What was done to each preempted node first, and the seconds from then to the first new step.
 
-        With a notice the job may go on before the node is gone, so the notice is where the clock starts.
-        """
+        With a notice the job may continue before the node is deleted, so the notice is where the clock
+        starts."""
         losses: dict[str, tuple[str, float]] = {}
         for event in self.story.events:
             node, _, fate = event.text.partition(" ")
@@ -51,7 +51,7 @@ class Summary:
 
     @property
     def repeated_steps(self) -> int:
-        """Steps that were computed more than once, since they were lost with a node."""
+        """Steps that were computed more than once, since they were not checkpointed when a node failed."""
         steps = [line["step"] for line in self.story.lines if line["event"] == "step"]
         return len(steps) - len(set(steps))
 

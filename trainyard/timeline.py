@@ -20,7 +20,7 @@ class TimelineEvent:
     time: float
     """Unix seconds."""
     actor: str
-    """`cloud` (nodes come and go), `queue` (admission), `job` (the training code)."""
+    """`cloud` (nodes are added and removed), `queue` (admission), `job` (the training code)."""
     text: str
 
 

@@ -14,7 +14,7 @@ from trainyard.session import Session, one_at_a_time
 
 
 def bring_up(session: Session, *, run_job: bool) -> None:
-    """Make what the stack declares, then run its job and tell how it went."""
+    """Make what the stack declares, then run its job and summarize it."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_machine()  # and so does a machine that lacks what nothing here can give

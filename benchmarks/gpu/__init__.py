@@ -46,7 +46,7 @@ def measure() -> list[Figure]:
 
 
 def run(part: str) -> tuple[list[Figure], str]:
-    """The figures of a part, or what it said when it failed."""
+    """The figures of a part, or its output when it failed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks.gpu", part, str(out)]

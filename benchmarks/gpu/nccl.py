@@ -1,8 +1,8 @@
 """One rank under NCCL: a collective that never ends is ended by its watchdog, and a group can be aborted.
 
-The collective waits behind a kernel that spins, as one does behind a peer that is gone. What the agent makes
-of the SIGABRT that follows is tested without a GPU. There, gloo and an abort of the process take their place.
-"""
+The collective waits behind a kernel that spins, as one does behind a peer that has ended. What the agent
+makes of the SIGABRT that follows is tested without a GPU. There, gloo and an abort of the process take their
+place."""
 
 from __future__ import annotations
 

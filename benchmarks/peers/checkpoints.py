@@ -76,7 +76,7 @@ class Bench:
             self.step()
             steps += 1
         taken = {"total": time.monotonic() - begin, "cpu": time.process_time() - cpu_begin, "steps": steps}
-        result = saved.result()  # ours goes on after the commit, to delete what is superseded
+        result = saved.result()  # ours continues after the commit, to delete what is superseded
         seconds = blocked + result.seconds if isinstance(result, Saved) else durable[0] - begin
         return {**taken, "blocked": blocked, "durable": seconds}
 

@@ -3,7 +3,7 @@
 `python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.ddp SETTINGS.json [dcp]`
 
 With `dcp` it is tuned as ours is: a fused optimizer, gradients as views of the buckets, `dcp.async_save` by
-all ranks with fsync, as ours does, and `dcp.load` into the tensors that are there.
+all ranks with fsync, as ours does, and `dcp.load` into the tensors that exist.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ByTorch(SaveStrategy):
 
 
 class ByDcp(SaveStrategy):
-    """`dcp.async_save` and `dcp.load`; one save at a time, the newest that is whole stays meanwhile."""
+    """`dcp.async_save` and `dcp.load`; one save at a time, the newest that is whole remains meanwhile."""
 
     _saving: Future[Any] | None = None
 

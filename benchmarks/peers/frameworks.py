@@ -87,7 +87,7 @@ def by_lightning(
 
 @dataclass
 class _Turns:
-    """Who may go on: Lightning's loop, which owns its steps, or what measures them."""
+    """Who may continue: Lightning's loop, which owns its steps, or what measures them."""
 
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))

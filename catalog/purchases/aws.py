@@ -67,7 +67,7 @@ def _storage(stack: Stack) -> Iterator[StorageCost]:
 
 
 def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
-    """Days that a daily snapshot is kept apart from the filesystem; what changes daily is charged."""
+    """Days that a daily snapshot is retained apart from the filesystem; what changes daily is charged."""
     days: int | None = ((stack.get("storage") or {}).get("checkpoints") or {}).get("snapshot_days")
     if days is not None:
         return days

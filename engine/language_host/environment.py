@@ -92,7 +92,7 @@ class ProgramEnvironment:
         return sorted(found, key=lambda plugin: plugin.name)
 
     def version_of(self, package: str) -> str:
-        """The version of one installed package, empty for none; the metadata of all others stays unread."""
+        """The version of one installed package, empty for none; the metadata of all others remains unread."""
         return next((each.version for each in self._named(package)), "")
 
     def packages(self, *, transitive: bool) -> list[InstalledPackage]:

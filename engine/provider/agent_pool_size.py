@@ -3,7 +3,7 @@
 An agent pool that asks for nodes when it is made fails where Azure has none (Azure/AKS#1272), and AKS makes
 none whose count is below its minimum (kubernetes-sigs/cluster-api-provider-azure#5947). So it is made with
 minimum and count 0, and its minimum is raised afterwards, which AKS takes (Azure/AKS#1758): its autoscaler
-then goes on trying, after evictions too (AKS, "Use the cluster autoscaler": it enforces the minimum count
+then continues trying, after evictions too (AKS, "Use the cluster autoscaler": it enforces the minimum count
 when nodes are evicted, or the minimum is changed by the API).
 """
 

@@ -150,7 +150,7 @@ class DefinitionsClient:
         self._api = api
 
     def digests(self) -> dict[str, str]:
-        """The digest of each definition that is there; empty for one that is not ours."""
+        """The digest of each definition that exists; empty for one that is not ours."""
         found = self._call(self._api.list_custom_resource_definition, _headers={"Accept": METADATA_ONLY})
         metadata = [item["metadata"] for item in (found or {}).get("items") or []]
         return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
@@ -176,7 +176,7 @@ class DefinitionsClient:
         _in_parallel(one, manifests, "applied", progress)
 
     def remove(self, names: Collection[str], progress: HandlerProgress) -> None:
-        """Remove those that are there and wait until they are gone."""
+        """Remove those that exist and wait until they are deleted."""
 
         def one(name: str) -> None:
             found = self._call(self._api.delete_custom_resource_definition, name)

@@ -2,7 +2,7 @@
 
 A node pool that asks for nodes when it is made fails where Compute Engine has none, 35 minutes later
 (hashicorp/terraform-provider-google#10121). One that is made empty exists at once; resized then, its
-managed instance groups go on trying for as long as nodes lack. GKE's autoscaler would not: a pool that has
+managed instance groups continue trying for as long as nodes lack. GKE's autoscaler would not: a pool that has
 fewer nodes than its minimum gets some only when a pod waits (kubernetes/autoscaler#2288).
 """
 

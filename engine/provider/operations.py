@@ -31,7 +31,7 @@ class EngineLog:
         self._stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
 
     def status(self, urn: str, text: str) -> None:
-        """Show a line in the row of a resource; it is not kept."""
+        """Show a line in the row of a resource; it is transient."""
         request = engine_pb2.LogRequest(
             severity=engine_pb2.INFO, message=text, urn=urn, ephemeral=True, streamId=0
         )

@@ -2,7 +2,7 @@
 
 The token is asked of the cluster that will honour it, and written into a Secret of the cluster that uses it.
 It is in neither the engine's state nor its logs: the state knows when it ends. At half of its life an update
-asks for another one; the old one stays good until its own end, so nobody who holds it is cut off.
+asks for another one; the old one remains good until its own end, so nobody who holds it is cut off.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _call(
 
 
 def _refusal(text: str) -> TrainyardError:
-    """Tell the API server's own message, and nothing else of its answer."""
+    """Return the API server's message, and nothing else of its response."""
     try:
         message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

@@ -33,7 +33,7 @@ T = TypeVar("T")
 class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
     """Serves the types of `resources`: type token → what returns the type, called on first use.
 
-    Secrets are kept (as whole properties); output values are not asked for, since dependencies are the
+    Secrets are preserved (as whole properties); output values are not asked for, since dependencies are the
     engine's own affair.
     """
 

@@ -1,4 +1,4 @@
-"""A fleet: clusters that are there, joined by MultiKueue."""
+"""A fleet: clusters that exist, joined by MultiKueue."""
 
 from infra.fleet.joined import FleetLinks
 

@@ -1,4 +1,4 @@
-"""What the stacks of a fleet tell about themselves, held against what the fleet says of them."""
+"""Outputs of the fleet's stacks, checked against the fleet's declaration."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from infra.spec.queue import DEFAULT_LOCAL_QUEUE, TeamSpec
 
 _MOUNT = "/data"
 _RETRIES = 20
-"""A source may be away for a while; each try goes on where the one before it stopped."""
+"""A source may be away for a while; each try continues where the one before it stopped."""
 _UNSIGNED = {
     "aws": {"AWS_SKIP_SIGNATURE": "true"},
     "gcp": {"GOOGLE_SKIP_SIGNATURE": "true"},
@@ -93,7 +93,7 @@ class Datasets(Layer):
 def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume) -> Manifest:
     """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
     pod = _pod(context, dataset, staging)
-    # A Job cannot be changed: another source, or another image, makes another Job, which finds what is there.
+    # A Job cannot be changed: another source, or another image, makes another Job, which finds what exists.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
     own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, staging) else {})}
     job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), staging.namespace, labels=own)
@@ -174,7 +174,7 @@ def _environment_mounts(context: PlatformContext) -> list[dict[str, Any]]:
 
 
 def _where(context: PlatformContext, staging: StagingVolume) -> dict[str, Any]:
-    """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool.
+    """A pool for work beside the jobs, where the stack has one that remains; else the operators' pool.
 
     In a team's namespace its queue chooses, for the operators' pool takes no team's pods.
     """

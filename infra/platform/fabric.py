@@ -70,7 +70,8 @@ def pod_annotations(fabric: str) -> dict[str, str]:
 
 
 def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Sidecar, str]]:
-    """Return the daemons that Pod Security's `restricted` refuses in a job's pod, and where that is said."""
+    """Return the daemons that Pod Security's `restricted` refuses in a job's pod, and where that is
+    configured."""
     found = [catalog.fabric(fabric) for fabric in fabrics]
     return [(each.daemon, each.source.url) for each in found if each.daemon and each.daemon.capabilities]
 
@@ -144,7 +145,7 @@ def _mounting(container: dict[str, Any], mounts: Sequence[Mapping[str, Any]]) ->
 def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
     """Check each container as it starts, in whatever image and beside whatever command the job gives it.
 
-    NCCL_NET refuses TCP as well, but not before the first communicator, and with a message that tells little.
+    NCCL_NET refuses TCP as well, but not before the first communicator, and with an unspecific message.
     """
     variable = {"name": "TRAINYARD_FABRIC", "value": needs(fabric)}
     command = {"command": [*on_fabric(fabric), *container["command"]]} if "command" in container else {}
@@ -242,7 +243,7 @@ def _template(about: Mapping[str, Any], claim: Claim) -> Manifest:
 def _compute_domain(about: Mapping[str, Any]) -> Manifest:
     """NVIDIA's driver makes the template of it, and joins the nodes that its pods are on.
 
-    One for all jobs of a namespace, for as long as the stack lives: nodes come and go in it, and `numNodes`
+    One for all jobs of a namespace, for as long as the stack lives: nodes join and leave it, and `numNodes`
     says nothing any more (dra-driver-nvidia-gpu 0.4, ComputeDomainSpec).
     """
     return {

@@ -13,7 +13,7 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 def split(reference: str) -> tuple[str, str, str]:
     """Return registry, repository and tag of a full reference: `ghcr.io/a/b:1` → (`ghcr.io`, `a/b`, `1`).
 
-    A digest stays with the tag, where charts put it behind a colon: `1@sha256:…`.
+    A digest remains with the tag, where charts put it behind a colon: `1@sha256:…`.
     """
     named, at, digest = reference.partition("@")
     path, _, tag = named.rpartition(":")

@@ -22,13 +22,13 @@ READY_MINUTES, AUTOSCALED_READY_MINUTES, RECOVERY_MINUTES = 5, 30, 2
 MEMORY_LIMIT, GO_MEMORY_LIMIT = "2Gi", "1600MiB"
 """Measured with pending Workloads of 2 kB: 10,000 take 294 MB, and a restart with them peaks at 581 MB."""
 RETENTION_AFTER_FINISHED = "168h0m0s"
-"""Of Workloads: long enough to tell how long a team's jobs take, and not for ever."""
+"""Of Workloads: long enough to estimate how long a team's jobs take."""
 _FAIR = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's own default."""
 
 
 def plan(context: PlatformContext) -> OperatorPlan:
-    """Render Kueue's chart; the chart in the module names a staging image, so ours is said in full."""
+    """Render Kueue's chart; the chart in the module names a staging image, so ours is set in full."""
     registry, repository, tag = split(context.artifacts.images["kueue-manager"])
     values = {
         "controllerManager": {
@@ -108,7 +108,7 @@ def configuration(
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
     accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one is
-    lost, gives up its place and is queued again; an autoscaled node has to boot and pull the image of jobs
+    lost, is evicted and queued again; an autoscaled node has to boot and pull the image of jobs
     first, which takes up to half an hour. `fair_sharing`: queues of a cohort borrow by their weights, and
     a queue that has borrowed more than its share is preempted. What this cluster sends to
     others, as the hub of a fleet, goes by its name, so that another hub does not take it for its own

@@ -46,7 +46,7 @@ class Limits(Layer):
 
 
 def limit_range(team: TeamSpec) -> Manifest:
-    """Return the defaults of each container, and the most that it may write to its node."""
+    """Return the defaults of each container, and the maximum that it may write to its node."""
     scratch = {"ephemeral-storage": f"{team.limits.scratch_gib}Gi"}
     container = {"type": "Container", "default": scratch, "max": scratch, "defaultRequest": _LEAST}
     return _object("v1", "LimitRange", team, {"limits": [container]})

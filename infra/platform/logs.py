@@ -1,4 +1,4 @@
-"""Logs: what the teams' pods write is kept on the shared filesystem, after the pods are gone.
+"""Logs: what the teams' pods write is retained on the shared filesystem, after the pods are deleted.
 
 On each node the OpenTelemetry Collector copies the files that the kubelet keeps, line by line as they are,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the
@@ -32,7 +32,7 @@ _FILES = f"{_PODS}/{names.team_namespace('*')}_*/*/*.log"
 _ROOT_GROUP = 0
 """Whose the kubelet's files are (containerd and CRI-O make them 0640)."""
 _MAX_NODES = 10_000
-"""Collectors that the quota of critical pods lets in: GKE's own limit is 15,000 nodes."""
+"""Collectors that the quota of critical pods admits: GKE's own limit is 15,000 nodes."""
 _SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 

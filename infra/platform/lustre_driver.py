@@ -32,7 +32,7 @@ _FOLDERS = {
     "devices": "/dev",
     "os-release": ("/etc/os-release", "File"),
 }
-"""Paths of the node, and what each must be where it is no folder that is there."""
+"""Paths of the node, and what each must be where it is no folder that exists."""
 _SMALL = {"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "100m", "memory": "100Mi"}}
 
 

@@ -31,7 +31,7 @@ class OperatorPlan:
     name: str
     namespace: str
     values: Mapping[str, Any]
-    """What was said to the chart or changed in the manifest; policies read it."""
+    """The chart's values, or the changes of the manifest; policies read it."""
     rendered: Rendered
     probe: Probe | None = None
     """What shows that its webhooks answer; none where it has none."""

@@ -1,7 +1,7 @@
 """Queues: flavors over pools, cluster queues that prefer spot, a local queue per team, priorities.
 
 Every flavor names the topology. With it Kueue counts the nodes that exist, so a job moves on to the next
-flavor when the nodes of the first are gone, and not only when its quota is used up.
+flavor when the first has no nodes left, and not only when its quota is used up.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _queued_flavors(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[st
 
 
 def _provisioning(settings: ClusterSettings, resources: Sequence[str]) -> Manifest:
-    """The upstream autoscaler gives its word when it has asked for the nodes, before any of them is there.
+    """The upstream autoscaler approves once it has requested the nodes, before any of them is there.
 
     Where they never come, Kueue asks again; after the last time it would give the job up for good, so that is
     made far away: a job waits for capacity until somebody cancels it.

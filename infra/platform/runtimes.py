@@ -33,7 +33,7 @@ EX_NO_FABRIC = 128 + FABRIC_SIGNAL
 EX_HELD = 193
 """Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
 EX_TEMPFAIL, EX_LOST_RANK = 75, 76
-"""Exit codes: of a rank that was preempted and has saved (sysexits.h), and of one that lost another."""
+"""Exit codes: of a rank that was preempted and has saved (sysexits.h), and of one whose peer failed."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
 _FIELDS = {
@@ -154,7 +154,7 @@ def _worker_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
 
 
 def _with_pre_stop(container: dict[str, Any]) -> dict[str, Any]:
-    """Let a pod that is to end tell its ranks, and wait for their checkpoint and their end."""
+    """Add a preStop hook that signals the ranks and waits until they have checkpointed and exited."""
     command = ["python3", "-c", program("end_ranks.py")]
     lifecycle = {**container.get("lifecycle", {}), "preStop": {"exec": {"command": command}}}
     return {**container, "lifecycle": lifecycle}
@@ -163,7 +163,7 @@ def _with_pre_stop(container: dict[str, Any]) -> dict[str, Any]:
 def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     pod = _pod(context, "mpi", fabric, {})
     container = pod["containers"][0]
-    # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
+    # Trainer passes its host file to Open MPI 4; Open MPI 5 asks PRRTE, which has other names for the same.
     variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
     # mpirun knows itself in the host file by its address, so its name must have reached DNS.
     waiting = {
@@ -180,7 +180,7 @@ def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
 
 
 def _failure_policy() -> dict[str, Any]:
-    """Restart all together, and do not count restarts that a lost or leaving node has caused.
+    """Restart all together, and do not count restarts that a failed or draining node has caused.
 
     Which rule of the pods made a Job fail is in its message alone.
     """
@@ -240,7 +240,7 @@ def _replicated_job(
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
     own = dict(context.settings.pod_labels)
     # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
-    # its node is gone.
+    # its node is deleted.
     ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

@@ -86,7 +86,7 @@ class StorageLayer(Layer):
         self.register_outputs({"storageClass": STORAGE_CLASS})
 
     def _shared_claims(self, context: PlatformContext, storage_class: str) -> None:
-        """A filesystem of its own for each team; it stays when the stack goes."""
+        """A filesystem of its own for each team; it remains when the stack is destroyed."""
         sizes = _shared_sizes(context)
         retained = pulumi.ResourceOptions(retain_on_delete=True)
         for team in context.stack.teams:

@@ -1,6 +1,6 @@
 """Teams of the object store that the platform serves: a user each, and what the bucket lets it do.
 
-Their secret keys are derived from the store's own, so that nothing more has to be kept, or could be lost.
+Their secret keys are derived from the store's own, so that nothing more has to be stored.
 """
 
 from __future__ import annotations

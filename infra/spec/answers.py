@@ -20,7 +20,7 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True)
 class Override:
-    """A value of a section that an answer of another value takes the place of."""
+    """A value of a section that an answer of another value replaces."""
 
     section: str
     path: KeyPath
@@ -78,7 +78,7 @@ def overrides(data: Any, answers: Mapping[KeyPath, Any], section: str) -> list[O
 
 
 def is_answerable(data: Any, path: KeyPath) -> bool:  # noqa: ANN401
-    """Whether a section has a single value at this path, which an answer can take the place of."""
+    """Whether a section has a single value at this path, which an answer can replace."""
     try:
         return isinstance(_at(data, path), Scalar)
     except (KeyError, IndexError, TypeError):

@@ -155,7 +155,7 @@ def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator
 def the_lifecycle_is_of_a_bucket_of_the_stack(
     provider: ProviderSpec, storage: StorageSpec
 ) -> Iterator[Finding]:
-    """A bucket that is there already has its owner's rules."""
+    """A bucket that exists already has its owner's rules."""
     if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
         path = ("storage", "object_store", "lifecycle")
         allowed = "nothing: the rules are those of a bucket that a stack makes in a cloud"

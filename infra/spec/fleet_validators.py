@@ -23,7 +23,7 @@ def workers_and_queues_have_names_of_their_own(workers: Workers, queues: Queues)
 
 
 def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
-    """Kueue sends no job to itself, and a worker that is there twice would be asked twice."""
+    """Kueue sends no job to itself, and a worker that exists twice would be asked twice."""
     seen = {hub.stack: "the hub"}
     for index, worker in enumerate(workers):
         if worker.stack in seen:
@@ -51,7 +51,7 @@ def workers_are_somewhere(workers: Workers) -> Iterator[Finding]:
 
 
 def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
-    """A pattern that names no place would let data be nowhere, and tell nobody why."""
+    """A pattern that names no place would permit no region, without a message."""
     for index, queue in enumerate(queues):
         for position, pattern in enumerate(queue.residency or ()):
             try:

@@ -46,6 +46,6 @@ class ImagesSpec(Spec):
     )
 
     def pinned(self, reference: str) -> str:
-        """Return the image with its digest, where it has one here; the tag stays, to be read."""
+        """Return the image with its digest, where it has one here; the tag remains, to be read."""
         digest = self.digests.get(reference)
         return f"{reference}@{digest}" if digest else reference

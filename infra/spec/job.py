@@ -53,7 +53,7 @@ CodeDigest = Annotated[
 
 
 class SecretSpec(Spec):
-    """A part of a Secret that is there already, as a variable or as a file; its content is never here."""
+    """A part of a Secret that exists already, as a variable or as a file; its content is never here."""
 
     secret: _Secret = Field(description="name of the Secret, in the team's namespace")
     key: _SecretKey = Field(description="key of the Secret whose value is meant")

@@ -1,4 +1,4 @@
-"""Logs: what the cluster keeps of what jobs write, after their pods are gone."""
+"""Logs: what the cluster keeps of what jobs write, after their pods are deleted."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def offers(
 def place(job: JobSpec, needs: NeedsSpec, found: Sequence[FlavorOffer]) -> Placement | None:
     """Return the first queue with room for all of the job in one flavor; None where there is none.
 
-    One that lasts must be among the flavors: when spot is gone, the job goes on there.
+    One that lasts must be among the flavors: without spot capacity the job continues there.
     """
     for queue in dict.fromkeys(offer.queue for offer in found):
         good = [offer for offer in found if offer.queue == queue and _satisfies(offer, job, needs)]

@@ -1,4 +1,4 @@
-"""What the specs of all targets share; `kind` tells them apart."""
+"""What the specs of all targets share; `kind` distinguishes them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ManagedProviderSpec(ProviderSpec):
     @model_validator(mode="before")
     @classmethod
     def _of_the_cluster_that_is_there(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
-        """A cluster that is there has its version already: one that is supported is the stack's."""
+        """A cluster that exists has its version already: one that is supported is the stack's."""
         cluster = data.get("existing_cluster") if isinstance(data, dict) else None
         version = cluster.get("version") if isinstance(cluster, dict) else None
         return {"kubernetes_version": version, **data} if version in supported_minors() else data

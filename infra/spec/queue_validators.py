@@ -85,7 +85,7 @@ def a_quota_can_be_used_by_somebody(queues: Queues) -> Iterator[Finding]:
 
 
 def a_teams_pods_hold_a_job(teams: Teams) -> Iterator[Finding]:
-    """A job that is let in and whose pods are not is neither here nor there."""
+    """An admitted job whose pods are refused would never start."""
     for index, team in enumerate(teams):
         limits = team.limits
         if limits.pods is not None and limits.job_pods is not None and limits.pods < limits.job_pods:

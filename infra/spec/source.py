@@ -77,7 +77,7 @@ class SpecSource:
 def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     """Read `config: {trainyard:stack: ...}` of a stack file, or another key's value.
 
-    Answers beside it (`trainyard:stack.PATH`) take the place of its own values.
+    Answers beside it (`trainyard:stack.PATH`) replace its own values.
 
     Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """

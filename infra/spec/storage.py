@@ -31,11 +31,11 @@ class FilesystemSpec(Spec):
 
     @property
     def default_snapshot_days(self) -> int:
-        """Days that a daily snapshot is kept where the stack does not say."""
+        """Days that a daily snapshot is retained by default."""
         return 0
 
     def snapshot_retention_days(self, checkpoints: CheckpointsSpec) -> int:
-        """Days that a daily snapshot is kept; 0: none is taken."""
+        """Days that a daily snapshot is retained; 0: none is taken."""
         days = checkpoints.snapshot_days
         return self.default_snapshot_days if days is None else days
 

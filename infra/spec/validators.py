@@ -48,7 +48,7 @@ def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Fin
 
 
 def pools_have_what_the_target_offers(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
-    """A feature that the target has not declared would be left out without a word."""
+    """A feature that the target has not declared would be ignored silently."""
     yield from target_of(provider.kind).undeclared(pools)
 
 
@@ -283,7 +283,7 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
 
 
 def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> Iterator[Finding]:
-    """Of a Kueue that is there already, or of none, nobody would act on them."""
+    """Of a Kueue that exists already, or of none, nobody would act on them."""
     for key in ("pods_ready_minutes", "pods_recovery_minutes"):
         minutes = getattr(operators, key)
         if minutes and operators.kueue != "install":

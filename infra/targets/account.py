@@ -35,10 +35,10 @@ class Account(Protocol):
         """Ask for what `up` needs, changing nothing."""
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation | None:
-        """Return where the engine's state would be kept; None where this release makes no such place."""
+        """Return where the engine's state would be stored; None where this release makes no such place."""
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
-        """Make the bucket and the key of the engine's state, or put right what is there.
+        """Make the bucket and the key of the engine's state, or put right what exists.
 
         Raises InputError for a bucket that is someone else's or elsewhere.
         """
@@ -51,7 +51,7 @@ class Account(Protocol):
     def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way
         """Return what looks here for resources of a stack that the engine's state lacks.
 
-        `ask` takes the place of the account, in a rehearsal: each target says what it asks for.
+        `ask` replaces the account, in a rehearsal: each target says what it asks for.
         Raises MachineError where there are no credentials.
         """
 

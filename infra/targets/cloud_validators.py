@@ -132,7 +132,7 @@ def _another_machine(machine: Machine, region: str) -> str:
 
 
 def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:
-    """A list that holds everybody is no list."""
+    """0.0.0.0/0 is no restriction."""
     for index, network in enumerate(provider.access.public_cidrs):
         if network.prefixlen < 8:
             path = ("provider", "access", "public_cidrs", index)
@@ -241,7 +241,7 @@ def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Ite
 
 
 def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
-    """The stack lets its teams in, and changes nothing of a cluster that is there: `access` by its keys."""
+    """The stack lets its teams in, and changes nothing of a cluster that exists: `access` by its keys."""
     for key, asked in access.items():
         if asked:
             path: KeyPath = ("provider", "access", key)
@@ -358,7 +358,7 @@ def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machi
 
 
 def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
-    """It is there already, or grows with what is in it."""
+    """It exists already, or grows with what is in it."""
     if storage.object_store.size_gib is not None:
         path = ("storage", "object_store", "size_gib")
         yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"

@@ -23,7 +23,7 @@ class DeclaredResource:
 
     @property
     def kind(self) -> str:
-        """The type's last word."""
+        """The part of the type after the last separator."""
         return self.type.rpartition(":")[2]
 
 

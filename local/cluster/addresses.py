@@ -19,7 +19,7 @@ class NodeAddress:
     """Where one node is."""
 
     index: int
-    """Small and kept for as long as the node is in the config, so that its addresses never move."""
+    """Small and constant for as long as the node is in the config, so that its addresses never move."""
     address: IPv4Address
     pod_subnet: IPv4Network
 

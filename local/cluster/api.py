@@ -51,11 +51,11 @@ class ApiServerClient:
         return _body(self._patch(path, content, _MERGE))
 
     def merge_status(self, path: str, content: Object) -> None:
-        """Change these fields of the status, conditions by their type; nothing when it is gone."""
+        """Change these fields of the status, conditions by their type; nothing if it does not exist."""
         _body_unless_gone(self._patch(f"{path}/status", {"status": content}, _STRATEGIC))
 
     def delete(self, path: str, *, now: bool = False) -> None:
-        """Delete it, `now` without grace; nothing when it is gone."""
+        """Delete it, `now` without grace; nothing if it does not exist."""
         query = {"gracePeriodSeconds": "0"} if now else {}
         _body_unless_gone(self._request("DELETE", path, params=query))
 

@@ -34,7 +34,7 @@ POLICY: dict[str, Any] = {
         {"level": "Metadata", "resources": [_SECRETS]},
         {"level": "None", "users": list(_SYSTEM_USERS), "verbs": list(_READS)},
         {"level": "None", "userGroups": list(_SYSTEM_GROUPS), "verbs": list(_READS)},
-        # Operators watch; what they change is kept.
+        # Operators watch; what they change is retained.
         {"level": "None", "userGroups": ["system:serviceaccounts"], "verbs": ["watch"]},
         {"level": "None", "resources": list(_HEARTBEATS)},
         {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/openapi*", "/version"]},

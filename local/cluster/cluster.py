@@ -66,7 +66,7 @@ class ClusterStatus:
 class EmbeddedCluster:
     """One cluster on this machine.
 
-    Every method finds out what is there before it acts, so each can follow a crash of any other.
+    Every method finds out what exists before it acts, so each can follow a crash of any other.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ def program(name: str) -> str:
 def run(*argv: str, stdin: str = "", timeout_seconds: float = 600) -> str:
     """Run a program and return what it printed; it is killed with us, so that it never meets the next one.
 
-    Raises TrainyardError with what it said when it fails.
+    Raises TrainyardError with its output when it fails.
     """
     done = subprocess.run(
         [program("setpriv"), "--pdeathsig=KILL", "--", *argv],

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and that only root reads."""
+"""Files that exist as a whole or not at all, and that only root reads."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CONTROL = "control"
 BRIDGE = "nodes"
 ROUTER_SYSCTLS = {
     "net/ipv4/ip_forward": "1",
-    # Nodes reach each other's pods by way of the control namespace; telling them a shorter way is noise.
+    # Nodes reach each other's pods by way of the control namespace; ICMP redirects are noise.
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
 }
@@ -110,7 +110,7 @@ def host_routes() -> Iterable[tuple[str, str]]:
 def run_folders() -> dict[str, Path]:
     """Where each embedded cluster on this host has its run folder, by its link.
 
-    The mounts of their namespaces tell it, so a cluster whose makers were killed is found as well.
+    The mounts of their namespaces show it, so a cluster whose makers were killed is found as well.
     """
     runs = (path.parent.parent for path in _mounts() if path.parts[-3:] == ("run", "netns", CONTROL))
     return {_host_link(run.parent.name): run for run in runs}
@@ -121,7 +121,7 @@ def _host_link(cluster: str) -> str:
 
 
 def _mac(number: int) -> str:
-    """A hardware address that stays, so that the ARP caches of others stay valid.
+    """A hardware address that remains, so that the ARP caches of others stay valid.
 
     A bridge would else take the lowest of its ports', and another one whenever a node comes or goes.
     """

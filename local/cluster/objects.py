@@ -109,7 +109,7 @@ def is_ready(node: Object) -> bool:
 def report_starting(api: ApiServerClient, name: str) -> None:
     """Say that a node is not Ready, before its kubelet starts.
 
-    What the last kubelet said does not hold; and one that finds itself Ready reports only after 10 s.
+    The last kubelet's status does not hold; and one that finds itself Ready reports only after 10 s.
     """
     condition = {
         "type": "Ready",

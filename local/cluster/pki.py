@@ -47,7 +47,7 @@ class KeyPair:
 
 
 class Authority:
-    """Signs certificates; kept in `<folder>/<name>.crt` and `.key`."""
+    """Signs certificates; stored in `<folder>/<name>.crt` and `.key`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder

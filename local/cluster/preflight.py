@@ -206,7 +206,9 @@ def _controllers(folder: Path) -> list[str]:
 
 
 def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
-    if shutil.which("ip", path=PROGRAM_PATH) is None:  # said already, or installed before the cluster starts
+    if (
+        shutil.which("ip", path=PROGRAM_PATH) is None
+    ):  # reported already, or installed before the cluster starts
         return
     routes = {IPv4Network(destination): interface for destination, interface in host_routes()}
     clusters = run_folders()

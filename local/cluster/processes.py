@@ -52,7 +52,7 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Non
 
 
 def end(identity: Path) -> None:
-    """Kill the processes of this identity and wait until they and all below them are gone.
+    """Kill the processes of this identity and wait until they and their children have ended.
 
     psutil compares start times before it signals, so not even a process that ends just now and whose
     number is given away in the same moment can lead to killing another.

@@ -101,7 +101,7 @@ def _cluster(inputs: Inputs, progress: HandlerProgress) -> Cluster:
 
 
 def object_store_keys(file: Path) -> dict[str, str]:
-    """The object store's keys: made once and kept (0600) beside the data that they open."""
+    """The object store's keys: generated once and stored (0600) beside the data that they open."""
     if not file.exists():
         # In AWS's own lengths, which S3 clients expect: 20 and 40 characters.
         made = {

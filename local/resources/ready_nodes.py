@@ -9,7 +9,7 @@ from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, 
 class ReadyNodes(WaitResource):
     """The cluster starts and ends its nodes; this waits, so that objects are declared in the meantime.
 
-    A node that is lost later is the cluster's affair, which reads and mends it.
+    A node that fails later is handled by the cluster.
     """
 
     TYPE = "trainyard:local:ReadyNodes"

@@ -73,7 +73,7 @@ class Catalogue:
 
     @cached_property
     def root_filesystem(self) -> RootFilesystem:
-        """What the training image stands on."""
+        """Base images and locks of the training image."""
         return RootFilesystem(
             self.versions.training_image,
             store=self.store,

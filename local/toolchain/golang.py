@@ -87,7 +87,7 @@ class GoToolchain(CachedArtifact):
     def run(
         self, *arguments: str | Path, what: str, cwd: Path, on_line: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Run `go` in a module's folder; `on_line` gets what it prints but for its word on downloads."""
+        """Run `go` in a module's folder; `on_line` gets what it prints except the lines on downloads."""
 
         def without_downloads(line: str) -> None:
             if not line.startswith("go: "):

@@ -37,7 +37,7 @@ class LinkedArtifacts(Protocol):
 
 
 def refresh(toolchain: LinkedArtifacts) -> None:
-    """Link what is there, each link replaced by one rename; a link to what is gone is removed.
+    """Link what exists, each link replaced by one rename; a dangling link is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
     the image's reference. What was installed from a wheel has no `.venv`: it is the running environment.

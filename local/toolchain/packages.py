@@ -1,4 +1,4 @@
-"""Debian packages: said before they are installed, and none of their services left running."""
+"""Debian packages: announced before installation, with none of their services left running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCK_SECONDS = 300
 
 
 class DebianPackages(Artifact):
-    """Packages of one purpose, in one installation; what is there, from anyone, is left alone."""
+    """Packages of one purpose, in one installation; what exists, from anyone, is left alone."""
 
     lane = Lane.NETWORK
     disk_mib = 600
@@ -111,7 +111,8 @@ def _path_of(package: DebianPackage) -> Path | None:
 
 @contextmanager
 def _no_service_starts() -> Iterator[None]:
-    """Forbid service starts while packages are installed; a policy that the machine has of its own stays."""
+    """Forbid service starts while packages are installed; a policy that the machine has of its own
+    remains."""
     if POLICY.exists() and POLICY.read_text() != _POLICY_TEXT:
         yield
         return

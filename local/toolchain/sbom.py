@@ -38,7 +38,7 @@ class RootContents:
 
     @property
     def python(self) -> str:
-        """The version of its Python, such as `3.11`; scanners tell wheels apart by it."""
+        """The version of its Python, such as `3.11`; scanners distinguish wheels by it."""
         version = next(each.version for each in self.packages if each.name == "python3")
         found = re.match(r"(?:\d+:)?(\d+\.\d+)", version)
         assert found, version

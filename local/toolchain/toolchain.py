@@ -50,7 +50,7 @@ class Toolchain:
         """Provide all of `names`, and link what there is under `.trainyard`.
 
         Raise MachineError before anything is started where the machine lacks something, TrainyardError where
-        the work fails; what is done is kept, and a second call goes on from there.
+        the work fails; what is done is retained, and a second call continues from there.
         """
         missing = self._missing(names)
         if missing:

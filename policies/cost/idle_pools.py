@@ -10,7 +10,7 @@ from policies.pools import TYPES, pool_of
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """An autoscaled pool of accelerators has nothing that stays when no job runs."""
+    """An autoscaled pool of accelerators has nothing that remains when no job runs."""
     pool = pool_of(resource)
     stays = pool.autoscaled and pool.minimum > 0
     if stays and any(map(carries_accelerators, pool.machine_types)):

@@ -1,4 +1,4 @@
-"""The fabric lint, at plan time: nothing trains over TCP without a word."""
+"""The fabric lint, at plan time: no job falls back to TCP silently."""
 
 from __future__ import annotations
 

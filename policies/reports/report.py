@@ -33,7 +33,7 @@ class PolicyReport:
 
     @property
     def advice(self) -> list[Finding]:
-        """What is said and does not stop the run, exemptions left out."""
+        """Advisory findings, without the exempt ones."""
         return [f for f in self.findings if not f.stops and not f.exempt]
 
     @property

@@ -1,4 +1,4 @@
-"""Caches at the edge keep copies all over the world."""
+"""Edge caches store copies in all regions."""
 
 from __future__ import annotations
 

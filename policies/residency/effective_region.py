@@ -1,4 +1,4 @@
-"""Every resource stays inside the declared regions."""
+"""Every resource remains inside the declared regions."""
 
 from __future__ import annotations
 

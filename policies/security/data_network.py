@@ -16,7 +16,7 @@ CLOSED = ("disabled", "securedbyperimeter")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """The public endpoint is off, or turns away everybody who is not named."""
+    """The public endpoint is off, or is limited to named networks."""
     switch, default_action = NETWORK_RULES[resource.type]
     access = resource.props.get(switch, "Enabled")
     if str(access).lower() in CLOSED:

@@ -1,4 +1,4 @@
-"""Nothing is open to the world."""
+"""Nothing is open to the public internet."""
 
 from __future__ import annotations
 

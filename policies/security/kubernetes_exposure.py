@@ -1,4 +1,4 @@
-"""Services are not opened to the world."""
+"""Services are not open to the public internet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERNAL = {
 """Annotations that keep a load balancer inside the network, with their value in lower case."""
 
 BROADEST_PREFIX = 8
-"""A source range wider than a /8 is the world by another name."""
+"""A source range wider than a /8 counts as the public internet."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

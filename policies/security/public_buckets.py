@@ -14,7 +14,7 @@ PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """All four blocks, no public ACL or policy, prevention enforced, no membership of everybody."""
+    """All four blocks, no public ACL or policy, prevention enforced, no allUsers member."""
     props = resource.props
     kind = resource.type.rpartition(":")[2]
     if "PublicAccessBlock" in kind:

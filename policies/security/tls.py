@@ -16,7 +16,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """A bucket policy refuses plain HTTP; a storage account takes HTTPS of version 1.2 or later."""
     props = resource.props
     if resource.type.startswith("azure-native:"):
-        # NFS 3.0 has no TLS: it stays in the network, where the account answers nobody else.
+        # NFS 3.0 has no TLS: it remains in the network, where the account answers nobody else.
         if not (props.get("enableNfsV3") and props.get("publicNetworkAccess") == "Disabled"):
             yield from must_equal(props, "enableHttpsTrafficOnly", True, default=True)
         if props.get("minimumTlsVersion", "TLS1_0") in OLD:
@@ -46,7 +46,7 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
 
 
 def refuses_http(statement: Statement) -> bool:
-    """Whether the statement denies everybody plain HTTP."""
+    """Whether the statement denies plain HTTP for all principals."""
     secure = statement.condition.get("Bool", {}).get("aws:SecureTransport")
     return statement.effect == "Deny" and str(secure).lower() == "false" and "*" in statement.principals
 

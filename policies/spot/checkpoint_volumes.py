@@ -1,4 +1,4 @@
-"""A checkpoint is where the job goes on."""
+"""A checkpoint is where the job continues."""
 
 from __future__ import annotations
 

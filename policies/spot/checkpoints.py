@@ -1,4 +1,4 @@
-"""A job on spot can go on from where it was."""
+"""A job on spot can continue from where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue that uses spot can go on without it."""
+"""A queue that uses spot can continue without it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ACCOUNT = "123456789012"
 """moto's account; a stack for another one sees that in the account's answers."""
 MAX_TAGS, MAX_TAG_KEY, MAX_TAG_VALUE = 50, 128, 256
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
-"""EKS tells a PEM text; what moto tells is none."""
+"""EKS returns PEM; moto returns another text."""
 
 
 class MotoAccount:
@@ -217,7 +217,7 @@ class MotoAccount:
             raise RefusedError(f"{resource.token} {resource.name}: {reason} principals: {', '.join(named)}")
 
     def _look(self, resource: RequestedResource, identity: str = "") -> Any:
-        """Read the resource; None where it is gone, and the resource itself where moto lacks it."""
+        """Read the resource; None where it does not exist, and the resource itself where moto lacks it."""
         read = dict(life(resource.token)["read"])
         path = filled(read.pop("at"), self._context(resource))
         fresh = replace(resource, outputs={"arn": identity}, id=identity)
@@ -251,7 +251,7 @@ class MotoAccount:
         }
 
     def _of_node_group(self, resource: RequestedResource, answers: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs of a node group; EKS makes a scaling group for it, and moto tells the name of none."""
+        """Outputs of a node group; EKS makes a scaling group for it, and moto returns no name for it."""
         (behind,) = answers["resources"]["autoScalingGroups"]
         template = resource.inputs["launchTemplate"]
         with self._lock:
@@ -361,7 +361,7 @@ def _version(answers: Mapping[str, Any], resource: RequestedResource) -> dict[st
 
 
 def _property(path: str, inputs: Properties) -> str:
-    """The property of the program behind a path of a request, as near as the names tell."""
+    """The property of the program behind a path of a request, as far as the names match."""
     parts = [part for part in re.split(r"[.\[\]]+", path) if part and not part.isdigit()]
     spelled = [part[0].lower() + part[1:] for part in parts]
     start = next((index for index, part in enumerate(spelled) if part in inputs), None)

@@ -53,9 +53,8 @@ class Client:
 class Ec2(Client):
     """A client of EC2 that knows placement groups, which moto lacks.
 
-    The engine tells two of one type by names that the provider makes up: a group that is not found would be
-    made a second time, and a launch template that names it would roll its nodes.
-    """
+    The engine distinguishes two of one type by names that the provider makes up: a group that is not found
+    would be made a second time, and a launch template that names it would roll its nodes."""
 
     def can_paginate(self, operation: str) -> bool:
         """Whether an answer may come in parts."""
@@ -101,6 +100,6 @@ def _answered(operation: str) -> Iterator[None]:
     """Answer as AWS does of what does not exist, where moto has no such operation or fails at it."""
     try:
         yield
-    except (NotImplementedError, KeyError) as error:  # a KeyError is moto's of what is gone
+    except (NotImplementedError, KeyError) as error:  # a KeyError is moto's for what does not exist
         response = {"Error": {"Code": "ResourceNotFoundException", "Message": f"moto: {error!r}"}}
         raise ClientError(response, operation) from error  # type: ignore[arg-type]

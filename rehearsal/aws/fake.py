@@ -64,7 +64,7 @@ def _existing(stack: Stack) -> Existing:
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
-    """Return who reaches the public endpoint: everybody, where it is on and no network is named."""
+    """Return who reaches the public endpoint: 0.0.0.0/0, where it is on and no network is named."""
     config = cluster["vpcConfig"]
     named: Sequence[str] = config.get("publicAccessCidrs") or ANYWHERE
     return named if config.get("endpointPublicAccess", True) else ()

@@ -27,7 +27,7 @@ def _lifecycles() -> Mapping[str, Any]:
 
 
 def kind(token: str) -> str:
-    """Return the last word of a type: `Vpc`."""
+    """Return the last part of a type: `Vpc`."""
     return token.rpartition(":")[2]
 
 

@@ -137,7 +137,7 @@ def _text(shape: StringShape, value: Any, path: str) -> Iterator[tuple[str, str]
 
 
 def _some(allowed: Sequence[str], got: str) -> str:
-    """Tell what is allowed; of many, those that are nearest to what was written."""
+    """Return what is allowed; of many, those that are nearest to what was written."""
     if len(allowed) <= SHOWN:
         return ", ".join(allowed)
     near = get_close_matches(got, allowed, n=3, cutoff=0) or allowed[:3]

@@ -36,7 +36,7 @@ def requests(token: str, name: str, inputs: Inputs) -> list[Request]:
 
 
 def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel) -> Request:
-    """Add tags to a request that makes something, as its service spells them; others stay as they are."""
+    """Add tags to a request that makes something, as its service spells them; others remain unchanged."""
     shape = operation.input_shape
     members = shape.members if isinstance(shape, StructureShape) else {}
     if "TagSpecifications" in members:

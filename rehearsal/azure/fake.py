@@ -24,7 +24,7 @@ def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
-    """Return who reaches a public API server: everybody, where no range is authorized."""
+    """Return who reaches a public API server: 0.0.0.0/0, where no range is authorized."""
     profile = cluster.get("apiServerAccessProfile") or {}
     named: Sequence[str] = profile.get("authorizedIPRanges") or ANYWHERE
     return () if profile.get("enablePrivateCluster") else named

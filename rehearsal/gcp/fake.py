@@ -25,7 +25,7 @@ def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
-    """Return who reaches it: by its DNS name everybody whom IAM lets in, by its address who is authorized."""
+    """Return who reaches it: by its DNS name all whom IAM authorizes, by its address who is authorized."""
     config = cluster.get("controlPlaneEndpointsConfig") or {}
     if (config.get("dnsEndpointConfig") or {}).get("allowExternalTraffic"):
         return ANYWHERE

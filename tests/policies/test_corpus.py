@@ -6,13 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 
-from policies.pack import POLICIES, TOPICS
+from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Policy
 from tests.policies.corpus import (
     FOLDER,
@@ -48,12 +47,6 @@ def test_twins_differ_in_one_property() -> None:
             changes = sum(len(entry.get(key, {})) for key in ("set", "set_config", "set_beside"))
             changes += sum(key in entry for key in ("set_protect", "set_measurement"))
             assert changes == 1, entry
-
-
-def test_the_corpus_holds_the_known_bypasses() -> None:
-    broken = [case.violating for case in CASES]
-    assert any(twin.props.get("region") == "us-east-1" for twin in broken)
-    assert any("$unknown" in json.dumps(dict(twin.props)) for twin in broken)
 
 
 NO_PROPERTY_DECIDES = {("residency-region", "aws-native:*")}
@@ -203,7 +196,5 @@ def _placed(
     return {name: placed(value) for name, value in props.items()}
 
 
-def test_every_policy_file_holds_one_policy() -> None:
-    root = Path(__file__).resolve().parents[2] / "policies"
-    files = [file for topic in TOPICS for file in (root / topic).glob("[!_]*.py")]
-    assert len(files) == len(POLICIES) == len({policy.name for policy in POLICIES})
+def test_names_of_policies_differ() -> None:
+    assert len({policy.name for policy in POLICIES}) == len(POLICIES)

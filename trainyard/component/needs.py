@@ -29,7 +29,7 @@ from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
 
 Say = Callable[[str], None]
 LINES_SHOWN = 6
-"""Of what an installation said before it failed."""
+"""Lines of an installation's output to show when it fails."""
 
 
 def check_machine(stack: Stack, *, refuse: bool) -> None:

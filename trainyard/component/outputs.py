@@ -1,4 +1,4 @@
-"""What the components tell, typed; `infra/outputs.py` and `infra/fleet/joined.py` give the values."""
+"""Typed outputs of the components; `infra/outputs.py` and `infra/fleet/joined.py` give the values."""
 
 from __future__ import annotations
 

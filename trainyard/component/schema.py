@@ -17,7 +17,7 @@ from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_type
 from trainyard.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
-"""An enum of more (machines, regions) stays text: an editor's list of hundreds helps nobody."""
+"""An enum of more (machines, regions) remains text: an editor's list of hundreds helps nobody."""
 COMPONENTS = {
     "Cluster": ("stack", "Stack", f"what `{STACK_KEY}` of a stack file holds"),
     "Fleet": ("fleet", "Fleet", f"what `{FLEET_KEY}` of a stack file holds"),

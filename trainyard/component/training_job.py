@@ -1,11 +1,11 @@
-"""`TrainingJob`: one job in the queue of a team, on a cluster that is there.
+"""`TrainingJob`: one job in the queue of a team, on a cluster that exists.
 
 The program's provider of Kubernetes says on which; nothing else of the cluster is known, so that what only a
 stack can say (its datasets, pools for what a job needs) is refused. Which queues the team has says the input
 `queues`, the output of a `Cluster`, at the preview; without it the cluster says so: its own local queue is
 read, and its admission policies refuse any other name. Queues suspend and resume a job while it lives: that
 is a field that this never declares. All else of a TrainJob is fixed once it is there (Kubeflow Trainer, "spec
-is immutable"): a changed job takes the place of the former one, with a folder of its own.
+is immutable"): a changed job replaces the former one, with a folder of its own.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def made_up(base: str) -> str:
 
 
 def minutes_of(text: str) -> int | None:
-    """Return the minutes of `30m` or `2h`; None where nothing is said.
+    """Return the minutes of `30m` or `2h`; None if it is empty.
 
     Raises:
         InputError: it is no time.

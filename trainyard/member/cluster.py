@@ -113,7 +113,7 @@ class MemberCluster:
         return self._core_list("pods", namespace, labelSelector=label)
 
     def last_lines(self, namespace: str, pod: str, container: str, number: int) -> str:
-        """Return the end of a pod's log; empty where the user may not read it, or the pod is gone."""
+        """Return the end of a pod's log; empty where the user may not read it, or the pod does not exist."""
         try:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
             log = plain.read(self._session.api, path, {"container": container, "tailLines": number})

@@ -1,6 +1,6 @@
 """When a waiting job may start: a range, from what is known of the jobs that hold the accelerators.
 
-Both ends are played through: at the earliest nobody is before the job and each running one takes as little
+Both bounds are computed: at the earliest nobody is before the job and each running one takes as little
 time as it may; at the latest all that is before it goes first, and each takes as long as it may. What nobody
 knows the end of has none: then the range is open.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 ENOUGH_JOBS = 5
-"""Ended jobs from which a share of them can be told."""
+"""Minimum number of ended jobs for an estimate."""
 
 
 @dataclass(frozen=True)

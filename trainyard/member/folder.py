@@ -15,7 +15,7 @@ from infra.errors import InputError, MachineError, Problem
 from trainyard.member.pack import matches
 
 IGNORE = ".trainyardignore"
-"""Names what stays here, in the form of .gitignore."""
+"""Names what remains here, in the form of .gitignore."""
 _INSIDE = ("rev-parse", "--is-inside-work-tree")
 _TRACKED = ("ls-files", "-z", "--cached", "--recurse-submodules")
 _IGNORED = ("ls-files", "-z", "--cached", "--ignored", f"--exclude-per-directory={IGNORE}")

@@ -31,7 +31,7 @@ COLOURS = {
     "pausing": "yellow",
 }
 _HELD = re.compile(r"^trainyard: (failed with exit code \d+); this pod is held for (\d+) s", re.MULTILINE)
-"""What hold_failed.sh says: a pod has no other way to tell, since it may not write to the API server."""
+"""What hold_failed.sh says: a pod has no other way to report it, since it may not write to the API server."""
 _LAST_LINES = 20
 """In which it is looked for; what has failed writes hardly more."""
 
@@ -43,7 +43,7 @@ class JobRow:
     name: str
     team: str
     state: str
-    """As `JobState.phase`; `held`: it has failed, and its pods are kept for a while."""
+    """As `JobState.phase`; `held`: it has failed, and its pods are retained for a while."""
     accelerators: int | None
     """Of all its nodes; None until the queue has seen the job."""
     nodes: int | None
@@ -115,7 +115,7 @@ def _running(pods: Sequence[Object], job: str) -> list[Object]:
 
 
 def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
-    """Say why a job's pods are kept after its failure; empty where they are not.
+    """Say why a job's pods are retained after its failure; empty where they are not.
 
     Logs are read of jobs alone that asked for it.
     """

@@ -82,7 +82,7 @@ def kubeconfig_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def merged(config: Section, access: Section, file: Path) -> Section:
-    """Return the kubeconfig with the context; the rest of it stays as it is.
+    """Return the kubeconfig with the context; the rest of it remains unchanged.
 
     Raises:
         InputError: it has something else by that name.

@@ -1,8 +1,8 @@
 """`trainyard logs`: what all nodes of a job wrote in all its attempts.
 
-The lines are kept on the cluster's shared filesystem, and read by a pod of the platform's that members of
+The lines are retained on the cluster's shared filesystem, and read by a pod of the platform's that members of
 the team may enter (`infra/platform/logs.py`). Where there is none, or it has nothing of the job yet, the pods
-that are there now are asked.
+that exist now are asked.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Line:
 
 
 class StoredLogs:
-    """What is kept of one job; `trainyard bundle` reads it too."""
+    """The stored logs of one job; `trainyard bundle` reads it too."""
 
     def __init__(self, session: Session, key: JobKey) -> None:
         self._session, self._key = session, key
@@ -114,7 +114,7 @@ class StoredLogs:
             yield Line(int(attempt), int(node), host.decode(), moment.decode(), text)
 
     def attempts(self) -> list[int]:
-        """Return the numbers of the attempts of which something is kept."""
+        """Return the numbers of the attempts of which something is retained."""
         found = _records(self._started("list", Selection()), lambda: False)
         return sorted({int(record.split(b" ", 1)[0]) for record in found})
 
@@ -171,7 +171,7 @@ def key_of_stored_logs(session: Session, name: str) -> JobKey:
     """Return the key of a job; of one that was removed, by its name and the only team that there is.
 
     Raises:
-        InputError: there is no such job, and nothing is kept of one.
+        InputError: there is no such job, and no logs of one.
     """
     try:
         return key_of(session, name)
@@ -246,7 +246,7 @@ def _reader_down(reader: Reader, phase: str) -> Problem:
 def _show_running(
     session: Session, key: JobKey, chosen: Selection, job: Object | None, *, follow: bool
 ) -> None:
-    """Print what the kubelets have of the pods that are there now."""
+    """Print what the kubelets have of the pods that exist now."""
     if job is None or chosen.attempt != ALL:
         raise InputError([_nothing(key, chosen)])
     pods = list(running_logs(session, key, chosen.node, follow=follow))

@@ -1,4 +1,4 @@
-"""`trainyard pause` and `resume`: give the accelerators back, and go on later from the newest checkpoint.
+"""`trainyard pause` and `resume`: give the accelerators back, and continue later from the newest checkpoint.
 
 The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
 pods get SIGTERM and their grace period to commit a checkpoint. What each pod ended with says whether it did.
@@ -57,7 +57,7 @@ def pause_job(session: Session, name: str) -> None:
 
 
 def resume_job(session: Session, name: str) -> None:
-    """Put a paused job back into its queue; it goes on from its newest checkpoint.
+    """Put a paused job back into its queue; it continues from its newest checkpoint.
 
     Raises:
         InputError: there is no such job, it has ended, or no queue holds it.
@@ -113,7 +113,7 @@ def _next_step(key: JobKey) -> str:
 
 
 class _Ends:
-    """The exit code of each pod, which is gone soon after its end: so it is watched from before."""
+    """The exit code of each pod, which is deleted soon after its end: so it is watched from before."""
 
     def __init__(self, cluster: MemberCluster, key: JobKey, pods: list[Object]) -> None:
         self._codes: dict[str, int | None] = {pod["metadata"]["name"]: None for pod in pods}
@@ -142,7 +142,7 @@ class _Ends:
 
     def _watch(self) -> None:
         core = self._cluster.core
-        with suppress(ApiException, HTTPError):  # the list tells, then
+        with suppress(ApiException, HTTPError):  # the list shows it, then
             watch: Any = Watch()  # type: ignore[no-untyped-call]
             for event in watch.stream(
                 core.list_namespaced_pod, self._key.namespace, label_selector=f"{LABEL}={self._key.name}"

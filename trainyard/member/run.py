@@ -40,7 +40,7 @@ from trainyard.train_job import ORIGIN
 NUM_SHOWN = 5
 RETRY_SECONDS = 5.0
 GIVE_UP_SECONDS = 600.0
-"""Without an answer of the API server, until following ends; the job goes on."""
+"""Without an answer of the API server, until following ends; the job continues."""
 _UNAUTHORIZED, _SERVER_ERROR, _TOO_MANY = 401, 500, 429
 
 
@@ -57,7 +57,7 @@ class Code:
 
 _NO_CODE = Code(Listing(()), None)
 _UNNAMED = "unnamed"
-"""A team, until the cluster has said which one there is."""
+"""Placeholder for the team, until the cluster's teams are known."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     Raises:
         InputError: with all that is wrong; nothing was started.
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
-        InterruptedByUser: Ctrl-C; what was submitted goes on.
+        InterruptedByUser: Ctrl-C; what was submitted continues.
     """
     found = written(asked)
     team = _named_team(session, asked, found)
@@ -98,7 +98,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
         _submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
         return
     folder = Path.cwd()
-    # What is wrong in a file, or a folder, is said without a cluster.
+    # What is wrong in a file, or a folder, is reported without a cluster.
     job = job_of(asked, found, team or _UNNAMED, folder)
     with interruptible(session, JobKey(job.team, job.name)):
         code = _packed(session, job, folder) if asked.takes_folder else _NO_CODE
@@ -117,7 +117,7 @@ def _asked(store: CodeStore, packed: Pack) -> float | None:
 
 
 def _beside(call: Callable[[], Answer]) -> Future[Answer]:
-    """Begin a call, and go on; who does not ask for its result does not wait for it, Ctrl-C among them."""
+    """Begin a call, and continue; who does not ask for its result does not wait for it, Ctrl-C among them."""
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -313,7 +313,7 @@ def follow(session: Session, key: JobKey, run: str) -> None:
     """Show what the queue does with a job and what its first node logs, until it ends.
 
     Raises:
-        TrainyardError: it failed (exit code 4), or the API server is out of reach; the job goes on then.
+        TrainyardError: it failed (exit code 4), or the API server is out of reach; the job continues then.
     """
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     state = follow_logs(PatientJobs(session, key), key, session.progress)
@@ -326,7 +326,7 @@ def follow(session: Session, key: JobKey, run: str) -> None:
 
 
 class PatientJobs(Jobs):
-    """The jobs of a cluster over a connection that comes and goes."""
+    """The jobs of a cluster over an unreliable connection."""
 
     def __init__(self, session: Session, key: JobKey) -> None:
         super().__init__(session.api)

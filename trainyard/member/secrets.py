@@ -2,7 +2,7 @@
 
 Members may create Secrets and do nothing else with them: every other verb returns what is in one. So each
 value is a new Secret, such as `hf-token-v3` for HF_TOKEN, and nothing is changed. The newest is found without
-reading any: the API server refuses to make, even as a trial, what is there already. This needs versions
+reading any: the API server refuses to make, even as a trial, what exists already. This needs versions
 without gaps, so `rm` removes all versions of a name.
 """
 

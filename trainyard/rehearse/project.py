@@ -88,7 +88,7 @@ def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
 
 
 def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:
-    """Take the stack's measured checkpoint along; an assumption, where there is none, stays in here."""
+    """Take the stack's measured checkpoint along; an assumption, where there is none, remains in here."""
     name = f"checkpoint.{session.stack_name}.json"
     measured = session.paths.stacks / name
     if measured.exists():

@@ -1,4 +1,4 @@
-"""What a rehearsal tells: a table for the terminal, Markdown for a pull request, JSON for a program."""
+"""Report of a rehearsal: a table for the terminal, Markdown for a pull request, JSON for a program."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class RehearsalReport:
 
 
 def failure(stack: str, error: TrainyardError) -> str:
-    """Tell in Markdown why a rehearsal failed: every problem, as the terminal shows it."""
+    """Return in Markdown why a rehearsal failed: every problem, as the terminal shows it."""
     number = len(error.problems)
     text = "\n\n".join(str(problem) for problem in error.problems)
     head = f"### Rehearsal of `{stack}`: failed ({number} problem{'s' if number > 1 else ''})"
@@ -147,7 +147,7 @@ def label(urn: str) -> str:
 
 
 def changes(phase: Phase) -> str:
-    """Tell what a phase did: `264 create`."""
+    """Return what a phase did: `264 create`."""
     return ", ".join(f"{number} {change}" for change, number in phase.changes.items() if number) or "nothing"
 
 

@@ -72,7 +72,7 @@ Rules = Mapping[str, tuple[str, AdmissionRule]]
 
 
 def _pod_rules(*, queued: bool) -> Rules:
-    """Pods are the authority: whatever a template said, and whoever filled it in, this is what would run."""
+    """Pods are the authority: they are what runs, whatever template or patch they come from."""
     rules = (*POD_RULES, PLACED_BY_QUEUE) if queued else POD_RULES
     return {rule.name: (_of_the_object(rule.holds), rule) for rule in rules}
 
@@ -85,7 +85,7 @@ def _of_the_object(expression: str) -> str:
 
 
 def _job_rules(kind: JobKind) -> Rules:
-    """What pods would be refused for, said when the job is submitted: a refused pod is an event elsewhere."""
+    """Refuse at submission what pods would be refused for: a refused pod is only an event elsewhere."""
     early = [rule for rule in POD_RULES if rule.of != "made"]
     of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
     fabric = {

@@ -19,11 +19,6 @@ STACKS = {
 }
 
 
-def test_every_provider_with_a_kubernetes_has_a_stack() -> None:
-    headings = set(re.findall(r"^## (.+)$", PAGE, re.M))
-    assert headings - STACKS.keys() == {"RunPod"}
-
-
 @pytest.mark.parametrize("provider", STACKS)
 def test_the_stack_of_a_provider_is_a_valid_file(provider: str, tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.mine.yaml"

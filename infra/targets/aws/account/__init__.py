@@ -35,12 +35,12 @@ class AwsAccount:
         return Preflight(ASKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
-        """Return where the engine's state would be kept."""
+        """Return where the engine's state would be stored."""
         spec = cast(AwsSpec, stack.provider)
         return StateLocation(bucket, region or spec.region, dict(spec.tags))
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
-        """Make the bucket and the key of the engine's state, or put right what is there."""
+        """Make the bucket and the key of the engine's state, or put right what exists."""
         return backend.make(location, cast(AwsSpec, stack.provider).account, backend.clients(location.region))
 
     def deploy_role(

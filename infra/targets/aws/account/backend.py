@@ -28,7 +28,7 @@ def clients(region: str) -> Client:
 
 
 def make(location: StateLocation, account: str, client: Client) -> BackendSetup:
-    """Make key and bucket, or put right what is there.
+    """Make key and bucket, or put right what exists.
 
     Raises InputError for another account's credentials, and for a bucket that is someone else's or elsewhere.
     """

@@ -1,4 +1,4 @@
-"""Finding what was made in an account and is not written down: the engine was killed, or its state is lost.
+"""Finding what was made in an account and is not written down: the engine was killed, or its state was lost.
 
 AWS has no call that makes a VPC at most once. What was made is known again by its name, by what it belongs
 to, or by the tags `Name` and `trainyard.dev/stack`.
@@ -35,8 +35,8 @@ class AwsFinder:
     def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource that exists; None for none, and for types of other clouds.
 
-        Of inputs that are not known yet, none may tell it from others: it is not looked for then.
-        Raises ClientError for what AWS refuses to tell.
+        Of inputs that are not known yet, none may identify it; it is not looked for then.
+        Raises ClientError for what AWS refuses.
         """
         if token == KEY:
             return self._find_key(str(inputs.get("description")))
@@ -55,7 +55,7 @@ class AwsFinder:
         """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
 
         A bucket is taken where it has the stack's tag: its name alone does not make it the stack's.
-        Raises ClientError for what AWS refuses to tell, TrainyardError where several could be meant.
+        Raises ClientError for what AWS refuses, TrainyardError where several could be meant.
         """
         named = self._name(token, name, inputs)
         identity = self.find_begun(token, name, {**inputs, **named})

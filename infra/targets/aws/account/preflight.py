@@ -136,7 +136,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
-    """What is there already, nobody needs the right to make."""
+    """What exists already, nobody needs the right to make."""
     cluster = {"eks:CreateCluster"} if spec.existing_cluster else set()
     vpc = {"ec2:AllocateAddress", "ec2:CreateNatGateway", "ec2:CreateVpc", "ec2:CreateVpcEndpoint"}
     spared = cluster | (vpc if spec.network.existing else set())
@@ -152,7 +152,7 @@ def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
 
 
 def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
-    """Addresses of NAT gateways, and in subnets that are there already those of nodes."""
+    """Addresses of NAT gateways, and in subnets that exist already those of nodes."""
     ec2 = client("ec2")
     existing = spec.network.existing
     if existing is not None:

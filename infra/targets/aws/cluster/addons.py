@@ -45,7 +45,7 @@ def addons_of_nodes(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resou
 def addons_on_nodes(
     scope: Scope, cluster: aws.eks.Cluster, system: Sequence[pulumi.Resource]
 ) -> list[pulumi.Resource]:
-    """What runs on the system pool, and is not active before that is there.
+    """What runs on the system pool, and is not active before that exists.
 
     The drivers of filesystems mount volumes that the stack makes, so they call nothing of AWS.
     """

@@ -20,7 +20,7 @@ METRIC_NAMESPACE, METRIC = "Trainyard", "BreakGlassCalls"
 
 
 def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Role:
-    """Make the role, with its calls counted from the audit log: an alarm on the metric tells of its use."""
+    """Make the role, with its calls counted from the audit log: an alarm on the metric reports its use."""
     name = names.fit(scope.named("break-glass"), MAX_ROLE_NAME)
     role = aws.iam.Role(
         name,
@@ -49,7 +49,7 @@ def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Rol
 
 
 def _trust(scope: Scope) -> list[Any]:
-    """Users show a second factor; of a role's sessions AWS tells no factor, so its provider asks for that."""
+    """Users sign in with MFA. Role sessions carry no MFA claim, so the identity provider must require it."""
     asked = scope.spec.access.break_glass
     users = [each for each in asked if ":user/" in each]
     roles = [each for each in asked if ":role/" in each]

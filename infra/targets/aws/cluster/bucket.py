@@ -1,4 +1,4 @@
-"""The checkpoint bucket: versioned, encrypted, private, TLS only, kept when the stack goes."""
+"""The checkpoint bucket: versioned, encrypted, private, TLS only, retained when the stack is destroyed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUPERSEDED_TAG = ("trainyard.dev/superseded", "true")
 
 
 def make_bucket(scope: Scope, name: str, keys: Keys, lifecycle: LifecycleSpec) -> list[pulumi.Resource]:
-    """Make the bucket, unless it is there already; return its locks: nothing is put there without them."""
+    """Make the bucket, unless it exists already; return its locks: nothing is put there without them."""
     if scope.spec.existing_bucket:
         return []
     bucket = aws.s3.Bucket(

@@ -160,7 +160,7 @@ def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
 
 def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     jobs = [pool for pool in pools.values() if pool.accelerators_per_node]
-    # Kueue's topology takes nodes that have all labels, and EC2 tells layers for machines with EFA only.
+    # Kueue's topology takes nodes that have all labels, and EC2 reports network layers for EFA machines only.
     layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
     cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
@@ -200,7 +200,7 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
 
 
 def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
-    """Make the shared filesystem, linked to the bucket where it is to be, or use the one that is there."""
+    """Make the shared filesystem, linked to the bucket where it is to be, or use the one that exists."""
     scope, efa_group = deps.scope, deps.efa_group
     clients = {
         "cluster": deps.control_plane.security_group,

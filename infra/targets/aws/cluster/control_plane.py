@@ -26,7 +26,7 @@ _ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonE
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The cluster, and what may be done once those who may use it are let in."""
+    """The cluster, and what may be done once the access entries exist."""
 
     cluster: aws.eks.Cluster | None
     """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
@@ -47,7 +47,8 @@ class ControlPlane:
 
 
 def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
-    """Make the cluster: private, secrets encrypted, all logs kept, nobody in it but the access entries."""
+    """Make the cluster: private, secrets encrypted, all logs retained, nobody in it but the access
+    entries."""
     logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)
     spec = scope.spec
     cluster = aws.eks.Cluster(
@@ -114,7 +115,7 @@ def _routes(scope: Scope, group: pulumi.Input[str]) -> list[aws.vpc.SecurityGrou
 
 
 def use_control_plane(scope: Scope, spec: ExistingEksSpec, teams: Sequence[TeamSpec]) -> ControlPlane:
-    """Use the cluster that the stack names: teams are let in, who else may use it is its owner's to say."""
+    """Use the cluster that the stack names: teams get access; its owner grants it to others."""
     name = pulumi.Output.from_input(spec.name)
     for principal in sorted({each for team in teams for each in team.groups} - {*scope.spec.access.admins}):
         _entry(scope, name, _named("teams", principal), principal, [group_of(principal)])
@@ -137,7 +138,8 @@ def group_of(principal: str) -> str:
 def _access(
     scope: Scope, cluster: pulumi.Input[str], teams: Sequence[TeamSpec]
 ) -> list[aws.eks.AccessPolicyAssociation]:
-    """Let in whom the stack file names: by a policy of EKS, in teams as a group that is bound there."""
+    """Grant access to those whom the stack file names: by a policy of EKS, in teams as a group that is bound
+    there."""
     of_teams = {principal for team in teams for principal in team.groups}
     rights = {
         principal: (group, policy)
@@ -201,7 +203,7 @@ def _let_in(
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
-    # Of no use before its reader is let in, and can connect.
+    # Of no use before its reader has access and can connect.
     let_in = [each.id for each in (*control_plane.access, *control_plane.routes)]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *let_in)
     return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))

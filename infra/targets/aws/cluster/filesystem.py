@@ -36,14 +36,14 @@ class Lustre:
 
 
 def use_lustre(scope: Scope, existing: ExistingLustreSpec, clients: pulumi.Input[str]) -> Lustre:
-    """Let the nodes reach a filesystem that is there, and its servers the nodes; that goes with the stack."""
+    """Let the nodes reach a filesystem that exists, and its servers the nodes; that goes with the stack."""
     _let_in(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
     _let_in(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
     return Lustre(existing.id, f"{existing.id}.fsx.{scope.region}.amazonaws.com", existing.mount_name)
 
 
 def use_efs(scope: Scope, existing: ExistingEfsSpec, clients: pulumi.Input[str]) -> str:
-    """Let the nodes reach the mount targets that are there; return the filesystem's ID."""
+    """Let the nodes reach the mount targets that exist; return the filesystem's ID."""
     _let_in(scope, "efs-clients", existing.security_group, clients, NFS_PORTS)
     return existing.id
 
@@ -145,7 +145,7 @@ def lustre_volumes(filesystem: aws.fsx.LustreFileSystem | Lustre) -> VolumeSourc
 def make_efs(
     scope: Scope, network: Network, keys: Keys, *, clients: Mapping[str, pulumi.Input[str]]
 ) -> aws.efs.FileSystem:
-    """Make the filesystem, with a mount target in each zone; it is kept when the stack goes."""
+    """Make the filesystem, with a mount target in each zone; it is retained when the stack is destroyed."""
     filesystem = aws.efs.FileSystem(
         scope.named("efs"),
         encrypted=True,

@@ -44,7 +44,7 @@ def fill(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
 
 
 def _span(group: NodeGroup) -> tuple[datetime | None, datetime | None]:
-    """When the machines of a capacity block are there; nothing for what is there at any time."""
+    """When the machines of a capacity block are there; nothing for what exists at any time."""
     reservation = group.pool.reservation
     if reservation is None or reservation.starts is None or reservation.ends is None:
         return None, None

@@ -1,6 +1,6 @@
 """KMS keys: one for the control plane (secrets, logs, queue), one for data (disks, filesystems, bucket).
 
-Data outlives the cluster, so the data key is kept when the stack goes.
+Data outlives the cluster, so the data key is retained when the stack is destroyed.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
 
 
 class ExistingVpcSpec(Spec):
-    """A VPC that is there already, with its routes and endpoints; it stays when the stack goes."""
+    """A VPC that exists already, with its routes and endpoints; it remains when the stack is destroyed."""
 
     id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="ID of the VPC")
     subnets: dict[str, SubnetId] = Field(description="private subnet of each zone of the stack")
@@ -112,7 +112,7 @@ class AwsAccessSpec(Spec):
 
 
 class ExistingLustreSpec(Spec):
-    """A filesystem of FSx that is there already, in the VPC that is there already; it stays."""
+    """A filesystem of FSx that exists already, in the VPC that exists already; it remains."""
 
     id: FilesystemId = Field(description="ID of the filesystem")
     mount_name: str = Field(
@@ -122,14 +122,14 @@ class ExistingLustreSpec(Spec):
 
 
 class ExistingEfsSpec(Spec):
-    """An EFS filesystem that is there already, with a mount target in each zone of the stack; it stays."""
+    """An EFS filesystem that exists already, with a mount target in each zone of the stack; it remains."""
 
     id: FilesystemId = Field(description="ID of the filesystem")
     security_group: SecurityGroupId = Field(description="that of its mount targets, which lets the nodes in")
 
 
 class ExistingEksSpec(Spec):
-    """An EKS cluster that is there already, as `aws eks describe-cluster` tells it; it stays as it is.
+    """An EKS cluster that exists already, as `aws eks describe-cluster` returns it; it remains unchanged.
 
     Its network is `network.existing`; its add-ons, its logs and who may use it are its owner's.
     """
@@ -162,7 +162,7 @@ class LustreSpec(FilesystemSpec):
 
     @property
     def is_linked(self) -> bool:
-        """Whether the stack links it to the bucket; one that is there already is its owner's to link."""
+        """Whether the stack links it to the bucket; one that exists already is its owner's to link."""
         return self.link and self.existing is None
 
     @property
@@ -181,7 +181,7 @@ class EfsSpec(FilesystemSpec):
 
 
 class AwsSpec(WithMachines, ManagedProviderSpec):
-    """EKS with managed node groups. A plan looks nothing up, so account and zones are said here."""
+    """EKS with managed node groups. A plan looks nothing up, so account and zones are declared here."""
 
     kind: Literal["aws"]
     account: AccountId = Field(description="AWS account; credentials of another one are refused")

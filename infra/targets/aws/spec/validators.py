@@ -1,4 +1,4 @@
-"""What AWS would refuse, or take and then run badly: said before anything is asked of it."""
+"""What AWS would refuse, or take and then run badly: reported before anything is created."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def autoscaled_pools_claim_nothing(provider: AwsSpec, pools: Pools) -> Iterator[
 def an_autoscaled_pool_is_a_queues_last_flavor(
     provider: AwsSpec, pools: Pools, queues: tuple[QueueSpec, ...]
 ) -> Iterator[Finding]:
-    """Kueue goes on asking for the nodes of the flavor that it chose, and tries no other."""
+    """Kueue continues asking for the nodes of the flavor that it chose, and tries no other."""
     breathing = {pool.name for pool in pools if pool.is_autoscaled}
     for index, queue in enumerate(queues):
         for position, flavor in enumerate(queue.flavors[:-1]):
@@ -370,7 +370,7 @@ def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator
 
 
 ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
-"""What a cluster that is there must have of EKS's add-ons; the filesystem's driver comes on top."""
+"""What a cluster that exists must have of EKS's add-ons; the filesystem's driver comes on top."""
 DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 

@@ -29,12 +29,12 @@ class AzureAccount:
         return Preflight(ASKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
-        """Return where the engine's state would be kept; the bucket is a storage account's name."""
+        """Return where the engine's state would be stored; the bucket is a storage account's name."""
         spec = cast(AzureSpec, stack.provider)
         return StateLocation(bucket, region or spec.region, dict(spec.tags))
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
-        """Make the storage account and the key of the engine's state, or put right what is there."""
+        """Make the storage account and the key of the engine's state, or put right what exists."""
         spec = cast(AzureSpec, stack.provider)
         return backend.make(location, spec, AzureClient.of_user(spec.subscription))
 

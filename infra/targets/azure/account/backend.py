@@ -24,7 +24,7 @@ _NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
 
 
 def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> BackendSetup:
-    """Make account, container, vault and key, or put right what is there.
+    """Make account, container, vault and key, or put right what exists.
 
     Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
     Azure refuses: a name that is somebody else's.
@@ -87,7 +87,7 @@ def _make_storage(azure: AzureClient, account: str, location: StateLocation, spe
 
 
 def _make_key(azure: AzureClient, vault: str, location: StateLocation, spec: AzureSpec) -> str:
-    """Make the vault, which refuses to be purged, and its key; a key that is there stays as it is."""
+    """Make the vault, which refuses to be purged, and its key; a key that exists remains unchanged."""
     properties = {
         "tenantId": spec.tenant,
         "sku": {"family": "A", "name": "standard"},

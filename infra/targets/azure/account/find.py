@@ -8,7 +8,7 @@ from typing import Any
 from infra.targets.finding import Finder, filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
-"""Path or URL, and parameters → what is there; None where nothing is."""
+"""Path or URL, and parameters → what exists; None where nothing is."""
 TAG = "trainyard-stack"
 """On each resource that takes tags (infra/targets/azure/cluster/scope.py)."""
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
@@ -50,7 +50,7 @@ class AzureFinder(Finder):
     def _of_its_like(
         self, template: str, lookup: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
-        """Find one among its like: Azure lets no two agree in what tells them apart."""
+        """Find one among its like: Azure requires a unique name among them."""
         like, _, last = template.rpartition("/")
         path, asked = filled(like, values), filled(lookup["filter"], values)
         if path is None or asked is None:

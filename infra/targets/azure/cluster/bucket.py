@@ -1,4 +1,5 @@
-"""The object store: a container for checkpoints, encrypted, private, versioned, kept when the stack goes."""
+"""The object store: a container for checkpoints, encrypted, private, versioned, retained when the stack is
+destroyed."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class BucketIds:
 
 
 def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: LifecycleSpec) -> BucketIds:
-    """Make account and container, unless they are there already."""
+    """Make account and container, unless they exist already."""
     spec, groups, endpoints = scope.spec, deps.groups, deps.endpoints
     if spec.storage_group is not None:
         group = f"/subscriptions/{spec.subscription}/resourceGroups/{spec.storage_group}"
@@ -128,7 +129,7 @@ def container(
     *,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> BlobContainer:
-    """Make a container, which stays with what is in it."""
+    """Make a container, which remains with what is in it."""
     return BlobContainer(
         scope.named(role),
         container_name=name,

@@ -183,7 +183,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         access="functions",
         device_ids=NIC_DEVICE_IDS,
         installs_driver=True,
-        # Pools can be empty: those on call are until a job waits, spot whenever Azure has none.
+        # Pools can be empty: queued ones are until a job waits, spot whenever Azure has none.
         waits_for_nics=False,
         driver_environment=DRIVER_ENVIRONMENT,
     )

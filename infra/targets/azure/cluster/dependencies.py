@@ -1,4 +1,4 @@
-"""What control plane, pools and storage stand on."""
+"""Dependencies of control plane, pools and storage."""
 
 from __future__ import annotations
 

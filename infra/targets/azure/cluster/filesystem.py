@@ -135,7 +135,7 @@ def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: in
         volume_name=VOLUME,
         creation_token=scope.named("netapp"),
         account_name=account.name,
-        # A pool tells its name with its account's before it.
+        # A pool's name output is prefixed with its account's.
         pool_name=pool.name.apply(lambda name: name.rpartition("/")[2]),
         resource_group_name=group,
         location=scope.region,

@@ -47,7 +47,7 @@ class Identities:
     control_plane: UserAssignedIdentity
     nodes: UserAssignedIdentity
     keys: UserAssignedIdentity
-    """By which disks, filesystem and storage account use the data key; it stays with them."""
+    """By which disks, filesystem and storage account use the data key; it remains with them."""
 
 
 def make_identities(scope: Scope, groups: Groups) -> Identities:
@@ -192,7 +192,7 @@ def grant(
         scope=to,
         role_definition_id=role_id(scope, role),
         principal_id=identity.principal_id,
-        # Entra may not know a new identity yet; with its type said, nobody looks it up.
+        # Entra may not know a new identity yet; with its type given, it is not looked up.
         principal_type="ServicePrincipal",
         opts=scope.options(retain_on_delete=retain_on_delete),
     )

@@ -1,6 +1,6 @@
 """Key vault and keys: one for the cluster's secrets, one for data (disks, filesystem, storage account).
 
-A vault that is deleted is kept by Azure for months, and data outlives the cluster, so vault and keys stay.
+Azure retains a deleted vault for months, and data outlives the cluster, so vault and keys stay.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def make_keys(scope: Scope, groups: Groups, identities: Identities, endpoints: P
             grant(scope, "control-plane-vault", identities.control_plane, "Key Vault Contributor", vault_id),
         ],
         "data": [
-            # Who goes on reading the data needs the key, too.
+            # Who continues reading the data needs the key, too.
             grant(scope, "data-key", identities.keys, encryptor, found["data"].id, retain_on_delete=True)
         ],
     }

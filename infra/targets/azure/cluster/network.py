@@ -58,7 +58,7 @@ def make_network(scope: Scope, group: pulumi.Input[str]) -> Network:
         location=scope.region,
         address_space=AddressSpaceArgs(address_prefixes=[str(scope.spec.network.cidr)]),
         tags=scope.tags,
-        # Subnets are resources of their own; the VNet tells of them as well.
+        # Subnets are separate resources; the VNet's outputs list them too.
         opts=scope.options(ignore_changes=["subnets"]),
     )
     ranges = aks_ranges(scope.spec.network.cidr)

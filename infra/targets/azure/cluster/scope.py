@@ -34,20 +34,20 @@ class Scope(CloudScope):
         return hashlib.sha256(f"{self.spec.subscription}/{self.name}".encode()).hexdigest()[:8]
 
     def options_of_data(self) -> pulumi.ResourceOptions:
-        """Options of what stays when the stack goes."""
+        """Options of what remains when the stack is destroyed."""
         return self.options(protect=self.spec.deletion_protection, retain_on_delete=True)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Names of resource groups: a group takes all that is in it along, so what stays has one of its own."""
+    """Names of resource groups: a group takes all that is in it along, so what remains has one of its own."""
 
     cluster: pulumi.Input[str]
     data: pulumi.Input[str]
 
 
 def make_groups(scope: Scope) -> Groups:
-    """Make the group of what goes with the stack, and that of what stays, unless what stays is there."""
+    """Make the group of what goes with the stack, and that of what remains, unless what remains is there."""
     cluster = _group(scope, "cluster", scope.options())
     if scope.spec.storage_group is not None:
         return Groups(cluster, cluster)

@@ -87,7 +87,7 @@ ResourceGroupName = Annotated[str, Field(pattern=r"^[-\w.()]{0,89}[-\w()]$")]
 
 
 class ExistingAzureNetworkSpec(Spec):
-    """Subnets that are there already, in the stack's region, with their way out; they stay."""
+    """Subnets that exist already, in the stack's region, with their way out; they remain."""
 
     nodes: SubnetId = Field(description="subnet of the nodes")
     api_server: SubnetId = Field(
@@ -154,7 +154,7 @@ class BlobNfsSpec(FilesystemSpec):
 
 
 class ExistingKeysSpec(Spec):
-    """Keys that are there already, such as those of a stack that was before; vault and keys stay."""
+    """Keys that exist already, such as those of a stack that was before; vault and keys stay."""
 
     vault: VaultId = Field(description="the key vault, with Azure RBAC and purge protection")
     cluster: KeyUrl = Field(description="key of the cluster's secrets")
@@ -162,7 +162,8 @@ class ExistingKeysSpec(Spec):
 
 
 class AzureSpec(WithMachines, ManagedProviderSpec):
-    """AKS with private nodes. A plan looks nothing up, so subscription, tenant and zones are said here."""
+    """AKS with private nodes. A plan looks nothing up, so subscription, tenant and zones are declared
+    here."""
 
     kind: Literal["azure"]
     subscription: Guid = Field(description="ID of the subscription of every resource")
@@ -202,5 +203,5 @@ class AzureSpec(WithMachines, ManagedProviderSpec):
 
     @property
     def existing_bucket(self) -> bool:
-        """Whether account and container are there already, with their owner's rules."""
+        """Whether account and container exist already, with their owner's rules."""
         return self.storage_group is not None

@@ -1,4 +1,4 @@
-"""What Azure would refuse, or take and then run badly: said before anything is asked of it."""
+"""What Azure would refuse, or take and then run badly: reported before anything is created."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def storage_that_is_there_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
-    """It was encrypted with keys that are there, too; new ones would go with the stack."""
+    """It was encrypted with keys that exist, too; new ones would go with the stack."""
     if provider.storage_group is not None and provider.keys is None:
         fix = "add `keys:` with the vault and the keys of the stack that was before"
         yield ("provider", "keys"), "nothing, with storage that is there already", "its vault and keys", fix

@@ -1,4 +1,4 @@
-"""What CoreWeave would refuse, or take and then run badly: said before anything is asked of it."""
+"""What CoreWeave would refuse, or take and then run badly: reported before anything is created."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class GcpAccount:
         return Preflight(ASKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
-        """Return where the engine's state would be kept."""
+        """Return where the engine's state would be stored."""
         spec = cast(GcpSpec, stack.provider)
         return StateLocation(bucket, region or spec.region, dict(spec.labels))
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
-        """Make the bucket and the key of the engine's state, or put right what is there."""
+        """Make the bucket and the key of the engine's state, or put right what exists."""
         return backend.make(location, cast(GcpSpec, stack.provider), GoogleClient.of_user())
 
     def deploy_role(

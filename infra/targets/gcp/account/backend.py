@@ -24,7 +24,7 @@ _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
 def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
-    """Make key and bucket, or put right what is there.
+    """Make key and bucket, or put right what exists.
 
     Raises InputError for a bucket that is someone else's or elsewhere, RefusedError for what Google refuses.
     """

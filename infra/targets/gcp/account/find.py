@@ -10,7 +10,7 @@ from infra.errors import Problem, TrainyardError
 from infra.targets.finding import filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
-"""URL and parameters → what is there; None where nothing is."""
+"""URL and parameters → what exists; None where nothing is."""
 BUCKET = "gcp:storage/bucket:Bucket"
 
 
@@ -85,7 +85,7 @@ def _lookups() -> Mapping[str, Mapping[str, Any]]:
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the engine's ID of a resource; None for a type, or with values, that do not tell it."""
+    """Return the engine's ID of a resource; None for a type, or with values, that do not identify it."""
     lookup = _lookups().get(token)
     return filled(lookup["id"], values) if lookup else None
 

@@ -1,4 +1,5 @@
-"""Quotas of a project of Google Cloud: those that Compute tells, and those of families that it does not."""
+"""Quotas of a project of Google Cloud: those of Compute's API, and those of machine families that it
+lacks."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def short_quotas(
 
 
 def _needed(bought: Sequence[GkePool]) -> Counter[str]:
-    """What the region must still have, by the quotas that Compute tells."""
+    """What the region must still have, by the quotas of Compute's API."""
     needed: Counter[str] = Counter()
     for group in bought:
         quota = _quota(group)
@@ -58,7 +59,7 @@ def _amount(group: GkePool) -> int:
 
 
 def _unknown(bought: Sequence[GkePool], spec: GcpSpec) -> Iterator[Problem]:
-    """A quota that is not known here is said: silence would read as enough of it."""
+    """An unknown quota is reported: silence would read as sufficient."""
     for name in sorted({each.machine.name for each in bought if _quota(each) is None}):
         allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
         yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)

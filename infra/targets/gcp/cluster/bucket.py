@@ -1,4 +1,5 @@
-"""The checkpoint bucket: folders that rename in one step, encrypted, private, kept when the stack goes.
+"""The checkpoint bucket: folders that rename in one step, encrypted, private, retained when the stack is
+destroyed.
 
 A bucket with a hierarchical namespace keeps no versions; what is deleted can be had back for a month.
 """
@@ -25,7 +26,7 @@ from infra.targets.gcp.cluster.scope import Scope
 
 
 def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifecycle: LifecycleSpec) -> None:
-    """Make the bucket, unless it is there already, and a folder of its own for each team."""
+    """Make the bucket, unless it exists already, and a folder of its own for each team."""
     if scope.spec.existing_bucket:
         for team in teams:
             team_folder(scope, team, name, None)

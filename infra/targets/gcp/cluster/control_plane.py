@@ -49,7 +49,7 @@ _WINDOW = ("2026-01-03T06:00:00Z", "2026-01-03T12:00:00Z", "FREQ=WEEKLY;BYDAY=SA
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The cluster, and what may be done once those who may use it are let in."""
+    """The cluster, and what may be done once the access entries exist."""
 
     cluster: Cluster | None
     """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
@@ -70,7 +70,7 @@ def make_control_plane(
     *,
     multi_networking: bool,
 ) -> ControlPlane:
-    """Make the cluster: private, secrets encrypted, audit logs kept."""
+    """Make the cluster: private, secrets encrypted, audit logs retained."""
     spec = scope.spec
     cluster = Cluster(
         scope.name,
@@ -110,7 +110,7 @@ def make_control_plane(
         monitoring_config=_monitoring(),
         deletion_protection=spec.deletion_protection,
         resource_labels=scope.labels,
-        # GKE tells of the first pool's nodes here.
+        # GKE reports the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
     return _control_plane(cluster, access, by_dns_name=spec.access.dns_endpoint)
@@ -211,7 +211,7 @@ def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: calls ask Google's plugin for one. Secret nevertheless."""
-    # Of no use before its reader is let in.
+    # Of no use before its reader has access.
     let_in = [grant.id for grant in control_plane.access]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *let_in)
     existing = scope.spec.existing_cluster

@@ -115,7 +115,7 @@ def _subnetwork(scope: Scope, role: str, vpc: Vpc, cidr: IPv4Network) -> Subnetw
 
 
 def publish(access: Access, parent: pulumi.Resource, nics: Iterable[GkeNic]) -> None:
-    """Tell GKE of the networks, so that a pod's annotation can ask for them."""
+    """Register the networks with GKE, so that a pod's annotation can ask for them."""
     for nic in nics:
         parameters = KubernetesObject(_parameters(nic), access.options(parent))
         KubernetesObject(_network(nic), access.options(parent, [parameters]))

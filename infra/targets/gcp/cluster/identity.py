@@ -137,7 +137,7 @@ def read_datasets(scope: Scope, datasets: Sequence[DatasetSpec]) -> None:
 def team_folder(
     scope: Scope, team: str, bucket: pulumi.Input[str], parent: pulumi.Resource | None
 ) -> ManagedFolderIamMember:
-    """Give the jobs of a team its own folder of the bucket, and nothing else; it stays with its data."""
+    """Give the jobs of a team its own folder of the bucket, and nothing else; it remains with its data."""
     namespace = names.team_namespace(team)
     options = scope.options(depends_on=[parent] if parent else [], retain_on_delete=True)
     path = f"{names.team_folder(team)}/"

@@ -1,7 +1,7 @@
 """KMS keys: one for the control plane's secrets, one for data (disks, filesystem, bucket).
 
-A key ring can never be removed, and data outlives the cluster, so ring and keys stay when the stack goes.
-"""
+A key ring can never be removed, and data outlives the cluster, so ring and keys stay when the stack is
+destroyed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _key(scope: Scope, ring: KeyRing, role: str, services: Sequence[str]) -> pul
             crypto_key_id=key.id,
             role=_USE,
             member=scope.service_agent(service),
-            # Who goes on reading the data needs the key, too.
+            # Who continues reading the data needs the key, too.
             opts=scope.options(retain_on_delete=role == "data"),
         )
         for service in services

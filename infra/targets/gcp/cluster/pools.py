@@ -103,7 +103,7 @@ def _cloud_taints(pool: NodePoolSpec) -> tuple[str, ...]:
 
 
 def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
-    """GKE tells a pod of its slice where the pod selects one by these."""
+    """GKE sets a pod's slice variables if the pod selects nodes by these."""
     if pool.topology is None or pool.machine is None:
         return {}
     accelerator = pool.known_machine("gcp").accelerator_type or ""
@@ -174,7 +174,7 @@ def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
 def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
     """A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
 
-    Nodes on call live for a week at most: GKE has a strategy of its own for them.
+    Provisioned nodes exist for at most a week: GKE has a strategy of its own for them.
     """
     if pool.provisioning:
         return None

@@ -71,7 +71,7 @@ ResourceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class ExistingGcpNetworkSpec(Spec):
-    """A VPC of the project that is there already, with NAT and private services access; it stays."""
+    """A VPC of the project that exists already, with NAT and private services access; it remains."""
 
     network: ResourceName = Field(description="name of the VPC")
     subnetwork: ResourceName = Field(description="subnet of the nodes, in the stack's region")
@@ -105,7 +105,7 @@ class GcpAccessSpec(Spec):
 
 
 class ExistingManagedLustreSpec(Spec):
-    """An instance of Managed Lustre that is there already, in the filesystem's zone; it stays."""
+    """An instance of Managed Lustre that exists already, in the filesystem's zone; it remains."""
 
     instance: ResourceName = Field(description="name of the instance")
     address: IPv4Address = Field(description="address in its mount point: ADDRESS@tcp:/NAME")
@@ -113,7 +113,7 @@ class ExistingManagedLustreSpec(Spec):
 
 
 class ExistingFilestoreSpec(Spec):
-    """A Filestore share that is there already; it stays."""
+    """A Filestore share that exists already; it remains."""
 
     address: IPv4Address = Field(description="address of the instance")
     share: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the share")
@@ -124,7 +124,7 @@ GkeFeature = Literal["workload-identity", "dataplane-v2", "multi-networking", "g
 
 
 class ExistingGkeSpec(Spec):
-    """A regional GKE cluster that is there already, in the project and region; it stays as it is.
+    """A regional GKE cluster that exists already, in the project and region; it remains unchanged.
 
     Its network is `network.existing`; its add-ons, its upgrades and who may use it are its owner's.
     """
@@ -171,7 +171,7 @@ class FilestoreSpec(FilesystemSpec):
 
 
 class GcpSpec(WithMachines, ManagedProviderSpec):
-    """GKE with private nodes. A plan looks nothing up, so project, its number and zones are said here."""
+    """GKE with private nodes. A plan looks nothing up, so project, its number and zones are declared here."""
 
     kind: Literal["gcp"]
     project: ProjectId = Field(description="project of every resource")

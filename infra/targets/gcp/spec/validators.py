@@ -1,4 +1,4 @@
-"""What Google Cloud would refuse, or take and then run badly: said before anything is asked of it."""
+"""What Google Cloud would refuse, or take and then run badly: reported before anything is created."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
 
 
 def _existing(kubeconfig: str, source: VolumeSource) -> _ControlPlane:
-    """Describe a cluster that is there already and stays when the stack goes."""
+    """Describe a cluster that exists already and remains when the stack is destroyed."""
     cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
     ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
     outputs = ClusterOutputs(

@@ -55,7 +55,8 @@ _OWN = "the machines are yours, and nothing is bought"
 
 
 class OnpremCluster(Cluster):
-    """Kubernetes that stays when the stack goes; the stack labels its nodes and installs operators."""
+    """Kubernetes that remains when the stack is destroyed; the stack labels its nodes and installs
+    operators."""
 
     KIND: ClassVar[ProviderKind] = "onprem"
 

@@ -1,4 +1,4 @@
-"""Pools of nodes that are there already: what they are labelled with, and where they stand. Pure."""
+"""Pools of nodes that exist already: what they are labelled with, and where they stand. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The on-premises target: a Kubernetes cluster that is there, on machines of one's own."""
+"""The on-premises target: a Kubernetes cluster that exists, on machines of one's own."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class NfsSpec(FilesystemSpec):
 
 
 class S3Spec(Spec):
-    """An S3 store that is there already."""
+    """An S3 store that exists already."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] = Field(description="URL without a path")
     secret: Name = Field(
@@ -139,7 +139,7 @@ class S3Spec(Spec):
 
 
 class OnpremSpec(ManagedProviderSpec):
-    """A cluster that stays when the stack goes; what the stack adds to it goes."""
+    """A cluster that remains when the stack is destroyed; what the stack adds to it goes."""
 
     kind: Literal["onprem"]
     cluster: ContextCluster = Field(description="{context: NAME}, a context of the user's kubeconfig")

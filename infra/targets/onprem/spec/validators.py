@@ -1,4 +1,4 @@
-"""What an on-premises cluster would not do, or do badly: said before anything is asked of it."""
+"""What an on-premises cluster would not do, or do badly: reported before anything is created."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator
 
 
 def the_object_store_is_not_ours_to_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """The store is there already, with the size that it has."""
+    """The store exists already, with the size that it has."""
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
 
