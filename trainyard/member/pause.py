@@ -109,7 +109,7 @@ def _grace(pods: list[Object]) -> float:
 
 
 def _next_step(key: JobKey) -> str:
-    return f"to go on: trainyard resume {key.name}"
+    return f"to continue: trainyard resume {key.name}"
 
 
 class _Ends:

@@ -1,4 +1,4 @@
-"""`trainyard rehearse`: any stack's whole life on the real engine, with nothing real behind it."""
+"""`trainyard rehearse`: any stack's lifecycle on the real engine, with fake providers."""
 
 from __future__ import annotations
 
