@@ -143,5 +143,5 @@ def _unreachable(address: str, error: HTTPError, session: Session) -> Problem:
         path=address,
         got=f"no answer: {error}",
         allowed="an API server that this machine reaches",
-        fix=f"{session.guide} says from where it is reached (“The way to the API server”)",
+        fix=f"{session.guide} says from which networks it is reached",
     )

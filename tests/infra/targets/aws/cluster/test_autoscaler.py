@@ -1,4 +1,4 @@
-"""Pools that come and go: their groups, the autoscaler and its rights, and how Kueue asks for nodes."""
+"""Autoscaled pools: their groups, the autoscaler and its rights, and how Kueue asks for nodes."""
 
 from __future__ import annotations
 
