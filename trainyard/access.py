@@ -54,7 +54,7 @@ def reaching(session: Session) -> str:
 
 def _own_kubeconfig(session: Session) -> str:
     if not session.kubeconfig.exists():
-        fix = "start it with `trainyard up`; a cluster of others: name your context (`--context NAME`)"
+        fix = "start it with `trainyard up`, or name a context for another cluster (`--context NAME`)"
         raise TrainyardError(
             [Problem(f"stack {session.stack_name}", "no cluster runs", "a cluster that is up", fix)]
         )
@@ -81,7 +81,7 @@ def _output(session: Session) -> str:
         problem = Problem(
             path=f"stack {session.stack_name}",
             got=f"no output `kubeconfig` in the state at {session.engine.backend_url}",
-            allowed="a stack that is up, in the backend that it names",
+            allowed="a stack that is up, in this backend",
             fix=f"bring it up (`trainyard up -s {session.stack_name}`), or name a context of your kubeconfig"
             " (`--context NAME`)",
         )

@@ -27,7 +27,9 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
     location = account.state_location(session.stack, bucket, region) if account else None
     if account is None or location is None:
         got = f"kind: {session.target.kind}"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", "name another one")])
+        raise InputError(
+            [Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", "name another stack")]
+        )
     check_residency(location.region, residency(session.stack_file, session.paths.organisation))
     show(session, account.make_backend(session.stack, location), form)
 
@@ -62,8 +64,8 @@ def show(session: Session, backend: BackendSetup, form: Form) -> None:
         return
     lines = {"PULUMI_BACKEND_URL": backend.url, "SECRETS_PROVIDER": backend.secrets_provider}
     sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
-    session.progress.log(f"or, for everybody who runs the stack, in {session.stack_file.name}:")
+    session.progress.log(f"or, for all users of the stack, in {session.stack_file.name}:")
     session.progress.log(f"  secretsprovider: {backend.secrets_provider}   # beside `config:`")
     session.progress.log(f"  {BACKEND_KEY}: {backend.url}   # in `config:`")
-    session.progress.log("what whoever runs the engine needs, and nothing more:")
+    session.progress.log("least rights of the engine's user:")
     session.progress.log(json.dumps(backend.rights, indent=1))

@@ -67,4 +67,4 @@ def unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding
     names = list(known)
     near = get_close_matches(got, names, n=1, cutoff=0.5)
     fix = f"did you mean {near[0]!r}?" if near else "name one of these, or add it" if names else "add one"
-    return path, repr(got), f"{what}: {', '.join(names) or 'there is none'}", fix
+    return path, repr(got), f"{what}: {', '.join(names) or 'none'}", fix

@@ -87,8 +87,8 @@ class EmbeddedCluster:
         preflight.check_privileges()
         file = Layout(paths.cluster_run(name)).config
         if not file.exists():
-            got, fix = "it is not up", "start it with `trainyard up`"
-            raise TrainyardError([Problem(f"cluster {name}", got, "a cluster that is", fix)])
+            got, fix = "not running", "start it with `trainyard up`"
+            raise TrainyardError([Problem(f"cluster {name}", got, "a running cluster", fix)])
         config = ClusterConfig.parse(json.loads(file.read_text()))
         return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 

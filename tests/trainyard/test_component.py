@@ -216,7 +216,7 @@ TEAMS: Mapping[str, Any] = {
         ({"queue": "amd2"}, TEAMS, "job.queue", "a queue of team research: gpu, amd", "did you mean 'amd'?"),
         ({"team": "vision", "queue": "amd"}, TEAMS, "job.queue", "a queue of team vision: gpu", "name one"),
         ({"team": "other"}, TEAMS, "job.team", "a team of the cluster: research, vision", "name one"),
-        ({"team": "other"}, {}, "job.team", "a team of the cluster: there is none", "add one"),
+        ({"team": "other"}, {}, "job.team", "a team of the cluster: none", "add one"),
         ({}, {"research": "gpu"}, "queues", "team → its namespace,", "give the output `queues` of a Cluster"),
     ],
 )

@@ -48,7 +48,7 @@ def read(file: Path, allowed: str = "") -> Section:
     Raises:
         InputError: with all that is wrong in it.
     """
-    fix = "ask who runs the cluster for it: trainyard access export --team TEAM"
+    fix = "ask your platform team for it: trainyard access export --team TEAM"
     try:
         found = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

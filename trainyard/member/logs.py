@@ -239,7 +239,7 @@ def _reader_down(reader: Reader, phase: str) -> Problem:
         path=f"pod {reader.name} in {reader.namespace}",
         got=phase,
         allowed="a pod that runs: it has the logs of the team",
-        fix="ask who runs the cluster; the pods that are there now: kubectl logs",
+        fix="ask your platform team; present pods: kubectl logs",
     )
 
 

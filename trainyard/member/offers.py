@@ -219,5 +219,5 @@ def _nothing_seen(namespace: str) -> Problem:
         path=f"queues of {namespace}",
         got="none whose pools say what they are",
         allowed="a team of a stack that this version has brought up",
-        fix="ask who runs the cluster to bring it up again (`trainyard up`), or for your team's role",
+        fix="ask your platform team to run `trainyard up` again, or for your team's role",
     )

@@ -123,7 +123,7 @@ def _broken(answer: str) -> Problem:
 
 def _no_pod(namespace: str, pods: list[Object]) -> Problem:
     if not pods:
-        fix = "ask who runs the cluster to bring it up again (`trainyard up`, `pulumi up`)"
+        fix = "ask your platform team to run `trainyard up` or `pulumi up` again"
         got = f"{namespace} has no pod that takes it"
         return Problem("code", got, "a stack that this version has brought up", fix)
     name = pods[0]["metadata"]["name"]

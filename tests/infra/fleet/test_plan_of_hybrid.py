@@ -236,7 +236,7 @@ def test_a_dataset_must_be_on_each_worker_of_the_queue(fleet: Fleet) -> None:
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
     queues[0]["datasets"] = ["pile"]
     with_data = edited(fleet, queues=queues)
-    assert output(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: there is none"]
+    assert output(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: none"]
     assert output(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
 
 
