@@ -23,7 +23,7 @@ from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH
 from infra.spec.job import LEAVE, JobSpec
 from infra.spec.share import Share, canonical
-from trainyard import train_job
+from trainyard import plain, train_job
 from trainyard.train_job import ORIGIN, PORTS, JobDataset, Origin
 from trainyard_train.elasticity.config import leave_seconds
 
@@ -256,7 +256,7 @@ class Jobs:
     def __init__(self, api: client.ApiClient) -> None:
         # The client's own types are wrong in places: what it returns is read as plain data.
         self._api = api
-        self._custom: Any = client.CustomObjectsApi(api)
+        self._custom: Any = plain.CustomObjects(api)
 
     @cached_property
     def _core(self) -> Any:  # noqa: ANN401 -- the client's own

@@ -37,9 +37,65 @@ def read(
         ApiException: it refused.
         urllib3.exceptions.HTTPError: it did not answer.
     """
+    return _answer(api, "GET", url(api, path, query), seconds=seconds)
+
+
+class CustomObjects:
+    """The client's `CustomObjectsApi`, as far as it is called here: its module takes 0.1 s to import."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def list_cluster_custom_object(self, group: str, version: str, plural: str) -> Any:  # noqa: ANN401
+        return get(self._api, f"/apis/{group}/{version}/{plural}")
+
+    def list_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, **query: str | int
+    ) -> Any:  # noqa: ANN401
+        return get(self._api, _collection(group, version, namespace, plural), query)
+
+    def get_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, name: str
+    ) -> Any:  # noqa: ANN401
+        return get(self._api, f"{_collection(group, version, namespace, plural)}/{name}")
+
+    def create_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, body: object
+    ) -> None:
+        address = url(self._api, _collection(group, version, namespace, plural), {})
+        _answer(self._api, "POST", address, body)
+
+    def patch_namespaced_custom_object(  # noqa: PLR0917 -- as the client has it
+        self, group: str, version: str, namespace: str, plural: str, name: str, body: object
+    ) -> None:
+        address = url(self._api, f"{_collection(group, version, namespace, plural)}/{name}", {})
+        _answer(self._api, "PATCH", address, body, kind="application/merge-patch+json")
+
+    def delete_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, name: str, *, propagation_policy: str
+    ) -> None:
+        path = f"{_collection(group, version, namespace, plural)}/{name}"
+        _answer(self._api, "DELETE", url(self._api, path, {"propagationPolicy": propagation_policy}))
+
+
+def _collection(group: str, version: str, namespace: str, plural: str) -> str:
+    return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}"
+
+
+def _answer(
+    api: ApiClient,
+    method: str,
+    address: str,
+    body: object = None,
+    *,
+    kind: str = "application/json",
+    seconds: float | None = None,
+) -> bytes:
     pool: Any = api.rest_client.pool_manager
+    given = {} if body is None else {"body": json.dumps(body).encode()}
+    headers = credentials(api) | ({} if body is None else {"Content-Type": kind})
     once = {"retries": False, "timeout": seconds} if seconds else {}
-    answer = pool.request("GET", url(api, path, query), headers=credentials(api), **once)
+    answer = pool.request(method, address, headers=headers, **given, **once)
     if not 200 <= answer.status < 300:
         error = ApiException(status=answer.status, reason=answer.reason)
         error.body = answer.data.decode(errors="replace")

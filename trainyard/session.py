@@ -213,11 +213,11 @@ class Session:
 
     @property
     def _layout(self) -> Layout:
-        from local.cluster import preflight
         from local.cluster.layout import Layout
+        from local.cluster.privileges import check_privileges
 
         if self.is_embedded:
-            preflight.check_privileges()  # its folder is root's alone
+            check_privileges()  # its folder is root's alone
         return Layout(self.paths.cluster_run(self.stack.name))
 
     def run_root(self, team: str, job: str) -> Path:

@@ -23,6 +23,7 @@ from local.cluster.image_store import ImageStore
 from local.cluster.layout import Layout
 from local.cluster.objects import GPU, is_ready
 from local.cluster.preemption import Preemption, PreemptionRecord
+from local.cluster.privileges import check_privileges
 from local.cluster.site import ClusterSite
 
 NODE_LOCK_SECONDS = 180.0
@@ -84,7 +85,7 @@ class EmbeddedCluster:
 
         Raises TrainyardError when there is none.
         """
-        preflight.check_privileges()
+        check_privileges()
         file = Layout(paths.cluster_run(name)).config
         if not file.exists():
             got, fix = "not running", "start it with `trainyard up`"
@@ -143,7 +144,7 @@ class EmbeddedCluster:
 
         `purge` removes the data as well: checkpoints and the object store.
         """
-        preflight.check_privileges()
+        check_privileges()
         with self._lock(), self.progress.task(f"cluster {self.config.name} down"):
             self._site().remove()
         if purge:
@@ -156,7 +157,7 @@ class EmbeddedCluster:
 
     def status(self) -> ClusterStatus:
         """Look at the machines, and at the API where it answers; changes nothing."""
-        preflight.check_privileges()
+        check_privileges()
         site = self._site()
         if not site.exists:
             return ClusterStatus(self.config.name, "down", "", ())
@@ -174,7 +175,7 @@ class EmbeddedCluster:
 
         `notice_seconds=None` kills it with no word. The record's events are also in `events.jsonl`.
         """
-        preflight.check_privileges()
+        check_privileges()
         site = self._site()
         machine = site.node(self._declared(node).name)
         if not machine.is_running():
@@ -192,7 +193,7 @@ class EmbeddedCluster:
 
     def restore(self, node: str) -> None:
         """Bring a preempted node back, as a new instance with an empty disk; a no-op while it runs."""
-        preflight.check_privileges()
+        check_privileges()
         config, site, log = self._declared(node), self._site(), EventLog(self.layout.events)
         with self._lock(NODE_LOCK_SECONDS):
             if site.node(node).is_running():

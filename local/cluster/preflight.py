@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
@@ -18,6 +17,7 @@ from local.cluster.layout import VERSION, Layout
 from local.cluster.machine import ClusterMachine
 from local.cluster.network import host_routes, run_folders
 from local.cluster.node import SHARED_FOLDERS
+from local.cluster.privileges import check_privileges, missing_privileges
 
 BINARIES = (
     "kube-apiserver",
@@ -42,8 +42,6 @@ PROGRAMS = {
 }
 """Program → Debian package."""
 PLUGINS = ("ptp", "host-local", "loopback")
-CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
-"""Name → bit, as in linux/capability.h."""
 INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_PER_NODE = 8
 INOTIFY_PER_CONTROL_PLANE = 12
@@ -58,7 +56,7 @@ def check(config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, link
     `link` is our own interface on the host, which may be there from an earlier run.
     """
     problems = [
-        *_privileges(),
+        *missing_privileges(),
         *_programs(),
         *_artifacts(config, artifacts),
         *_inotify(config, layout),
@@ -75,31 +73,12 @@ def check_host(layout: Layout, *, node_cidr: IPv4Network, data_dir: Path, link: 
         raise MachineError(problems)
 
 
-def check_privileges() -> None:
-    """Raise MachineError when we may not even look into the cluster."""
-    if problems := list(_privileges()):
-        raise MachineError(problems)
-
-
 def _host(layout: Layout, node_cidr: IPv4Network, data_dir: Path, link: str) -> Iterator[Problem]:
     yield from _folders(data_dir, layout.run)
     yield from _kernel()
     yield from _addresses(node_cidr, link, layout.run)
     yield from _space(layout.run)
     yield from _earlier_run(layout)
-
-
-def _privileges() -> Iterator[Problem]:
-    if os.geteuid() != 0:
-        needs = "root: namespaces, mounts and cgroups of the nodes need it"
-        yield Problem("user", f"uid {os.geteuid()}", needs, "run the command again with sudo")
-        return
-    status = Path("/proc/self/status").read_text()
-    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff")), 16)
-    for name, bit in CAPABILITIES.items():
-        if not effective & (1 << bit):
-            fix = f"run where root has it, such as a virtual machine, or a container with --cap-add={name}"
-            yield Problem("capabilities", f"{name} is missing", name, fix)
 
 
 def _programs() -> Iterator[Problem]:

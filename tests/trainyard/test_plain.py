@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from kubernetes import client
@@ -19,14 +19,20 @@ from trainyard import plain
 class Handler(BaseHTTPRequestHandler):
     """Answers with what it was asked; refuses whoever brings no token."""
 
+    asked: ClassVar[list[tuple[str, str, str, str]]] = []
+
     def do_GET(self) -> None:
         known = self.headers.get("authorization") == "Bearer mei"
         output = {"path": self.path} if known else {"message": "who are you?"}
+        given = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        self.asked.append((self.command, self.path, self.headers.get("content-type", ""), given))
         body = json.dumps(output).encode()
         self.send_response(200 if known else 401)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 -- the server's names
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -54,6 +60,25 @@ def test_a_path_is_asked_for_with_the_users_token(host: str) -> None:
     found = plain.get(api(host, "mei"), "/api/v1/pods", {"labelSelector": "a=b c", "limit": 5})
     assert found == {"path": "/api/v1/pods?labelSelector=a%3Db+c&limit=5"}
     assert plain.read(api(host, "mei"), "/version") == b'{"path": "/version"}'
+
+
+def test_custom_objects_are_asked_for_as_the_client_asks(host: str) -> None:
+    """By the requests of the client's own module."""
+    place = ("kueue.x-k8s.io", "v1beta2", "team-research", "workloads")
+    body = {"spec": {"active": False}}
+    asked = []
+    for objects in (client.CustomObjectsApi(api(host, "mei")), plain.CustomObjects(api(host, "mei"))):
+        Handler.asked.clear()
+        objects.list_cluster_custom_object(*place[:2], "resourceflavors")
+        objects.list_namespaced_custom_object(*place, limit=5)
+        objects.get_namespaced_custom_object(*place, "tune")
+        objects.create_namespaced_custom_object(*place, body)
+        objects.patch_namespaced_custom_object(*place, "tune", body)
+        objects.delete_namespaced_custom_object(*place, "tune", propagation_policy="Foreground")
+        asked.append([(verb, path, json.loads(given or "null")) for verb, path, _, given in Handler.asked])
+        kinds = {verb: kind for verb, _, kind, _ in Handler.asked}
+        assert kinds["PATCH"] == "application/merge-patch+json"
+    assert asked[0] == asked[1]
 
 
 def test_a_refusal_keeps_what_the_server_reported(host: str) -> None:

@@ -35,7 +35,7 @@ class MemberCluster:
     def __init__(self, session: Session) -> None:
         self._session = session
         # The client's own types are wrong in places: what it returns is read as plain data.
-        self.custom: Any = client.CustomObjectsApi(session.api)
+        self.custom: Any = plain.CustomObjects(session.api)
 
     @cached_property
     def core(self) -> Any:  # noqa: ANN401 -- the client's own

@@ -268,9 +268,7 @@ def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) ->
     for namespace, local_queue in own_queues:
         path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
         try:
-            items = cluster.custom.list_namespaced_custom_object(
-                *path, limit=MOST_POSITIONS, _request_timeout=10
-            )["items"]
+            items = cluster.custom.list_namespaced_custom_object(*path, limit=MOST_POSITIONS)["items"]
         except ApiException:
             return {}  # a Kueue of somebody else's may not serve it, or not to members
         found |= {

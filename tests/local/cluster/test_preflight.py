@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import ExitCode, MachineError, Problem, TrainyardError
-from local.cluster import ClusterConfig, NodeConfig, preflight
+from local.cluster import ClusterConfig, NodeConfig, preflight, privileges
 from local.cluster.layout import Layout
 
 CONFIG = ClusterConfig(
@@ -38,7 +38,7 @@ def good_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     """Take what differs between machines out of the tests; each puts one thing back, broken."""
     limit = tmp_path_factory.mktemp("proc") / "max_user_instances"
     limit.write_text("1000000\n")
-    for name in ("_privileges", "_programs", "_kernel"):
+    for name in ("missing_privileges", "_programs", "_kernel"):
         monkeypatch.setattr(preflight, name, list)
     monkeypatch.setattr(preflight, "_packet_queue", lambda _: [])
     monkeypatch.setattr(preflight, "host_routes", lambda: [("192.0.2.0/24", "eth0")])
@@ -165,14 +165,14 @@ class TestPrivileges:
     def test_another_user_than_root_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
         with pytest.raises(MachineError, match="uid 1000"):
-            preflight.check_privileges()
+            privileges.check_privileges()
 
     def test_every_missing_capability_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 0)
         monkeypatch.setattr(Path, "read_text", lambda _: "CapEff:\t0000000000000000\n")
         with pytest.raises(MachineError) as raised:
-            preflight.check_privileges()
-        assert len(raised.value.problems) == len(preflight.CAPABILITIES)
+            privileges.check_privileges()
+        assert len(raised.value.problems) == len(privileges.CAPABILITIES)
 
     def test_a_missing_program_is_named_with_its_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("shutil.which", lambda *_, **__: None)
