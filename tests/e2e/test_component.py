@@ -156,23 +156,19 @@ def test_a_component_is_what_our_program_declares(
     assert below and all(f"::{TYPE}$" in urn for urn in below)
 
 
-def test_two_clusters_stand_in_one_program(
+def test_the_program_of_the_page_previews_with_its_job_and_beside_a_second_cluster(
     environment: dict[str, str], program: dict[Any, Any], tmp_path: Path
 ) -> None:
-    second = {**shipped(), "name": "second"}
-    in_yaml(tmp_path, {"research": shipped(), "second": second})
-    made = parts(preview(tmp_path, environment))
-    assert len(made) == 2 * len(program)
-
-
-def test_the_program_of_the_page_previews_with_its_job(environment: dict[str, str], tmp_path: Path) -> None:
     """The queues that the job is held against are the cluster's, known before it is there."""
     [text] = re.findall(r"```yaml\n(name: models\n.*?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump({**yaml.safe_load(text), "plugins": PLUGIN}))
+    printed = {**yaml.safe_load(text), "plugins": PLUGIN}
+    printed["resources"]["more"] = {"type": TYPE, "properties": {"stack": {**shipped(), "name": "second"}}}
+    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump(printed))
     found = parts(preview(tmp_path, environment))
     job = found["kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob", "team-research/digits"]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "research/gpu") in found
+    assert len([name for _, name in found if name.startswith("second")]) == len(program)
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])

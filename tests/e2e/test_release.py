@@ -87,6 +87,16 @@ def test_the_present_program_replaces_nothing_of_it(present: Any) -> None:
     assert present["changeSummary"]["same"] > 150
 
 
+def test_a_replacement_and_a_deletion_count_as_harm() -> None:
+    """As the engine reports them; the soak has it report one."""
+    urns = {
+        kind: f"urn:pulumi:dev::trainyard::{kind}::x" for kind in ("aws:eks/nodeGroup:NodeGroup", "a:b:C")
+    }
+    operations = ("same", "update", "create", "replace", "delete")
+    steps = [{"op": operation, "urn": urn} for operation in operations for urn in urns.values()]
+    assert harm({"steps": steps}) == [f"{op} aws:eks/nodeGroup:NodeGroup x" for op in ("replace", "delete")]
+
+
 def test_a_program_moves_into_the_component_and_nothing_is_replaced(present: Any, tmp_path: Path) -> None:
     project = own_program(tmp_path / "project")
     (project / "Pulumi.yaml").write_text(yaml.safe_dump(COMPONENT))
@@ -96,6 +106,7 @@ def test_a_program_moves_into_the_component_and_nothing_is_replaced(present: Any
     assert more <= 2, "the component, and the provider that has it"
 
 
+@pytest.mark.soak
 def test_the_check_sees_a_replacement(tmp_path: Path) -> None:
     """A pool of another name is another pool."""
     project = own_program(tmp_path / "project")
