@@ -147,7 +147,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Write the SDK of a package from its schema (`pulumi package add`)."""
         program = shutil.which(CODEGEN)
         if program is None:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no {CODEGEN}: run `trainyard prepare --package`")
+            got = f"no {CODEGEN} on PATH: run `trainyard prepare --package`"
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, got)
         command = [program, "python", request.loader_target, request.directory]
         written = subprocess.run(
             command, input=request.schema, capture_output=True, text=True, check=False, start_new_session=True

@@ -167,7 +167,7 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
         resources["wrong"] = training_job("wrong", {}, queue="none-such")
         (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
         refused = run("pulumi", "preview", "-s", "dev", "--suppress-progress", code=255)
-        assert "name a queue of this namespace, one of default, research" in refused
+        assert "resource 'team-research/research-none-such' does not exist" in refused
     finally:
         run("pulumi", "destroy", "-s", "dev", "--yes", "--suppress-progress")
     assert not [name for name in NAMES if (tmp_path / "state" / name / "run").exists()]

@@ -87,8 +87,9 @@ EVALUATED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
 def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path: Path) -> None:
     """The local queue into a team's first queue has the team's name: the cluster is asked which that is."""
     project = new_project("job", tmp_path)
-    queue = "kueue.x-k8s.io/v1beta2:LocalQueue", "team-research/research"
-    _have(tmp_path / "kubernetes", *queue, {"clusterQueue": "gpu"})
+    for local_queue, queue in (("research", "gpu"), ("research-amd", "amd")):
+        kind, identity = "kueue.x-k8s.io/v1beta2:LocalQueue", f"team-research/{local_queue}"
+        _have(tmp_path / "kubernetes", kind, identity, {"clusterQueue": queue})
     with engine_for(project, tmp_path, shared=True) as engine:
         evaluated = engine.preview(*EVALUATED)
         assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
@@ -101,6 +102,10 @@ def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path
             _change_job(project, queue=asked)
             found = engine.preview("--diff").stdout
             assert re.search(rf'kueue.x-k8s.io/queue-name *: "{local_queue}"', found), found
+        _change_job(project, queue="spot")
+        refused = engine.preview()
+        assert refused.returncode != 0
+        assert "resource 'team-research/research-spot' does not exist" in refused.stdout, refused.stdout
 
 
 def _have(folder: Path, kind: str, identity: str, spec: Mapping[str, Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -240,7 +241,7 @@ def test_a_queue_by_its_name_is_the_local_queue_that_the_team_has_into_it(
     data = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", "queue": queue}
     job = parse_job(data)
     check(job, TEAMS)
-    assert local_queue(job, TEAMS, pulumi.ResourceOptions()) == local
+    assert asyncio.run(local_queue(job, TEAMS, pulumi.ResourceOptions())) == local
 
 
 def test_the_queues_of_a_cluster_are_those_that_a_job_takes() -> None:
@@ -251,13 +252,17 @@ def test_the_queues_of_a_cluster_are_those_that_a_job_takes() -> None:
     assert set(outputs["queues"]["research"]) <= set(TEAMS["research"])
 
 
+async def _awaited(made: Awaitable[Any]) -> Any:
+    return await made
+
+
 def test_what_is_found_while_parts_are_declared_is_at_its_property_too() -> None:
     def declare_parts(_: pulumi.ResourceOptions) -> dict[str, Any]:
         raise InputError([Problem("provider.cluster.context", "'x'", "a context", "name one")])
 
     kind = replace(COMPONENTS[f"{MODULE}Cluster"], prepare=lambda *_: declare_parts)
     with pytest.raises(InputError, match=r"^stack\.provider\.cluster\.context"):
-        kind.read({"stack": {}}, RUN)(pulumi.ResourceOptions())
+        asyncio.run(_awaited(kind.read({"stack": {}}, RUN)(pulumi.ResourceOptions())))
 
 
 def test_every_problem_reaches_the_engine_at_its_property() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any
 
 import pulumi
@@ -20,8 +21,11 @@ from trainyard.component.guards import check_fleet, check_stack, no_policy_warni
 from trainyard.component.needs import check_machine, provide
 from trainyard.component.outputs import OUTPUTS
 
-Declare = Callable[[pulumi.ResourceOptions], Mapping[str, Any]]
+Outputs = Mapping[str, Any]
+Declare = Callable[[pulumi.ResourceOptions], Awaitable[Outputs]]
 """Declares all parts with these options of each, and returns the outputs."""
+Parts = Callable[[pulumi.ResourceOptions], Outputs | Awaitable[Outputs]]
+"""The same, of a component that may have to wait for what the cluster says, or not."""
 Inputs = Mapping[str, Any]
 """A component's inputs by name, as the user wrote them; UNKNOWN for what is known only after `up`."""
 
@@ -33,7 +37,7 @@ class Kind:
     name: str
     key: str
     """Its input that must be there and known."""
-    prepare: Callable[[Inputs, SpecSource, Run], Declare]
+    prepare: Callable[[Inputs, SpecSource, Run], Parts]
     """Reads the inputs; InputError with every problem, MachineError for what cannot be had."""
     others: tuple[str, ...] = ()
     """Inputs that may be left out, or unknown at a preview."""
@@ -43,9 +47,10 @@ class Kind:
         with self._paths_from_input():
             declare_parts = self.prepare(inputs, SpecSource(self.key, key=self.key), run)
 
-        def declared(options: pulumi.ResourceOptions) -> Mapping[str, Any]:
+        async def declared(options: pulumi.ResourceOptions) -> Outputs:
             with self._paths_from_input():  # what this machine lacks, such as a context
-                return declare_parts(options)
+                outputs = declare_parts(options)
+                return await outputs if isawaitable(outputs) else outputs
 
         return declared
 
@@ -66,22 +71,24 @@ class Kind:
 class Component(pulumi.ComponentResource):
     """What the program sees; it holds the components that a program of ours has at its root."""
 
-    def __init__(
-        self, kind: Kind, name: str, declare_parts: Declare | None, run: Run, opts: pulumi.ResourceOptions
-    ) -> None:
-        """Without `declare_parts`, at a preview that does not know the input, it stands alone."""
+    def __init__(self, kind: Kind, name: str, run: Run, opts: pulumi.ResourceOptions) -> None:
         super().__init__(f"trainyard:index:{kind.name}", name, {}, opts)
+        self._kind = kind
+        self.outputs: Outputs = {}
         if warning := no_policy_warning(run):
             pulumi.log.warn(warning, resource=self)
-        self.outputs: Mapping[str, Any]
+
+    async def declare(self, declare_parts: Declare | None) -> None:
+        """Declare the parts; without `declare_parts`, at a preview that does not know the input, none."""
         if declare_parts is None:
-            self._warn(kind.key)
-            self.outputs = dict.fromkeys(OUTPUTS[kind.name], pulumi.Output.from_input(pulumi.UNKNOWN))
+            self._warn(self._kind.key)
+            unknown = pulumi.Output.from_input(pulumi.UNKNOWN)
+            self.outputs = dict.fromkeys(OUTPUTS[self._kind.name], unknown)
             self.register_outputs({})
             return
         # What a program of ours has declared at its root goes below this, by its alias, as it is.
         aliases: list[pulumi.Alias | pulumi.Input[str]] = [pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
-        self.outputs = declare_parts(pulumi.ResourceOptions(parent=self, aliases=aliases))
+        self.outputs = await declare_parts(pulumi.ResourceOptions(parent=self, aliases=aliases))
         self.register_outputs(dict(self.outputs))
 
     def _warn(self, key: str) -> None:
@@ -92,7 +99,7 @@ class Component(pulumi.ComponentResource):
         pulumi.log.warn(text, resource=self)
 
 
-def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Declare:
+def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
     stack: Stack = parse(inputs[source.key], source)
     check_stack(stack, run)
     check_machine(stack, refuse=not run.dry_run)
@@ -103,13 +110,13 @@ def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Declare:
     )
 
 
-def _fleet(inputs: Inputs, source: SpecSource, run: Run) -> Declare:
+def _fleet(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
     fleet: Fleet = parse_fleet(inputs[source.key], source)
     check_fleet(fleet, run)
     return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
 
 
-def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Declare:
+def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Parts:
     from trainyard.component.training_job import check, declare_job  # 0.2 s, of which a cluster has no use
 
     job, queues = parse_job(inputs[source.key], source), inputs.get("queues")
@@ -117,7 +124,7 @@ def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Declare:
     return lambda options: declare_job(job, queues, options)
 
 
-def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+def _named_after(name: str, made: Callable[[], Outputs]) -> Outputs:
     with named_after(name):
         return made()
 

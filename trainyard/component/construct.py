@@ -58,7 +58,8 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     if given.setdefault(kind.key, None) is not pulumi.UNKNOWN:
         given[kind.key] = _answered(given[kind.key], kind, run, request.configSecretKeys)
         parts = kind.read(given, run)
-    component = Component(kind, request.name, parts, run, _options(request))
+    component = Component(kind, request.name, run, _options(request))
+    await component.declare(parts)
     result = ConstructResult(urn=component.urn, state=component.outputs)
     response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
     await wait_for_rpcs()

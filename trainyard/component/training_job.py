@@ -2,10 +2,13 @@
 
 The program's provider of Kubernetes says on which; nothing else of the cluster is known, so that what only a
 stack can say (its datasets, pools for what a job needs) is refused. Which queues the team has says the input
-`queues`, the output of a `Cluster`, at the preview; without it the cluster says so: its own local queue is
-read, and its admission policies refuse any other name. Queues suspend and resume a job while it lives: that
-is a field that this never declares. All else of a TrainJob is fixed once it is there (Kubeflow Trainer, "spec
-is immutable"): a changed job replaces the former one, with a folder of its own.
+`queues`, the output of a `Cluster`, at the preview. Without it the cluster says so: the local queue into the
+team's first one is read, and for another name that one's own, without which a preview ends. A dry run would
+not do: the provider takes a policy's refusal of one for a lack of rights (pulumi-kubernetes 4.25, `Create`).
+
+Queues suspend and resume a job while it lives: that is a field that this never declares. All else of a
+TrainJob is fixed once it is there (Kubeflow Trainer, "spec is immutable"): a changed job replaces the former
+one, with a folder of its own.
 """
 
 from __future__ import annotations
@@ -88,25 +91,38 @@ def _local_queues(team: Mapping[str, Any]) -> dict[str, str]:
     return {team["clusterQueue"]: team["localQueue"], **(team.get("moreLocalQueues") or {})}
 
 
-def local_queue(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> pulumi.Input[str]:
+async def local_queue(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> pulumi.Input[str]:
     """Return the name of the local queue: the team's own for its first queue."""
     if not job.queue:
         return job.team
     if queues is pulumi.UNKNOWN:
-        return pulumi.Output.from_input(pulumi.UNKNOWN)
+        return _not_known()
     if queues is not None:
         return _local_queues(queues[job.team])[job.queue]
-    own = f"{names.team_namespace(job.team)}/{job.team}"
-    first = ObjectThatIs(f"{job.name}/{job.team}", *LOCAL_QUEUES, own, options)
-    asked, others = job.queue, f"{job.team}-{job.queue}"
-    return first.spec.apply(lambda spec: job.team if spec["clusterQueue"] == asked else others)
+    first = _read_local_queue(job, job.team, options)
+    if not await first.is_known():
+        return _not_known()
+    if (await first.future() or {}).get("clusterQueue") == job.queue:
+        return job.team
+    other = f"{job.team}-{job.queue}"
+    return _read_local_queue(job, other, options).apply(lambda _: other)
 
 
-def declare_job(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> dict[str, Any]:
+def _not_known() -> pulumi.Output[Any]:
+    return pulumi.Output.from_input(pulumi.UNKNOWN)
+
+
+def _read_local_queue(job: JobSpec, name: str, options: pulumi.ResourceOptions) -> pulumi.Output[Any]:
+    """Return what is there; the engine ends with its name where there is none."""
+    identity = f"{names.team_namespace(job.team)}/{name}"
+    return ObjectThatIs(f"{job.name}/{name}", *LOCAL_QUEUES, identity, options).spec
+
+
+async def declare_job(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> dict[str, Any]:
     """Declare the TrainJob and return the outputs; `options` are those of each part."""
     asked = job.model_dump_json(exclude_defaults=True)
     run = f"run-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
-    queue = local_queue(job, queues, options)
+    queue = await local_queue(job, queues, options)
     body = manifest(job, run)
     body["metadata"]["labels"][QUEUE] = queue
     anew = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
