@@ -29,7 +29,7 @@ from trainyard_train.checkpointing.state import State
 from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
-from trainyard_train.tensors import is_distributed, local_of, place_of
+from trainyard_train.tensors import is_distributed, local_of, offset_of
 
 WIDTH = 2048
 """A layer has 16 MiB of weights, and as much twice of moments."""
@@ -112,7 +112,7 @@ def _expected(name: str, tensor: torch.Tensor) -> torch.Tensor:
     whole = torch.rand(tensor.shape, generator=generator)
     if not is_distributed(tensor):
         return whole
-    first, rows = place_of(tensor)[0], len(local_of(tensor))
+    first, rows = offset_of(tensor)[0], len(local_of(tensor))
     return whole[first : first + rows]
 
 

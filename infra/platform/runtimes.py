@@ -32,7 +32,7 @@ EX_NO_FABRIC = 128 + FABRIC_SIGNAL
 """Exit status of ranks that would have trained over TCP on a pool with a fabric (check_fabric.sh)."""
 EX_HELD = 193
 """Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
-EX_TEMPFAIL, EX_LOST_RANK = 75, 76
+EX_TEMPFAIL, EX_PEER_FAILED = 75, 76
 """Exit codes: of a rank that was preempted and has saved (sysexits.h), and of one whose peer failed."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
@@ -244,7 +244,7 @@ def _replicated_job(
     ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_LOST_RANK]}},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_PEER_FAILED]}},
         {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE, EX_NO_FABRIC, EX_HELD]}},
     ]
     template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}

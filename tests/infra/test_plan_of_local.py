@@ -13,7 +13,7 @@ from infra.spec import Stack
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of
-from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
+from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
@@ -117,7 +117,7 @@ def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
 def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     gone = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
-    for output in (gone, ended_with(EXIT_PREEMPTED), ended_with(EXIT_LOST_RANK)):
+    for output in (gone, ended_with(EXIT_PREEMPTED), ended_with(EXIT_PEER_FAILED)):
         assert fate_of(runtime, output) == "RestartJobSetAndIgnoreMaxRestarts"
 
 
@@ -128,7 +128,7 @@ def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str)
     assert fate_of(runtime, ended_with(EX_NO_FABRIC)) == "FailJobSet"
     assert fate_of(runtime, ended_with(EX_HELD)) == "FailJobSet"
     fails = {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EX_HELD}
-    assert exit_codes(runtime) == {*fails, EXIT_PREEMPTED, EXIT_LOST_RANK}
+    assert exit_codes(runtime) == {*fails, EXIT_PREEMPTED, EXIT_PEER_FAILED}
 
 
 def is_of_a_team(manifest: Mapping[str, Any]) -> bool:

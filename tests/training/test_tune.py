@@ -124,10 +124,10 @@ def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
     study.add_trial(optuna.trial.create_trial(value=2.0, params={}, distributions={}))
     replace = Path.replace
 
-    def slowly(draft: Path, target: Path) -> Path:
+    def slowly(staged: Path, target: Path) -> Path:
         if len(study.get_trials()) == 1:
             study.add_trial(optuna.trial.create_trial(value=1.0, params={}, distributions={}))
-        return replace(draft, target)
+        return replace(staged, target)
 
     monkeypatch.setattr(Path, "replace", slowly)
     assert _write_best(study, tmp_path)["loss"] == 1.0

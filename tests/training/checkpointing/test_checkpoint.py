@@ -25,12 +25,12 @@ def content(step: int) -> bytes:
 
 
 def save(store: FolderStore, step: int) -> Path:
-    draft = store.begin(step)
+    staged = store.begin(step)
     entries = {
-        name: store.write(draft, name, content(step)) for name in ("model.pt", "rank-00000.safetensors")
+        name: store.write(staged, name, content(step)) for name in ("model.pt", "rank-00000.safetensors")
     }
     store.commit(
-        draft,
+        staged,
         Manifest(
             step=step,
             samples=step * 64,
@@ -273,10 +273,10 @@ def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path) -> None:
     old, new = FolderStore(tmp_path), FolderStore(tmp_path)
-    draft = old.begin(10)
+    staged = old.begin(10)
     new.collect_garbage()
     with pytest.raises(FileNotFoundError):
-        old.write(draft, "model.pt", b"late")
+        old.write(staged, "model.pt", b"late")
     assert newest_step(new) is None
 
 

@@ -77,10 +77,10 @@ class AzureLifecycleApi:
             return 200, {"access_token": "of-the-pod", "expires_in": 3599, "token_type": "Bearer"}
         if headers.get("Authorization") != "Bearer of-the-pod" or self.refused:
             return 403, {"error": "AuthorizationPermissionMismatch"}
-        place, _, query = path.partition("?")
+        offset, _, query = path.partition("?")
         assert (verb, query) == ("PUT", "comp=tags"), path
         assert headers["x-ms-version"] >= "2019-12-12", "tags are no part of older versions"
-        name = unquote(place).removeprefix("/bucket/")
+        name = unquote(offset).removeprefix("/bucket/")
         if not (self.folder / "bucket" / name).is_file():
             return 404, {"error": "BlobNotFound"}
         tags = ElementTree.fromstring(body).findall("./TagSet/Tag")
@@ -99,10 +99,10 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLife
     token = tmp_path / "token"
     token.write_text("the-first")
     there = AzureLifecycleApi(tmp_path)
-    with served(there) as place:
+    with served(there) as offset:
         variables = {
-            "AZURE_STORAGE_ENDPOINT": f"http://{place}",
-            "AZURE_AUTHORITY_HOST": f"http://{place}/",
+            "AZURE_STORAGE_ENDPOINT": f"http://{offset}",
+            "AZURE_AUTHORITY_HOST": f"http://{offset}/",
             "AZURE_CLIENT_ID": "of-the-team",
             "AZURE_TENANT_ID": "the-tenant",
             "AZURE_FEDERATED_TOKEN_FILE": str(token),
@@ -122,9 +122,9 @@ class Bucket(DirFileSystem):  # type: ignore[misc]
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleLifecycleApi]:
     there = GoogleLifecycleApi(tmp_path)
 
-    with served(there) as place:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{place}")
-        monkeypatch.setenv("GCE_METADATA_HOST", place)
+    with served(there) as offset:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{offset}")
+        monkeypatch.setenv("GCE_METADATA_HOST", offset)
         yield there
 
 

@@ -55,8 +55,8 @@ def along(dimension: int) -> Cut:
         axis = min(dimension, tensor.dim() - 1)
         each = -(-tensor.shape[axis] // ranks)
         first = min(rank * each, tensor.shape[axis])
-        place = tuple(first if number == axis else 0 for number in range(tensor.dim()))
-        return place, tensor.narrow(axis, first, min(each, tensor.shape[axis] - first))
+        offset = tuple(first if number == axis else 0 for number in range(tensor.dim()))
+        return offset, tensor.narrow(axis, first, min(each, tensor.shape[axis] - first))
 
     return cut
 
@@ -65,21 +65,21 @@ def along(dimension: int) -> Cut:
 class RangeRecordingStore(FolderStore):
     ranges: list[tuple[str, int, int]] = field(default_factory=list, compare=False)
 
-    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
-        self.ranges.append((place, start, start + sum(map(len, parts))))
-        return super().read_into(place, start, parts)
+    def read_into(self, name: str, start: int, parts: Sequence[memoryview]) -> int:
+        self.ranges.append((name, start, start + sum(map(len, parts))))
+        return super().read_into(name, start, parts)
 
 
 def save(root: Path, ranks: int, cut: Cut) -> Checkpoint:
     store = RangeRecordingStore(root)
-    draft, files = store.begin(1), {}
+    staged, files = store.begin(1), {}
     for rank in range(ranks):
         parts = {name: cut(tensor, rank, ranks) for name, tensor in WHOLE.items()}
-        places = {name: (list(WHOLE[name].shape), list(place)) for name, (place, _) in parts.items()}
+        offsets = {name: (list(WHOLE[name].shape), list(offset)) for name, (offset, _) in parts.items()}
         tensors = {name: part.contiguous() for name, (_, part) in parts.items()}
-        data, _ = Buffer(pinned=False).fill(tensors, places, {})
-        files[file_name(rank)] = store.write(draft, file_name(rank), data)
-    store.commit(draft, Manifest(1, 1, ranks, {}, {}, {}, files))
+        data, _ = Buffer(pinned=False).fill(tensors, offsets, {})
+        files[file_name(rank)] = store.write(staged, file_name(rank), data)
+    store.commit(staged, Manifest(1, 1, ranks, {}, {}, {}, files))
     return store.open(1)
 
 
@@ -92,7 +92,7 @@ def load(checkpoint: Checkpoint, ranks: int, cut: Cut) -> tuple[list[Threads], l
 
     def one(mesh: Threads) -> None:
         parts = {name: cut(tensor, mesh.rank, ranks) for name, tensor in WHOLE.items()}
-        targets = {name: (place, torch.full_like(part, -1)) for name, (place, part) in parts.items()}
+        targets = {name: (offset, torch.full_like(part, -1)) for name, (offset, part) in parts.items()}
         try:
             reading = Reading(checkpoint, mesh, "one")
             reading.index(lambda: targets)

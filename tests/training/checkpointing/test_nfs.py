@@ -41,9 +41,9 @@ def clients(nfs: NfsServer, tmp_path: Path) -> Iterator[list[Path]]:
 
 
 def commit(store: FolderStore, step: int) -> None:
-    draft = store.begin(step)
-    files = {"model.pt": store.write(draft, "model.pt", content(step))}
-    store.commit(draft, Manifest(step, 1, 1, mesh={}, schedule={}, identity={}, files=files))
+    staged = store.begin(step)
+    files = {"model.pt": store.write(staged, "model.pt", content(step))}
+    store.commit(staged, Manifest(step, 1, 1, mesh={}, schedule={}, identity={}, files=files))
 
 
 @pytest.mark.parametrize("version", [3, 4])

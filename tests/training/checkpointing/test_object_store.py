@@ -40,9 +40,9 @@ def content(step: int) -> bytes:
 
 
 def save(store: ObjectStore, step: int, data: bytes | None = None) -> None:
-    draft = store.begin(step)
-    files = {name: store.write(draft, name, data or content(step)) for name in FILES}
-    store.commit(draft, manifest(step, files))
+    staged = store.begin(step)
+    files = {name: store.write(staged, name, data or content(step)) for name in FILES}
+    store.commit(staged, manifest(step, files))
     store.clean_up(step)
 
 
@@ -150,11 +150,11 @@ def test_a_store_that_hangs_while_it_tags_is_given_up_and_the_next_goes_on_where
 
 def test_the_files_of_a_checkpoint_are_deleted_by_one_request_after_its_manifest(url: str, s3: Proxy) -> None:
     store = ObjectStore(url, Retention(last=1))
-    draft = store.begin(1)
-    files = {f"rank-{rank:05d}.safetensors": store.write(draft, "x", b"x") for rank in range(20)}
+    staged = store.begin(1)
+    files = {f"rank-{rank:05d}.safetensors": store.write(staged, "x", b"x") for rank in range(20)}
     for name in files:
-        store.put(f"{draft}/{name}", b"x")
-    store.commit(draft, manifest(1, files))
+        store.put(f"{staged}/{name}", b"x")
+    store.commit(staged, manifest(1, files))
     s3.reset()
     save(store, 2)
     assert len([verb for verb, _ in s3.requests if verb in {"DELETE", "POST"}]) == 2
@@ -176,12 +176,12 @@ def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(
     store = ObjectStore(url)
     save(store, 10)
     save(store, 20)
-    draft = store.open(20).manifest.draft
-    place = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{draft}/{FILES[1]}'}")
+    staged = store.open(20).manifest.draft
+    offset = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{staged}/{FILES[1]}'}")
     if harm == "delete":
-        store.files.rm_file(place)
+        store.files.rm_file(offset)
     else:
-        store.files.pipe_file(place, b"{")
+        store.files.pipe_file(offset, b"{")
     output: list[str] = []
     found = store.newest(lambda step, reason: output.append(f"{step}: {reason}"))
     assert found
@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(
     assert (MANIFEST if harm == "manifest" else FILES[1]) in output[0]
     store.quarantine(20)
     store.collect_garbage()
-    assert store.files.exists(store._full(f"step-00000020/{draft}/{FILES[0]}")), "kept for a look"
+    assert store.files.exists(store._full(f"step-00000020/{staged}/{FILES[0]}")), "kept for a look"
     save(store, 20)
     assert newest_step(store) == 20
 
@@ -199,32 +199,32 @@ def test_what_dead_runs_left_is_cleared_and_nothing_else(url: str) -> None:
     save(store, 10)
     late = store.begin(10)
     store.write(late, FILES[0], b"of a run that died")
-    draft = store.begin(20)
-    entry = store.write(draft, FILES[0], b"of a run that is slow")
+    staged = store.begin(20)
+    entry = store.write(staged, FILES[0], b"of a run that is slow")
     store.collect_garbage()
     assert sorted(store._list()) == sorted(
         ["latest", f"step-00000010/{MANIFEST}"]
         + [f"step-00000010/{store.open(10).manifest.draft}/{name}" for name in FILES]
     )
-    with pytest.raises(StoreError, match="another run has cleared this draft"):
-        store.commit(draft, manifest(20, {FILES[0]: entry}))
+    with pytest.raises(StoreError, match="another run has deleted this staging folder"):
+        store.commit(staged, manifest(20, {FILES[0]: entry}))
     assert store.committed() == [10]
 
 
 def test_two_runs_that_save_the_same_step_leave_one_whole_checkpoint(url: str) -> None:
     one, other = ObjectStore(url), ObjectStore(url)
-    drafts = [store.begin(5) for store in (one, other)]
-    for store, draft in zip((one, other), drafts, strict=True):
-        entries = {name: store.write(draft, name, content(5)) for name in FILES}
-        store.commit(draft, manifest(5, entries))
+    uncommitted = [store.begin(5) for store in (one, other)]
+    for store, staged in zip((one, other), uncommitted, strict=True):
+        entries = {name: store.write(staged, name, content(5)) for name in FILES}
+        store.commit(staged, manifest(5, entries))
     assert newest_step(one) == 5
-    assert one.open(5).manifest.draft == drafts[0].rpartition("/")[2]
+    assert one.open(5).manifest.draft == uncommitted[0].rpartition("/")[2]
 
 
 def written(store: ObjectStore, step: int) -> tuple[str, Manifest]:
     """A draft with its files, and its manifest."""
-    draft = store.begin(step)
-    return draft, manifest(step, {name: store.write(draft, name, content(step)) for name in FILES})
+    staged = store.begin(step)
+    return staged, manifest(step, {name: store.write(staged, name, content(step)) for name in FILES})
 
 
 def test_of_two_runs_that_commit_a_step_at_once_one_stands_and_the_other_s_draft_goes(url: str) -> None:
@@ -254,7 +254,7 @@ def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_
     Stores that know no conditional writes answer 501, as S3 did before August 2024 (ceph/s3-tests#218).
     """
     store = ObjectStore(url)
-    draft, its = written(store, 5)
+    staged, its = written(store, 5)
 
     def rule(verb: str, path: str, number: int) -> str:
         again = fault.startswith("501") or s3.conditional.count(True) == 1
@@ -262,12 +262,12 @@ def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_
 
     s3.reset(rule)
     begin = time.monotonic()
-    store.commit(draft, its)
+    store.commit(staged, its)
     assert time.monotonic() - begin < 10
     assert any(s3.conditional)
     s3.reset()
     assert newest_step(store) == 5
-    assert store.open(5).manifest.draft == draft.rpartition("/")[2]
+    assert store.open(5).manifest.draft == staged.rpartition("/")[2]
 
 
 @pytest.mark.parametrize("size", [1, 5 << 30, (10_000 * (8 << 20)) + 1, 1 << 40, 48 << 40])
@@ -323,13 +323,13 @@ def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
 ) -> None:
     store = ObjectStore(url, timeout_seconds=timeout("mute"))
     save(store, 1)
-    draft = store.begin(2)
-    files = {name: store.write(draft, name, content(2)) for name in FILES}
+    staged = store.begin(2)
+    files = {name: store.write(staged, name, content(2)) for name in FILES}
     s3.reset(lambda verb, path, number: "mute" if verb == "PUT" or MANIFEST in path else "")
     with pytest.raises(StoreError, match=MANIFEST):
-        store.commit(draft, manifest(2, files))
+        store.commit(staged, manifest(2, files))
     s3.reset()
-    store.discard(draft)  # as the saver does, for which nothing was committed
+    store.discard(staged)  # as the saver does, for which nothing was committed
     assert newest_step(ObjectStore(url)) == 2
     store.discard(store.begin(1))
     assert sorted(store.committed()) == [1, 2]
@@ -427,11 +427,11 @@ COMMIT, DELETION = 9, 12
 """Of the second checkpoint; of the first."""
 
 
-def save_three(place: str, variables: dict[str, str]) -> None:
+def save_three(offset: str, variables: dict[str, str]) -> None:
     """Save as a process of its own, whose environment is that of the first test that made one."""
     os.environ.update(variables)
     for step in (1, 2, 3):
-        save(ObjectStore(place, Retention(last=1)), step)
+        save(ObjectStore(offset, Retention(last=1)), step)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_one_rank_whose_disk_is_full_fails_the_checkpoint_on_all_and_names_itsel
     tmp_path: Path, failing: int
 ) -> None:
     class Full(FolderStore):
-        def write(self, draft: str, name: str, data: Data) -> FileEntry:
+        def write(self, staged: str, name: str, data: Data) -> FileEntry:
             raise OSError(errno.ENOSPC, "No space left on device", name)
 
     stores = [Full(tmp_path) if rank == failing else FolderStore(tmp_path) for rank in (0, 1)]
@@ -209,8 +209,8 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there
 
 def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) -> None:
     class Altering(FolderStore):
-        def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
-            count = super().read_into(place, start, parts)
+        def read_into(self, offset: str, start: int, parts: Sequence[memoryview]) -> int:
+            count = super().read_into(offset, start, parts)
             for part in parts:
                 part[:] = part.tobytes().replace(b"x", b"y")
             return count
@@ -250,9 +250,9 @@ def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_pa
 
 def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoint(tmp_path: Path) -> None:
     class ReadRecordingStore(FolderStore):
-        def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
-            read.append((place, start, start + sum(map(len, parts))))
-            return super().read_into(place, start, parts)
+        def read_into(self, offset: str, start: int, parts: Sequence[memoryview]) -> int:
+            read.append((offset, start, start + sum(map(len, parts))))
+            return super().read_into(offset, start, parts)
 
     read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))

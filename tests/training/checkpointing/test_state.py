@@ -95,14 +95,14 @@ def ranks(world_size: int, seed: int) -> list[State]:
 
 def save(root: Path, captured: Sequence[memoryview]) -> Checkpoint:
     store = FolderStore(root)
-    draft = store.begin(1)
+    staged = store.begin(1)
     files = {
-        file_name(rank): store.write(draft, file_name(rank), parts) for rank, parts in enumerate(captured)
+        file_name(rank): store.write(staged, file_name(rank), parts) for rank, parts in enumerate(captured)
     }
     manifest = Manifest(
         step=1, samples=1, world_size=len(captured), mesh={}, schedule={}, identity={}, files=files
     )
-    store.commit(draft, manifest)
+    store.commit(staged, manifest)
     return store.open(1)
 
 

@@ -69,8 +69,8 @@ def shards(folders: Path) -> Path:
     return out
 
 
-def source(place: object, **values: Any) -> Pictures:
-    return Pictures(str(place), find(str(place)), SIDE, seed=3, **values)
+def source(location: object, **values: Any) -> Pictures:
+    return Pictures(str(location), find(str(location)), SIDE, seed=3, **values)
 
 
 def test_shards_hold_every_picture_as_it_is_in_the_layout_of_webdataset(folders: Path, shards: Path) -> None:
@@ -190,8 +190,8 @@ RESNET: dict[str, Any] = {
 }
 
 
-def resnet(run_dir: Path, place: Path, **values: Any) -> list[str]:
-    return settings(run_dir, **RESNET | {"data.path": place, "model.hidden": 4} | values)
+def resnet(run_dir: Path, location: Path, **values: Any) -> list[str]:
+    return settings(run_dir, **RESNET | {"data.path": location, "model.hidden": 4} | values)
 
 
 def train(arguments: list[str], *notice: NoticeAt) -> bool:

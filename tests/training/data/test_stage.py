@@ -71,11 +71,11 @@ def test_other_contents_are_refused_and_leave_nothing(source: str, tmp_path: Pat
 
 def test_a_fetch_that_was_stopped_goes_on_and_drops_what_is_no_more(source: str, tmp_path: Path) -> None:
     digest = str(describe(source)["digest"])
-    draft = tmp_path / "out" / f".{folder_name(digest)}"
-    (draft / "train").mkdir(parents=True)
-    (draft / "train/0.tar").write_bytes(FILES["train/0.tar"])
-    (draft / "train/1.tar.7.half").write_bytes(b"half")
-    whole = (draft / "train/0.tar").stat().st_ino
+    staging = tmp_path / "out" / f".{folder_name(digest)}"
+    (staging / "train").mkdir(parents=True)
+    (staging / "train/0.tar").write_bytes(FILES["train/0.tar"])
+    (staging / "train/1.tar.7.half").write_bytes(b"half")
+    whole = (staging / "train/0.tar").stat().st_ino
     staged = fetch(source, tmp_path / "out", digest)
     assert contents(staged) == FILES
     assert (staged / "train/0.tar").stat().st_ino == whole
@@ -83,9 +83,9 @@ def test_a_fetch_that_was_stopped_goes_on_and_drops_what_is_no_more(source: str,
 
 def test_a_half_of_the_right_size_and_wrong_content_is_found_out(source: str, tmp_path: Path) -> None:
     digest = str(describe(source)["digest"])
-    draft = tmp_path / "out" / f".{folder_name(digest)}"
-    draft.mkdir(parents=True)
-    (draft / "index.json").write_bytes(b"[]")
+    staging = tmp_path / "out" / f".{folder_name(digest)}"
+    staging.mkdir(parents=True)
+    (staging / "index.json").write_bytes(b"[]")
     with pytest.raises(StageError, match="allowed: sha256:"):
         fetch(source, tmp_path / "out", digest)
     assert contents(fetch(source, tmp_path / "out", digest)) == FILES

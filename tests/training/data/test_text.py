@@ -230,17 +230,17 @@ def test_a_gpt_learns_to_write_python_and_resumes_to_the_bit(tmp_path: Path, sha
 
 
 def test_text_that_has_grown_is_refused_before_a_step_and_what_was_saved_stays(tmp_path: Path) -> None:
-    place, values = tmp_path / "text", {"steps": 6, "model.layers": 1}
+    location, values = tmp_path / "text", {"steps": 6, "model.layers": 1}
     for tokens in (16_000, 35_000):
-        shutil.rmtree(place, ignore_errors=True)
-        write_shards(place, ["x" * (tokens - 1)], tokens_per_shard=10_000)
+        shutil.rmtree(location, ignore_errors=True)
+        write_shards(location, ["x" * (tokens - 1)], tokens_per_shard=10_000)
         if tokens == 16_000:
-            assert not train(gpt(tmp_path / "run", place, **values), NoticeAt(3))
+            assert not train(gpt(tmp_path / "run", location, **values), NoticeAt(3))
     with pytest.raises(
         MismatchError,
         match=r"dataset: the checkpoint has \{'samples': 495, .*, the data now \{'samples': 1083,",
     ):
-        train(gpt(tmp_path / "run", place, **values))
+        train(gpt(tmp_path / "run", location, **values))
     assert events(tmp_path / "run", "step")[-1]["step"] == 4
     assert (tmp_path / "run" / "checkpoints" / "step-00000004").is_dir()
 
@@ -377,7 +377,7 @@ def test_shards_that_do_not_say_their_type_are_of_uint16(shards: Path, tmp_path:
     index = json.loads((shards / INDEX).read_text())
     assert index.pop("dtype") == "uint16"
     (tmp_path / "old" / INDEX).write_text(json.dumps(index))
-    old, new = (TokenShards(str(place), context=16) for place in (tmp_path / "old", shards))
+    old, new = (TokenShards(str(location), context=16) for location in (tmp_path / "old", shards))
     old.check()
     assert torch.equal(old.take(torch.tensor([3, 9])).inputs, new.take(torch.tensor([3, 9])).inputs)
 

@@ -174,7 +174,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", cloud.base)
     config = configure(tmp_path, notices="aws")
     notice = Pausing(leave_seconds=1e6)  # its deadline would end the tests
-    Watch(metadata_of("aws"), notice.tell, poll_seconds=0.02).start()
+    Watch(metadata_of("aws"), notice.deliver, poll_seconds=0.02).start()
     assert not Trainer(config, process_group.join(config.timeouts, {}), notice).run(0)
     assert len(events(tmp_path, "preempted")) == 1
     assert "EC2 will stop this instance at soon: saving at the end of this step" in capsys.readouterr().err

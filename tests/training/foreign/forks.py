@@ -107,9 +107,9 @@ def _note_ended(logs: dict[int, Path]) -> None:
     while (found := os.waitpid(-1, os.WNOHANG))[0]:
         pid, status = found
         file = _exit_file(logs.pop(pid), pid)
-        draft = file.with_name(f"{file.name}.tmp")
-        draft.write_text(str(os.waitstatus_to_exitcode(status)))
-        draft.rename(file)
+        staged = file.with_name(f"{file.name}.tmp")
+        staged.write_text(str(os.waitstatus_to_exitcode(status)))
+        staged.rename(file)
 
 
 def _become(request: dict[str, Any]) -> str:

@@ -53,13 +53,13 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-@pytest.mark.parametrize("lost_rank", [0, 3], ids=["rank 0, whose store it is", "a rank of the other node"])
-def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, lost_rank: int) -> None:
+@pytest.mark.parametrize("killed_rank", [0, 3], ids=["rank 0, whose store it is", "a rank of the other node"])
+def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, killed_rank: int) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "helper.py").write_text("NAME = 'helped'\n")
     (tmp_path / "sub" / "sum.py").write_text(SUM)
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    words = ("sub/sum.py", str(tmp_path / "lost"), str(lost_rank))
+    words = ("sub/sum.py", str(tmp_path / "lost"), str(killed_rank))
     nodes = [start(tmp_path, words, PET_NPROC_PER_NODE="2", PET_NODE_RANK=str(n), **place) for n in (0, 1)]
     for number, (code, out, errors) in enumerate(map(ended, nodes)):
         assert code == 0, errors

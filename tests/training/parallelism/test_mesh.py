@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism import mesh
-from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
+from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
     ],
 )
 def test_a_lost_rank_is_reported_from_a_mistake(error: Exception, lost: bool) -> None:
-    assert is_lost_rank(error) is lost
+    assert is_peer_failure(error) is lost
 
 
 def places(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:

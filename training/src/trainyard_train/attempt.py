@@ -1,7 +1,7 @@
-"""One attempt of a run, whoever's loop it is: what `Run` and our trainer are both made of.
+"""`Attempt`: base class of `Run` (the user's loop) and `Trainer` (our loop).
 
-It records, sends heartbeats, saves when that is due, and leaves on notice with a checkpoint. What a
-checkpoint holds, and how ranks tell each other of a notice within a step, is for those who build on it.
+It writes metrics, sends heartbeats, saves checkpoints when due, and saves one on a preemption notice.
+Subclasses define what a checkpoint holds, and how ranks agree on a notice within a step.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ T = TypeVar("T")
 
 
 class Attempt(ABC):
-    """The parts of an attempt, and what is done with them."""
+    """One attempt of a run: from its start or restart until it ends, fails or is preempted."""
 
     steps: int = 0
-    """Steps that are finished, of all attempts."""
+    """Finished steps, of all attempts."""
     identity: Mapping[str, Any]
-    """What a checkpoint must have in common with this run to be resumed by it."""
+    """A checkpoint is resumed only if its identity equals this one."""
     state: TrackedObjects | State
     """What a checkpoint holds."""
-    _told = _due = False
-    """Whether any rank has a preemption notice; whether a checkpoint pays."""
+    _noticed = False
+    """Whether any rank has a preemption notice."""
+    _due = False
+    """Whether the cadence asks for a checkpoint now."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -55,15 +57,15 @@ class Attempt(ABC):
         timeouts: TimeoutConfig,
         log: MetricsLog | None,
     ) -> None:
-        """Load nothing, and send no heartbeats yet.
+        """Load no checkpoint and send no heartbeats yet.
 
         Args:
             run_dir: folder that all ranks share.
             mesh: the ranks.
-            notice: says whether this rank is to leave.
-            checkpoint: when to save, where to, and how much to keep.
-            timeouts: how long to wait for others.
-            log: of the metrics, at rank 0.
+            notice: the preemption notice of this rank.
+            checkpoint: interval, store and retention.
+            timeouts: of saves, stores and heartbeats.
+            log: the metrics log, on rank 0.
         """
         self.run_dir, self.mesh, self.notice, self.timeouts, self.log = run_dir, mesh, notice, timeouts, log
         self._checkpoint = checkpoint
@@ -83,11 +85,11 @@ class Attempt(ABC):
 
     @property
     def saved_step(self) -> int | None:
-        """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
+        """Step of the last checkpoint; 0 if there is none, None before the first look."""
         return self.writer.saved_step
 
     def close(self) -> None:
-        """Let go of threads, files and ports, which a process that goes on would keep."""
+        """Stop threads and close files and ports, for a process that continues."""
         self.heartbeats.stop()
         self.saver.close()
         if self.log:
@@ -95,25 +97,26 @@ class Attempt(ABC):
 
     @abstractmethod
     def _catch_up(self) -> None:
-        """Learn the numbers of all finished steps: what is committed must be in the metrics, too."""
+        """Write the metrics of all finished steps, before a checkpoint with them is committed."""
 
     @abstractmethod
     def _capture(self) -> memoryview:
-        """Copy what is to be saved, as this rank's file."""
+        """Copy the state into memory, in the format of this rank's file."""
 
     @abstractmethod
     def _position(self) -> Mapping[str, Any]:
-        """What a manifest says of where in the run this is, besides the step."""
+        """Return the manifest's fields on the position in the run, besides the step."""
 
-    def _reports(self) -> Mapping[str, Any]:
-        """What `Saver.save` is to ask the ranks of their files; nothing if these say all."""
+    def _extra_report_fields(self) -> Mapping[str, Any]:
+        """Return further keyword arguments of `Saver.start`: what ranks report of their files. Default:
+        none."""
         return {}
 
     def _agree(self, what: str, own: Mapping[str, Any]) -> None:
-        """See to it that all ranks have the same.
+        """Check that all ranks have the same values.
 
         Raises:
-            ConfigError: on every rank, with what one of them has otherwise than rank 0.
+            ConfigError: on every rank, with the values of one rank that differ from rank 0's.
         """
         mesh, text = self.mesh, json.dumps(own)
         here, first = json.loads(text), json.loads(mesh.broadcast(what, text))
@@ -133,12 +136,12 @@ class Attempt(ABC):
         restore: Callable[[Checkpoint, str], T],
         found: tuple[Checkpoint | None, list[str]] | None = None,
     ) -> tuple[Checkpoint | None, list[str], T | None]:
-        """Put the newest checkpoint back; see `Saver.load`."""
+        """Restore the newest checkpoint; see `Saver.load`."""
         self.writer.saved_step = 0
         return self.saver.load(self.identity, restore, found)
 
     def _begin(self, checkpoint: Checkpoint | None, damages: list[str], **values: object) -> None:
-        """All has been loaded that there is: say so, once every rank has."""
+        """Write the first event (`started` or `resumed`), once every rank has loaded."""
         self.writer.saved_step = self.steps
         self.heartbeats.saved(self.steps)
         self.saver.loaded()
@@ -153,11 +156,11 @@ class Attempt(ABC):
         )
 
     def _flags(self) -> list[bool]:
-        """What the other ranks must know: whether this one has a notice, and finds that a checkpoint pays."""
+        """Return this rank's flags for the others: it has a preemption notice, and a checkpoint is due."""
         return [self.notice.requested, bool(self.cadence and self.cadence.due())]
 
     def _measure(self, seconds: float) -> None:
-        """Take note of how long a step took."""
+        """Pass the duration of a step to the cadence."""
         if self.cadence:
             self.cadence.step(seconds, saving=self.writer.pending is not None)
 
@@ -167,39 +170,39 @@ class Attempt(ABC):
         return self.steps % every_steps == 0 if every_steps else self._due
 
     def _begin_save(self) -> None:
-        """Save while the training goes on."""
+        """Start a save in the background."""
         self._catch_up()
         self._due = False
         self.writer.begin(self.steps, "interval", self._capture, self._write_paced)
 
     def _save(self, reason: str) -> None:
-        """Save what is finished, unless that was done already, and wait for it.
+        """Save the finished steps, unless they are saved already, and wait for it.
 
         Raises:
-            SaveError: it could not be saved.
+            SaveError: the save failed.
         """
         self._catch_up()
         write = self._write if reason == "final" else self._write_paced
         self.writer.now(self.steps, reason, self._capture, write)
 
-    def _leave(self) -> None:
-        """Commit a checkpoint, since a rank was told to leave."""
+    def _save_on_notice(self) -> None:
+        """Commit a checkpoint because a rank has a preemption notice."""
         nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
         self._catch_up()
         self._record("notice", nodes=[node for node in nodes if node])
         self._save("notice")
 
     def _wait_for_clean_up(self) -> None:
-        """Wait for what follows the last commit, unless a notice comes."""
+        """Wait for the clean-up after the last commit, unless a preemption notice arrives."""
         longest = max(self.timeouts.save, self.timeouts.store)
         self.saver.wait_for_clean_up(longest, lambda: self.notice.requested)
 
     def _write_paced(self, captured: memoryview) -> Future[Saved]:
-        """As slowly as the settings say."""
+        """Write at the configured pace."""
         return self._write(captured, self._checkpoint.pace_seconds)
 
     def _write(self, captured: memoryview, pace_seconds: float = 0) -> Future[Saved]:
-        """Begin to write what was captured."""
+        """Start writing the captured state."""
         manifest = Manifest(
             step=self.steps,
             world_size=self.mesh.world_size,
@@ -208,7 +211,9 @@ class Attempt(ABC):
             **self._position(),
         )
         name = file_name(self.mesh.rank)
-        return self.saver.start(name, captured, manifest, self.state.spoiled, pace_seconds, **self._reports())
+        return self.saver.start(
+            name, captured, manifest, self.state.spoiled, pace_seconds, **self._extra_report_fields()
+        )
 
     def _record(self, event: str, **values: object) -> None:
         if self.log:

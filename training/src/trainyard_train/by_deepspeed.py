@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import leave, refuse
-from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
+from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.observability.rank_log import log_line
 
@@ -93,10 +93,10 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
         if here and (wrong := refused_network(error)):
             here.refuse()
             raise wrong from error
-        if not mesh.is_lost_rank(error):
+        if not mesh.is_peer_failure(error):
             raise
         log_line(f"another rank is gone: {error}")
-        return EXIT_LOST_RANK
+        return EXIT_PEER_FAILED
     return 0 if finished else EXIT_PREEMPTED
 
 

@@ -18,7 +18,7 @@ from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import Carrying, carrying, is_sharded, unwrap
 from trainyard_train.tensors import local_of
-from trainyard_train.update import LossScale, Sums, to_device
+from trainyard_train.update import LossScale, StepMetrics, to_device
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
@@ -37,7 +37,7 @@ class Computation:
     precision: Precision = "float32"
     loss_scale: LossScale | None = None
 
-    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> Sums:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> StepMetrics:
         """Leave in the model the gradients of the mean loss over all ranks' batches.
 
         Args:
@@ -46,7 +46,7 @@ class Computation:
             on_loss: called when this rank has its loss, and from here on needs the others.
         """
         carrying = self._carrying
-        sums: list[torch.Tensor] = []
+        metrics: list[torch.Tensor] = []
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
@@ -54,17 +54,19 @@ class Computation:
                 with self._autocast():
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
-                sums.append(sums_of(loss, outputs, part.targets))
+                metrics.append(batch_metrics(loss, outputs, part.targets))
                 if not last:
                     self._scaled(loss).backward()
                     continue
-                own = torch.cat([sum(sums[1:], sums[0]), to_device(flags(), self.mesh.device)])
+                own = torch.cat([sum(metrics[1:], metrics[0]), to_device(flags(), self.mesh.device)])
                 on_loss()
                 if carrying:
                     carrying.backward(self._scaled(loss), own)
                 else:
                     self._scaled(loss).backward()
-        return Sums(carrying.sums(self.mesh.world_size), everyone=True) if carrying else Sums(own)
+        return (
+            StepMetrics(carrying.sums(self.mesh.world_size), everyone=True) if carrying else StepMetrics(own)
+        )
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -74,7 +76,7 @@ class Computation:
             outputs = model(batch.inputs)
             loss = loss_of(outputs, batch.targets)
         model.train()
-        return sums_of(loss, outputs, batch.targets)
+        return batch_metrics(loss, outputs, batch.targets)
 
     @cached_property
     def _carrying(self) -> Carrying | None:
@@ -116,7 +118,7 @@ class PipelinedComputation(Computation):
         self._ranks = _groups(self.mesh)
         self._schedules: dict[tuple[int, int], ScheduleGPipe] = {}
 
-    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> Sums:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> StepMetrics:
         outputs, losses = self._run(batch, self.micro_batches)
         on_loss()
         if self.mesh.data_size > 1:
@@ -124,15 +126,15 @@ class PipelinedComputation(Computation):
                 gradient = local_of(parameter.grad)
                 dist.all_reduce(gradient, group=self._ranks["data"])
                 gradient /= self.mesh.data_size
-        own = self._sums(outputs, losses, batch)
-        return Sums(torch.cat([own, to_device(flags(), self.mesh.device)]))
+        own = self._metrics(outputs, losses, batch)
+        return StepMetrics(torch.cat([own, to_device(flags(), self.mesh.device)]))
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         self.model.eval()
         with torch.no_grad():
             outputs, losses = self._run(batch, 1)
         self.model.train()
-        return self._sums(outputs, losses, batch)
+        return self._metrics(outputs, losses, batch)
 
     def _run(self, batch: Samples, micro_batches: int) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
         """Outputs and mean losses, which the last stage alone has."""
@@ -164,13 +166,15 @@ class PipelinedComputation(Computation):
         loss = loss_of(outputs, targets)
         return self.loss_scale.scale(loss) if self.loss_scale else loss
 
-    def _sums(self, outputs: torch.Tensor | None, losses: list[torch.Tensor], batch: Samples) -> torch.Tensor:
+    def _metrics(
+        self, outputs: torch.Tensor | None, losses: list[torch.Tensor], batch: Samples
+    ) -> torch.Tensor:
         if outputs is None or not losses:
             return torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         loss = torch.stack(losses).mean()
         if self.loss_scale:
             loss = loss / self.loss_scale.value()
-        return sums_of(loss, outputs, batch.targets)
+        return batch_metrics(loss, outputs, batch.targets)
 
 
 def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -178,7 +182,7 @@ def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
-def sums_of(loss: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def batch_metrics(loss: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Loss, hits and number of targets, summed over a batch; shape (3,), float64."""
     count = torch.full((), targets.numel(), device=outputs.device)  # a kernel, and no copy to wait for
     hits = (outputs.argmax(-1) == targets).sum()

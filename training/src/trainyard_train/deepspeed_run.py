@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from trainyard_train.computation import loss_of, sums_of
+from trainyard_train.computation import batch_metrics, loss_of
 from trainyard_train.config import TrainConfig
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
@@ -60,11 +60,15 @@ class DeepSpeedRun:
         self._record("resumed" if path else "started", world_size=self.mesh.world_size, strategy="deepspeed")
         self.notice.begin_steps()
         while self.step < self.config.steps:
-            told = self._take_step() and self.step < self.config.steps
-            if told or self.step == self.config.steps or self.step % self.config.checkpoint.every_steps == 0:
+            noticed = self._take_step() and self.step < self.config.steps
+            if (
+                noticed
+                or self.step == self.config.steps
+                or self.step % self.config.checkpoint.every_steps == 0
+            ):
                 self.engine.save_checkpoint(str(self.config.run_dir / FOLDER))
-                self._record("checkpoint", reason="notice" if told else "interval")
-            if told:
+                self._record("checkpoint", reason="notice" if noticed else "interval")
+            if noticed:
                 self._record("preempted", samples=self.step * self.batch_size)
                 self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
                 return False
@@ -106,15 +110,15 @@ class DeepSpeedRun:
         set_rate(self.engine.optimizer, rate)
         # What is dropped depends on the step, so that it is the same after an interruption.
         torch.manual_seed((self.config.seed << 32) + self.step * self.mesh.world_size + self.mesh.rank)
-        sums = torch.zeros(4, dtype=torch.float64, device=self.mesh.device)
+        metrics = torch.zeros(4, dtype=torch.float64, device=self.mesh.device)
         for part in batch.split(self.config.accumulate):
             outputs = self.engine(part.inputs).float()
             loss = loss_of(outputs, part.targets)
-            sums[:3] += sums_of(loss, outputs, part.targets)
+            metrics[:3] += batch_metrics(loss, outputs, part.targets)
             self.engine.backward(loss)
             self.engine.step()  # which changes the weights after the last part only
-        sums[3] = self.notice.requested
-        loss_sum, hits, count, told = self.mesh.sum(sums).tolist()
+        metrics[3] = self.notice.requested
+        loss_sum, hits, count, noticed = self.mesh.sum(metrics).tolist()
         if not math.isfinite(loss_sum):
             raise ArithmeticError(
                 f"the loss of step {self.step} is {loss_sum}: lower optim.lr, or warm up longer"
@@ -122,7 +126,7 @@ class DeepSpeedRun:
         mean, accuracy = round(loss_sum / count, 6), round(hits / count, 4)
         self._record("step", loss=mean, accuracy=accuracy, lr=rate, samples=self.step * self.batch_size)
         self.notice.sleep(self.config.pace_seconds)
-        return bool(told)
+        return bool(noticed)
 
     def _record(self, event: str, **values: object) -> None:
         if self.log:

@@ -35,13 +35,13 @@ from trainyard_train.data.batches import Batches
 from trainyard_train.elasticity.agent import leave, refuse
 from trainyard_train.elasticity.agreement import Agreement
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
+from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import listen
 from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.observability.rank_log import log_line
-from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
+from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 from trainyard_train.tensors import Late
 
 Batch = TypeVar("Batch")
@@ -254,8 +254,8 @@ class Run(Attempt):
         self._exchange()
         self._held = (self.steps, _mean_of(loss))
         self.writer.look()
-        if self._told:
-            self._leave()
+        if self._noticed:
+            self._save_on_notice()
         elif self._save_is_due:
             self._begin_save()
         if self.preempted and self._inside:
@@ -275,8 +275,8 @@ class Run(Attempt):
         for batch in loader:
             yield batch
             self._exchange()
-            if self._told:
-                self._leave()
+            if self._noticed:
+                self._save_on_notice()
                 if self._inside:
                     raise PreemptedError
                 return
@@ -365,7 +365,7 @@ class Run(Attempt):
             self.exit_code = refuse(error)
             raise SystemExit(self.exit_code) from None
         except BaseException as error:
-            self._end_if_lost(error)
+            self._exit_if_peer_failed(error)
             self.close()
             raise
         self._inside = True
@@ -395,9 +395,9 @@ class Run(Attempt):
                 self.exit_code = refuse(error)
             elif not isinstance(error, PreemptedError):
                 self._record("failed", error=f"{type(error).__name__}: {error}")
-                self._end_if_lost(error)
+                self._exit_if_peer_failed(error)
         except Exception as wrong:
-            self._end_if_lost(wrong)
+            self._exit_if_peer_failed(wrong)
             raise
         finally:
             self.close()
@@ -415,8 +415,8 @@ class Run(Attempt):
         self.exit_code = 0
         self._wait_for_clean_up()
 
-    def _leave(self) -> None:
-        super()._leave()
+    def _save_on_notice(self) -> None:
+        super()._save_on_notice()
         self._record("preempted")
         self.preempted, self.exit_code = True, EXIT_PREEMPTED
         self.mesh.shutdown_barrier()
@@ -430,11 +430,11 @@ class Run(Attempt):
         self._take(self._agreement.exchange(flags))
         self._sent = step
 
-    def _take(self, sums: list[float] | None) -> None:
-        if sums is None:
+    def _take(self, totals: list[float] | None) -> None:
+        if totals is None:
             return
-        told, due, total, number = sums
-        self._told, self._due = self._told or told > 0, due > 0
+        notices, due, total, number = totals
+        self._noticed, self._due = self._noticed or notices > 0, due > 0
         if number:
             self.loss = total / number
         if self._sent is not None:
@@ -456,18 +456,18 @@ class Run(Attempt):
     def _position(self) -> dict[str, Any]:
         return {"samples": 0, "schedule": {}}  # `_Position` says more, among what is tracked
 
-    def _reports(self) -> dict[str, Any]:
+    def _extra_report_fields(self) -> dict[str, Any]:
         return {"report": self.state.report, "merge": merge}
 
     def _current_epoch(self) -> int | None:
         return self.epoch if self._in_epochs else None
 
-    def _end_if_lost(self, error: BaseException) -> None:
+    def _exit_if_peer_failed(self, error: BaseException) -> None:
         """End at once where another rank is gone: to take the group down in order would wait for it."""
-        if is_lost_rank(error):
+        if is_peer_failure(error):
             text = str(error).partition("\n")[0]
             log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
-            leave(EXIT_LOST_RANK)
+            leave(EXIT_PEER_FAILED)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import Any
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity import startup
 from trainyard_train.elasticity.agent import Agent, leave, node_of
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
@@ -104,8 +104,8 @@ def _as_rank(
         code = _code_of(end)
     except BaseException as error:
         traceback.print_exc()
-        if _lost_another(error):
-            leave(EXIT_LOST_RANK)  # at once: what belongs to the process group would wait for that rank
+        if _is_peer_failure(error):
+            leave(EXIT_PEER_FAILED)  # at once: what belongs to the process group would wait for that rank
         code = EXIT_FAILED
     else:
         code = 0
@@ -138,13 +138,13 @@ def _be_a_rank(environment: MutableMapping[str, str]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
 
 
-def _lost_another(error: BaseException) -> bool:
+def _is_peer_failure(error: BaseException) -> bool:
     """Whether a collective failed since another rank is gone."""
     if "torch.distributed" not in sys.modules:
         return False
-    from trainyard_train.parallelism.mesh import is_lost_rank
+    from trainyard_train.parallelism.mesh import is_peer_failure
 
-    return is_lost_rank(error)
+    return is_peer_failure(error)
 
 
 def _code_of(end: SystemExit) -> int:

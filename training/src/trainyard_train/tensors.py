@@ -36,7 +36,7 @@ class Late:
         return self._values.tolist()
 
 
-def place_of(tensor: torch.Tensor) -> tuple[int, ...]:
+def offset_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """Where what this rank has of it begins in the whole, in each dimension."""
     return _box_of(tensor)[0] if is_distributed(tensor) else (0,) * tensor.dim()
 

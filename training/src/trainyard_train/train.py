@@ -29,7 +29,7 @@ from trainyard_train.elasticity.agent import Agent, leave, node_of, refuse  # no
 from trainyard_train.elasticity.exit_codes import (  # noqa: E402
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
-    EXIT_LOST_RANK,
+    EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
 )
 from trainyard_train.elasticity.preemption import listen  # noqa: E402
@@ -131,15 +131,15 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
         if here and (wrong := refused_network(error)):
             here.refuse()
             return refuse(wrong)
-        lost = mesh.is_lost_rank(error)
-        reason = _explain(error, lost)
+        peer_failed = mesh.is_peer_failure(error)
+        reason = _explain(error, peer_failed)
         if trainer:
             trainer.record_failure(reason)
             if trainer.saved_step is not None:
                 reason += f"; the next start resumes from step {trainer.saved_step}"
         sys.stderr.write(f"training: {reason}\n")
         absent = isinstance(error, AbsentRankError)
-        return EXIT_LOST_RANK if lost else EXIT_ABSENT_RANK if absent else EXIT_FAILED
+        return EXIT_PEER_FAILED if peer_failed else EXIT_ABSENT_RANK if absent else EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
 
 

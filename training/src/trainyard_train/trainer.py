@@ -202,11 +202,11 @@ class Trainer(Attempt):
             saves = not last and self._save_is_due
             if evaluates or saves:
                 self.read()
-            told = self._told
-            if evaluates and not told:
-                told = self._evaluate()
-            if told and not last:
-                self._leave()
+            noticed = self._noticed
+            if evaluates and not noticed:
+                noticed = self._evaluate()
+            if noticed and not last:
+                self._save_on_notice()
                 return False
             self.writer.look()
             if saves:
@@ -279,8 +279,8 @@ class Trainer(Attempt):
         with self.heartbeats.busy("step", self.steps + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
-            sums = self.computation.backward(batch, self._flags, self.heartbeats.own_part_done)
-            totals = self.update.agree(sums)
+            metrics = self.computation.backward(batch, self._flags, self.heartbeats.own_part_done)
+            totals = self.update.agree(metrics)
             self.read()
             rate = self.schedule.rate(self.steps - self.skipped)
             set_rate(self.optimizer, rate)
@@ -312,7 +312,7 @@ class Trainer(Attempt):
         if overflow and not self.loss_scale:
             raise self._diverged(f"length of the gradient of step {unread.step}", totals.squared_norm)
         self.skipped += overflow
-        self._told, self._due = self._told or totals.notices > 0, totals.due > 0
+        self._noticed, self._due = self._noticed or totals.notices > 0, totals.due > 0
         loss, accuracy = totals.loss / totals.targets, totals.hits / totals.targets
         norm = math.sqrt(totals.squared_norm)
         self.metrics = StepMetrics(loss, accuracy, norm)
@@ -351,17 +351,17 @@ class Trainer(Attempt):
         parts = -(-count // (self.mesh.data_size * at_once))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
         taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
-        sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
+        metrics = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         for part in taken.tensor_split(parts):
             with self.heartbeats.busy("evaluation", self.steps):
-                sums += self._look_at(part)
+                metrics += self._look_at(part)
                 notices = torch.tensor(float(self.notice.requested), device=self.mesh.device)
                 if self.mesh.sum(notices).item():
                     return True
         if not len(mine):
-            sums.zero_()
+            metrics.zero_()
         with self.heartbeats.busy("evaluation", self.steps):
-            loss, hits, targets = self.mesh.sum(sums).tolist()
+            loss, hits, targets = self.mesh.sum(metrics).tolist()
         if not math.isfinite(loss):
             raise self._diverged(f"loss on held-out data after step {self.steps}", loss)
         self._record("evaluation", loss=round(loss / targets, 6), accuracy=round(hits / targets, 4))
@@ -380,8 +380,8 @@ class Trainer(Attempt):
         scale = {**self.loss_scale.state_dict(), "skipped": self.skipped} if self.loss_scale else {}
         return {"samples": self.samples, "schedule": asdict(self.schedule), "loss_scale": scale}
 
-    def _leave(self) -> None:
-        super()._leave()
+    def _save_on_notice(self) -> None:
+        super()._save_on_notice()
         self._record("preempted", samples=self.samples)
         self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
 
@@ -423,6 +423,6 @@ def _rank_seed(seed: int, mesh: Mesh) -> int:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text)
-    draft.replace(path)
+    staged = path.with_suffix(".tmp")
+    staged.write_text(text)
+    staged.replace(path)

@@ -270,8 +270,8 @@ def _put_back(study: optuna.Study, trial: optuna.Trial | optuna.trial.FrozenTria
     from optuna.trial import TrialState
 
     study.tell(trial.number, state=TrialState.FAIL)
-    place = {name: value for name, value in trial.user_attrs.items() if name == _RUN_DIR}
-    study.enqueue_trial(trial.params, user_attrs=place)
+    attributes = {name: value for name, value in trial.user_attrs.items() if name == _RUN_DIR}
+    study.enqueue_trial(trial.params, user_attrs=attributes)
 
 
 def _settings(values: Mapping[str, object]) -> list[str]:
@@ -313,13 +313,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write_best(study: optuna.Study, folder: Path) -> dict[str, object]:
     """Write `best.json`, again if another worker came to a better end meanwhile; returns what is in it."""
-    draft = folder / f"best.{os.getpid()}.{socket.gethostname()}.tmp"
-    told: dict[str, object] = {}
-    while (best := _best(study)) != told:
-        draft.write_text(json.dumps(best, indent=1) + "\n")
-        draft.replace(folder / "best.json")
-        told = best
-    return told
+    staged = folder / f"best.{os.getpid()}.{socket.gethostname()}.tmp"
+    written: dict[str, object] = {}
+    while (best := _best(study)) != written:
+        staged.write_text(json.dumps(best, indent=1) + "\n")
+        staged.replace(folder / "best.json")
+        written = best
+    return written
 
 
 def _best(study: optuna.Study) -> dict[str, object]:

@@ -65,7 +65,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Sums:
+class StepMetrics:
     """What a backward pass tells of a step."""
 
     values: torch.Tensor
@@ -84,19 +84,19 @@ class Update:
     """The longest that a gradient may be; 0: any length."""
     loss_scale: LossScale | None = None
 
-    def agree(self, sums: Sums) -> torch.Tensor:
+    def agree(self, metrics: StepMetrics) -> torch.Tensor:
         """Bring together what a step's `Totals` are; all ranks must call it, after the backward pass.
 
         Returns:
             shape (6,), float64, on the device, the same on all ranks.
         """
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        copies = 1 if sums.everyone else self.mesh.world_size // self.mesh.pipeline
+        copies = 1 if metrics.everyone else self.mesh.world_size // self.mesh.pipeline
         square = squared_norm(parameters, copies)
         if self.loss_scale:
             square = square / self.loss_scale.value().double().square()
-        totals = torch.cat([sums.values, square[None]])
-        return totals if sums.everyone else self.mesh.sum(totals)
+        totals = torch.cat([metrics.values, square[None]])
+        return totals if metrics.everyone else self.mesh.sum(totals)
 
     def apply(self, totals: torch.Tensor) -> None:
         """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""

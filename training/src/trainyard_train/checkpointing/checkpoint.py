@@ -170,8 +170,8 @@ class Checkpoint:
         entry = self.manifest.files.get(name)
         if entry is None:
             raise DamagedError(f"{MANIFEST} does not list {name}")
-        place = "/".join(filter(None, (self.name, self.manifest.draft, name)))
-        return StoredFile(name, place, entry, self.store, self.held.files.get(name))
+        path = "/".join(filter(None, (self.name, self.manifest.draft, name)))
+        return StoredFile(name, path, entry, self.store, self.held.files.get(name))
 
     def readers(self, world_size: int) -> dict[str, int]:
         """File → the rank that checks it for all; its own, where there are as many ranks as there were."""
@@ -196,7 +196,7 @@ class StoredFile:
     """One file of a checkpoint; what is read of it is compared with its digests."""
 
     name: str
-    place: str
+    path: str
     """Seen from the store."""
     entry: FileEntry
     store: CheckpointStore
@@ -209,7 +209,7 @@ class StoredFile:
         Raises:
             DamagedError: missing, or of another size.
         """
-        found = self.store.size(self.place)
+        found = self.store.size(self.path)
         if found is None:
             raise DamagedError(f"{self.name} is missing")
         if found != self.entry.size:
@@ -232,7 +232,7 @@ class StoredFile:
             self.read_into(start, [room[: stop - start]])
             return room[: stop - start]
         try:
-            data = self.store.read_range(self.place, start, stop)
+            data = self.store.read_range(self.path, start, stop)
         except FileNotFoundError:
             raise DamagedError(f"{self.name} is missing") from None
         if len(data) != stop - start:
@@ -246,7 +246,7 @@ class StoredFile:
             DamagedError: they are not there.
         """
         try:
-            count = self.store.read_into(self.place, start, parts)
+            count = self.store.read_into(self.path, start, parts)
         except FileNotFoundError:
             raise DamagedError(f"{self.name} is missing") from None
         if count != (size := sum(map(len, parts))):
@@ -314,7 +314,7 @@ class StoredFile:
             return start, self.read(start, stop, room)
         return start, self._verified(start, stop, digests[number], room)
 
-    def place_block(self, number: int, digest: str, parts: Sequence[memoryview]) -> None:
+    def put_block(self, number: int, digest: str, parts: Sequence[memoryview]) -> None:
         """Read a block to where its bytes go.
 
         Raises:
@@ -396,11 +396,11 @@ class CheckpointStore(ABC):
         """The name of a new draft; nothing that loads will look at it."""
 
     @abstractmethod
-    def write(self, draft: str, name: str, data: Data) -> FileEntry:
+    def write(self, staged: str, name: str, data: Data) -> FileEntry:
         """Write one file of a draft durably; any rank may, each its own names."""
 
     @abstractmethod
-    def commit(self, draft: str, manifest: Manifest) -> None:
+    def commit(self, staged: str, manifest: Manifest) -> None:
         """Make a draft a checkpoint: once this returns, it is durable.
 
         Every file of the manifest must have been written. A checkpoint of the same step that exists
@@ -415,7 +415,7 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def discard(self, draft: str) -> None:
+    def discard(self, staged: str) -> None:
         """Drop a draft; never raises."""
 
     @abstractmethod
@@ -427,7 +427,7 @@ class CheckpointStore(ABC):
         """The steps of committed checkpoints, newest first, unverified."""
 
     @abstractmethod
-    def read(self, place: str) -> bytes:
+    def read(self, path: str) -> bytes:
         """The content of a small file.
 
         Raises:
@@ -435,7 +435,7 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def read_range(self, place: str, start: int, stop: int) -> Data:
+    def read_range(self, path: str, start: int, stop: int) -> Data:
         """Some bytes of a file; fewer if it is shorter. Several threads may call it at once.
 
         No call holds Python's interpreter for long, since heartbeats and preemption notices need it.
@@ -444,13 +444,13 @@ class CheckpointStore(ABC):
             FileNotFoundError: there is none.
         """
 
-    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+    def read_into(self, path: str, start: int, parts: Sequence[memoryview]) -> int:
         """Some bytes of a file, one part after the other; returns how many there were.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        data = memoryview(self.read_range(place, start, start + sum(map(len, parts))))
+        data = memoryview(self.read_range(path, start, start + sum(map(len, parts))))
         done = 0
         for part in parts:
             found = data[done : done + len(part)]
@@ -459,7 +459,7 @@ class CheckpointStore(ABC):
         return done
 
     @abstractmethod
-    def size(self, place: str) -> int | None:
+    def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
 
     @abstractmethod
@@ -486,15 +486,15 @@ class CheckpointStore(ABC):
         Args:
             on_damage: called with the step of each newer one that is not whole, and what is wrong with it.
         """
-        told: set[int] = set()
-        while candidates := [step for step in self.committed() if step not in told]:
+        reported: set[int] = set()
+        while candidates := [step for step in self.committed() if step not in reported]:
             step = candidates[0]
             try:
                 checkpoint = self.open(step)
                 checkpoint.verify()
             except DamagedError as error:
                 if step in self.committed():  # or a run that lives has deleted it, and has a newer one
-                    told.add(step)
+                    reported.add(step)
                     on_damage(step, str(error))
             else:
                 return checkpoint

@@ -60,8 +60,8 @@ def export_checkpoint(
     store, step = find_checkpoint(str(run))
     with open_saved(store, step) as saved:
         names = _chosen(saved, to, only)
-        with _appearing(Path(out)) as draft:
-            _FORMATS[to](saved, names, draft, shard_bytes)
+        with _renamed_when_complete(Path(out)) as staged:
+            _FORMATS[to](saved, names, staged, shard_bytes)
     return names
 
 
@@ -127,27 +127,27 @@ def _has_name(kind: torch.dtype) -> bool:
 
 
 @contextmanager
-def _appearing(out: Path) -> Iterator[Path]:
-    """A name beside `out` that becomes it at the end; if that is not reached, nothing stays.
+def _renamed_when_complete(out: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `out`, renamed to `out` at the end and deleted after an error.
 
     Raises:
-        ConfigError: `out` is there already, or its folder is not.
+        ConfigError: `out` exists, or its folder does not.
     """
     if out.exists():
         raise ConfigError([f"{out}: is there already; remove it, or choose another name"])
     if not out.absolute().parent.is_dir():
         raise ConfigError([f"{out}: there is no folder {out.absolute().parent}; make it before"])
-    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
+    staged = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield draft
-        for path in (*draft.rglob("*"), draft, out.absolute().parent):
+        yield staged
+        for path in (*staged.rglob("*"), staged, out.absolute().parent):
             _sync(path)
-        draft.rename(out)
+        staged.rename(out)
         _sync(out.absolute().parent)
     finally:
-        if draft.is_dir():
-            shutil.rmtree(draft)
-        draft.unlink(missing_ok=True)
+        if staged.is_dir():
+            shutil.rmtree(staged)
+        staged.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
@@ -158,24 +158,24 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _to_safetensors(saved: SavedState, names: list[str], draft: Path, shard_bytes: int) -> None:
+def _to_safetensors(saved: SavedState, names: list[str], staged: Path, shard_bytes: int) -> None:
     from safetensors.torch import save_file
 
     (name,) = names
     shards = _shards({path: saved.blank(path).nbytes for path in saved.bare(name)}, shard_bytes)
-    draft.mkdir()
+    staged.mkdir()
     weight_map = {}
     for number, shard in enumerate(shards, start=1):
         file = (
             f"model-{number:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
         )
         tensors = {path[len(name) + 1 :]: saved.tensor(path) for path in shard}
-        save_file(tensors, draft / file, metadata={"format": "pt"})
+        save_file(tensors, staged / file, metadata={"format": "pt"})
         weight_map.update(dict.fromkeys(tensors, file))
     if len(shards) > 1:
         total = sum(saved.blank(path).nbytes for shard in shards for path in shard)
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (draft / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+        (staged / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
 
 
 def _shards(sizes: dict[str, int], limit: int) -> list[list[str]]:
@@ -191,7 +191,7 @@ def _shards(sizes: dict[str, int], limit: int) -> list[list[str]]:
     return shards
 
 
-def _to_dcp(saved: SavedState, names: list[str], draft: Path, _: int) -> None:
+def _to_dcp(saved: SavedState, names: list[str], staged: Path, _: int) -> None:
     from torch.distributed.checkpoint import CheckpointException, FileSystemWriter, save
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
     from torch.distributed.checkpoint.metadata import MetadataIndex
@@ -208,24 +208,24 @@ def _to_dcp(saved: SavedState, names: list[str], draft: Path, _: int) -> None:
 
     state = saved.tree(names, blanks.make)
     # A file for each tensor, since the writer holds all of a file until its end; we flush them ourselves.
-    writer = FileSystemWriter(draft, single_file_per_rank=False, sync_files=False)
+    writer = FileSystemWriter(staged, single_file_per_rank=False, sync_files=False)
     try:
         with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
             save(state, storage_writer=writer, planner=ExportPlanner(), no_dist=True)
     except CheckpointException as error:
-        raise OSError(f"{draft.name}: {first_failure(error)}") from error
+        raise OSError(f"{staged.name}: {first_failure(error)}") from error
 
 
-def _to_torch(saved: SavedState, names: list[str], draft: Path, _: int) -> None:
+def _to_torch(saved: SavedState, names: list[str], staged: Path, _: int) -> None:
     from torch.serialization import set_default_mmap_options, skip_data
     from torch.utils._pytree import tree_leaves
 
     blanks = _Blanks(saved)
     state = saved.tree(names, blanks.make)
     with skip_data():
-        torch.save(state, draft)
+        torch.save(state, staged)
     with set_default_mmap_options(mmap.MAP_SHARED):
-        written = torch.load(draft, mmap=True, weights_only=False)  # what we have just written
+        written = torch.load(staged, mmap=True, weights_only=False)  # what we have just written
     for blank, target in zip(tree_leaves(state), tree_leaves(written), strict=True):
         if isinstance(blank, torch.Tensor):
             path = blanks.paths.get(id(blank))

@@ -139,24 +139,24 @@ class FolderStore(CheckpointStore):
         if not self.root.is_dir():
             self.files.make_directory(self.root)
             self.files.sync_directory(self.root.parent)
-        draft = f"{step_name(step)}.tmp.{secrets.token_hex(4)}"
-        self.files.make_directory(self.root / draft)
-        return draft
+        staged = f"{step_name(step)}.tmp.{secrets.token_hex(4)}"
+        self.files.make_directory(self.root / staged)
+        return staged
 
-    def write(self, draft: str, name: str, data: Data) -> FileEntry:
+    def write(self, staged: str, name: str, data: Data) -> FileEntry:
         with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
             entry = pool.submit(seal, data)
             try:
-                self.files.write(self.root / draft / name, data, entry.result)
+                self.files.write(self.root / staged / name, data, entry.result)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
-                    f"{self.root / draft} is not there: another run has cleared it, or run_dir is not one"
+                    f"{self.root / staged} is not there: another run has cleared it, or run_dir is not one"
                     " folder that all ranks share"
                 ) from error
             return entry.result()
 
-    def commit(self, draft: str, manifest: Manifest) -> None:
-        source, target = self.root / draft, self.root / step_name(manifest.step)
+    def commit(self, staged: str, manifest: Manifest) -> None:
+        source, target = self.root / staged, self.root / step_name(manifest.step)
         self.files.write(source / MANIFEST, manifest.encode())
         self.files.sync_directory(source)
         try:
@@ -164,7 +164,7 @@ class FolderStore(CheckpointStore):
         except OSError:
             if not target.is_dir():
                 raise
-            self.discard(draft)
+            self.discard(staged)
         self.files.sync_directory(self.root)
 
     def clean_up(self, step: int) -> None:
@@ -172,8 +172,8 @@ class FolderStore(CheckpointStore):
         for old in self.retention.superseded(self.committed()):
             self._remove(old)
 
-    def discard(self, draft: str) -> None:
-        self.files.remove_tree(self.root / draft)
+    def discard(self, staged: str) -> None:
+        self.files.remove_tree(self.root / staged)
 
     def collect_garbage(self) -> None:
         for path in self._entries():
@@ -184,17 +184,17 @@ class FolderStore(CheckpointStore):
         steps = (step_of(path.name) for path in self._entries())
         return sorted((step for step in steps if step is not None), reverse=True)
 
-    def read(self, place: str) -> bytes:
-        return (self.root / place).read_bytes()
+    def read(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
 
-    def read_range(self, place: str, start: int, stop: int) -> memoryview:
+    def read_range(self, name: str, start: int, stop: int) -> memoryview:
         content = blank(stop - start)
-        return content[: self.read_into(place, start, [content])]
+        return content[: self.read_into(name, start, [content])]
 
-    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+    def read_into(self, name: str, start: int, parts: Sequence[memoryview]) -> int:
         # Not mapped: an error of the disk, or of NFS, would end the process by a signal.
         left, done = deque(parts), 0
-        with (self.root / place).open("rb", buffering=0) as file:
+        with (self.root / name).open("rb", buffering=0) as file:
             while left and (found := os.preadv(file.fileno(), list(islice(left, _PARTS)), start + done)):
                 done += found
                 while left and found >= len(left[0]):
@@ -203,20 +203,20 @@ class FolderStore(CheckpointStore):
                     left[0] = left[0][found:]
         return done
 
-    def size(self, place: str) -> int | None:
-        path = self.root / place
+    def size(self, name: str) -> int | None:
+        path = self.root / name
         return path.stat().st_size if path.is_file() else None
 
     def quarantine(self, step: int) -> str:
-        aside = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"
-        self.files.rename(self.root / step_name(step), self.root / aside)
-        return aside
+        quarantined = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"
+        self.files.rename(self.root / step_name(step), self.root / quarantined)
+        return quarantined
 
     def _point_latest_at(self, target: Path) -> None:
-        draft = self.root / f"{LATEST}.tmp.{secrets.token_hex(4)}"
-        self.files.write(draft, target.name.encode())
+        staged = self.root / f"{LATEST}.tmp.{secrets.token_hex(4)}"
+        self.files.write(staged, target.name.encode())
         with suppress(FileNotFoundError):  # another run has begun and cleared it; that one points `latest`
-            self.files.rename(draft, self.root / LATEST)
+            self.files.rename(staged, self.root / LATEST)
         self.files.sync_directory(self.root)
 
     def _remove(self, step: int) -> None:

@@ -56,28 +56,28 @@ class ForeignCheckpoint:
     """Fills the second of each pair with what the source has for the first."""
 
 
-def read(place: Path) -> ForeignCheckpoint:
+def read(path: Path) -> ForeignCheckpoint:
     """What is in a place.
 
     Raises:
         ConfigError: it is of no format that is known here, or cannot be read without executing something.
     """
-    if (place / ".metadata").is_file():
-        return _read_dcp(place)
-    if place.suffix == ".safetensors" or (place.is_dir() and any(place.glob("*.safetensors"))):
-        return _read_safetensors(place)
-    if place.is_file():
-        return _read_torch(place)
-    what = "a folder of something else" if place.is_dir() else "nothing that is there"
-    raise ConfigError([f"{place}: got {what}; allowed: {_ALLOWED}"])
+    if (path / ".metadata").is_file():
+        return _read_dcp(path)
+    if path.suffix == ".safetensors" or (path.is_dir() and any(path.glob("*.safetensors"))):
+        return _read_safetensors(path)
+    if path.is_file():
+        return _read_torch(path)
+    what = "a folder of something else" if path.is_dir() else "nothing that is there"
+    raise ConfigError([f"{path}: got {what}; allowed: {_ALLOWED}"])
 
 
-def _read_safetensors(place: Path) -> ForeignCheckpoint:
+def _read_safetensors(path: Path) -> ForeignCheckpoint:
     from safetensors import SafetensorError, safe_open
 
     names: dict[int, tuple[Path, str]] = {}
     state: dict[str, torch.Tensor] = {}
-    for file in _files_of(place):
+    for file in _files_of(path):
         try:
             with safe_open(file, "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 -- it is no mapping
@@ -106,21 +106,21 @@ def _like(part: Any, file: Path, opened: Any, name: str) -> torch.Tensor:  # noq
     return torch.empty(shape, dtype=kind, device="meta")
 
 
-def _files_of(place: Path) -> list[Path]:
+def _files_of(path: Path) -> list[Path]:
     """A file, the only one of a folder, or those of its index."""
-    if place.is_file():
-        return [place]
-    index = place / "model.safetensors.index.json"
+    if path.is_file():
+        return [path]
+    index = path / "model.safetensors.index.json"
     if not index.exists():
-        files = sorted(place.glob("*.safetensors"))
+        files = sorted(path.glob("*.safetensors"))
         if len(files) > 1:
-            raise ConfigError([f"{place}: has {len(files)} files of safetensors and no {index.name}; add it"])
+            raise ConfigError([f"{path}: has {len(files)} files of safetensors and no {index.name}; add it"])
         return files
     try:
         weight_map: Mapping[str, str] = json.loads(index.read_text())["weight_map"]
     except (ValueError, KeyError) as error:
         raise ConfigError([f"{index}: cannot be read: {error!r}"]) from error
-    files = [place / name for name in sorted(set(weight_map.values()))]
+    files = [path / name for name in sorted(set(weight_map.values()))]
     if missing := [f"{file}: is missing, and {index.name} names it" for file in files if not file.is_file()]:
         raise ConfigError(missing)
     return files

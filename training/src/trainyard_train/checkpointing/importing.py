@@ -48,10 +48,10 @@ def import_checkpoint(
         ConfigError: the source cannot be read, something in it cannot be saved, or the run has checkpoints;
             nothing was written.
     """
-    place = store or str(Path(run_dir) / "checkpoints")
-    target = open_store(place)
+    location = store or str(Path(run_dir) / "checkpoints")
+    target = open_store(location)
     if target.committed():
-        raise ConfigError([f"{place}: has checkpoints already; choose another run_dir"])
+        raise ConfigError([f"{location}: has checkpoints already; choose another run_dir"])
     found = read(Path(source))
     state = {name: found.state} if _kind(found.state) == "module" else found.state
     if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
@@ -196,9 +196,9 @@ def _names(key: str, optimizer: Mapping[str, Any]) -> dict[Any, str]:
 
 def _commit(store: CheckpointStore, objects: _Objects, source: ForeignCheckpoint, scratch: int) -> None:
     """Write all as the file of one rank, through a mapping of an empty file, and make that a checkpoint."""
-    places = {path: (list(tensor.shape), [0] * tensor.dim()) for path, tensor in objects.tensors.items()}
+    offsets = {path: (list(tensor.shape), [0] * tensor.dim()) for path, tensor in objects.tensors.items()}
     header, spans = lay_out(
-        objects.tensors, places, {"values": json.dumps(objects.values), "private": json.dumps(None)}
+        objects.tensors, offsets, {"values": json.dumps(objects.values), "private": json.dumps(None)}
     )
     size = max((end for _, end in spans.values()), default=len(header))
     with open(scratch, "r+b", closefd=False) as file:
@@ -214,12 +214,12 @@ def _commit(store: CheckpointStore, objects: _Objects, source: ForeignCheckpoint
             copy(target, tensor)
     source.copy(later)
     step = _step(objects.values)
-    draft = store.begin(step)
+    staged = store.begin(step)
     try:
-        entry = store.write(draft, file_name(0), memoryview(memory))
-        store.commit(draft, _manifest(step, objects, entry))
+        entry = store.write(staged, file_name(0), memoryview(memory))
+        store.commit(staged, _manifest(step, objects, entry))
     except BaseException:
-        store.discard(draft)
+        store.discard(staged)
         raise
     store.clean_up(step)
 

@@ -85,20 +85,20 @@ def _export(options: argparse.Namespace) -> int:
 
     tensors = load_tensors(_open(options.checkpoint))
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    draft = options.file.with_name(options.file.name + ".tmp")
-    save_file(weights, draft, metadata={"format": "pt"})
-    draft.replace(options.file)
+    staged = options.file.with_name(options.file.name + ".tmp")
+    save_file(weights, staged, metadata={"format": "pt"})
+    staged.replace(options.file)
     _say(f"{options.file}: {len(weights)} tensors")
     return 0
 
 
-def _open(place: str) -> Checkpoint:
-    store, step = find_checkpoint(place)
+def _open(location: str) -> Checkpoint:
+    store, step = find_checkpoint(location)
     if step is not None:
         return store.open(step)
     newest = store.newest(lambda step, reason: _say(f"passing over {step_name(step)}: {reason}"))
     if newest is None:
-        raise FileNotFoundError(f"{place} has no whole checkpoint")
+        raise FileNotFoundError(f"{location} has no whole checkpoint")
     return newest
 
 

@@ -186,18 +186,18 @@ class Reading:
         self._taken, missing = {}, []
         order = [self.own] if self.own else []
         order += [header for name, header in sorted(self.headers.items()) if header is not self.own]
-        for name, (place, tensor) in targets.items():
+        for name, (offset, tensor) in targets.items():
             seen, count, known = set(), 0, False
             for header in order:
                 if known and count == tensor.numel():
                     break
                 piece = header.pieces.get(name)
                 known |= piece is not None
-                if piece is None or (piece.place, piece.shape) in seen:
+                if piece is None or (piece.offset, piece.shape) in seen:
                     continue  # what another rank had as well counts once
-                if size := _overlap(piece.place, piece.shape, place, tensor.shape):
-                    seen.add((piece.place, piece.shape))
-                    self._taken.setdefault(header.file.name, []).append((piece, place, tensor))
+                if size := _overlap(piece.offset, piece.shape, offset, tensor.shape):
+                    seen.add((piece.offset, piece.shape))
+                    self._taken.setdefault(header.file.name, []).append((piece, offset, tensor))
                     count += size
             if not known or count != tensor.numel():
                 missing.append(name)
@@ -208,7 +208,7 @@ class Reading:
         needs: dict[str, list[_Interval]] = {}
         for name, taken in self._taken.items():
             file = self.headers[name].file
-            found = sorted(_span(piece, place, tensor, file) for piece, place, tensor in taken)
+            found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in taken)
             needs[name] = list(_joined(found))
             taken.sort(key=lambda each: each[0].begin)
         if self.own and self.own.unverified:  # whatever its header says is used
@@ -219,7 +219,7 @@ class Reading:
         """Take part in all that concerns this rank, in the order that all have; read some blocks ahead."""
         mine = [(runs[number], at) for at, number in events if runs[number].reader == self.mesh.rank]
         store = self.checkpoint.store
-        found = ahead(lambda turn, room: self._block(*mine[turn], room), range(len(mine)), store)
+        found = ahead(lambda index, room: self._block(*mine[index], room), range(len(mine)), store)
         received = torch.empty(BLOCK, dtype=torch.uint8, device=self.mesh.device)
         hashes = {name: hashlib.sha256(each.unverified) for name, each in self.headers.items()}
         for at, number in events:
@@ -254,7 +254,7 @@ class Reading:
         try:
             parts = self._parts(run.file, start, stop) if header.digests and not header.file.held else []
             if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others are sent it from one place
-                header.file.place_block(number, header.digests[number], parts)
+                header.file.put_block(number, header.digests[number], parts)
                 return _Block(parts[0], placed=True)
             return _Block(header.file.block(number, header.digests, room)[1], placed=False)
         except DamagedError as error:
@@ -275,8 +275,8 @@ class Reading:
         """Where the bytes from one to another of a file go; empty if some of them have to be copied there."""
         parts: list[memoryview] = []
         at = start
-        for piece, place, tensor, first, end in self._inside(name, start, stop):
-            memory, begin = _memory_of(piece, place, tensor)
+        for piece, offset, tensor, first, end in self._inside(name, start, stop):
+            memory, begin = _memory_of(piece, offset, tensor)
             if first != at or first < begin or end > begin + len(memory):
                 return []
             parts.append(memory[first - begin : end - begin])
@@ -289,16 +289,16 @@ class Reading:
         """The pieces that are to be taken from these bytes of a file, and from where to where in the file."""
         taken = self._taken.get(name, [])
         last = bisect_right(taken, stop - 1, key=lambda each: each[0].begin)
-        for piece, place, tensor in taken[:last]:
+        for piece, offset, tensor in taken[:last]:
             first, end = max(piece.begin, start), min(piece.end, stop)
             if first < end:
-                yield piece, place, tensor, first, end
+                yield piece, offset, tensor, first, end
 
     def _take(self, name: str, start: int, data: torch.Tensor) -> None:
         """Copy what a block holds to where it goes."""
-        for piece, place, tensor, first, end in self._inside(name, start, start + len(data)):
+        for piece, offset, tensor, first, end in self._inside(name, start, start + len(data)):
             values = data[first - start : end - start].view(piece.dtype)
-            _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, place, tensor)
+            _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, offset, tensor)
 
     def _share_headers(self) -> None:
         """Give all ranks the headers of all files, each of which one rank reads."""
@@ -430,38 +430,38 @@ def _overlap(*boxes: Any) -> int:  # noqa: ANN401
     return math.prod(max(0, end - begin) for begin, end in common(*boxes))
 
 
-def _span(piece: Piece, place: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:
+def _span(piece: Piece, offset: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:
     """The blocks from the first byte of a piece that a tensor needs to the last."""
     first = last = 0
-    shared = common(piece.place, piece.shape, place, tensor.shape)
-    for (begin, end), origin, size in zip(shared, piece.place, piece.shape, strict=True):
+    shared = common(piece.offset, piece.shape, offset, tensor.shape)
+    for (begin, end), origin, size in zip(shared, piece.offset, piece.shape, strict=True):
         first, last = first * size + begin - origin, last * size + end - 1 - origin
     size = piece.dtype.itemsize
     return file.block_at(piece.begin + first * size), file.block_at(piece.begin + (last + 1) * size - 1) + 1
 
 
-def _memory_of(piece: Piece, place: Offset, tensor: torch.Tensor) -> tuple[memoryview, int]:
+def _memory_of(piece: Piece, offset: Offset, tensor: torch.Tensor) -> tuple[memoryview, int]:
     """A tensor's memory, if a piece's bytes go there as they are, and where in the file that would begin."""
     alike = tensor.dtype == piece.dtype and tensor.device.type == "cpu" and tensor.is_contiguous()
     if not alike or tensor.is_conj() or tensor.is_neg():
         return memoryview(b""), 0
-    if (piece.place[1:], piece.shape[1:]) != (place[1:], tensor.shape[1:]):  # rows of another length
+    if (piece.offset[1:], piece.shape[1:]) != (offset[1:], tensor.shape[1:]):  # rows of another length
         return memoryview(b""), 0
     row = math.prod(piece.shape[1:]) * piece.dtype.itemsize
-    first = place[0] - piece.place[0] if place else 0
+    first = offset[0] - piece.offset[0] if offset else 0
     return as_bytes(tensor).flatten().numpy().data, piece.begin + first * row
 
 
 def _copy_elements(
-    values: torch.Tensor, first: int, piece: Piece, place: Offset, tensor: torch.Tensor
+    values: torch.Tensor, first: int, piece: Piece, offset: Offset, tensor: torch.Tensor
 ) -> None:
     """Copy some elements of a piece, from the given one on, to where they go."""
     done = 0
-    for offset, extent in boxes(piece.shape, first, first + len(values)):
+    for inside, extent in boxes(piece.shape, first, first + len(values)):
         size = math.prod(extent)
         box = values[done : done + size].view(extent)
         done += size
-        begin = tuple(map(sum, zip(piece.place, offset, strict=True)))
-        shared = common(begin, extent, place, tensor.shape)
+        begin = tuple(map(sum, zip(piece.offset, inside, strict=True)))
+        shared = common(begin, extent, offset, tensor.shape)
         if all(low < high for low, high in shared):
-            copy(tensor[slices(shared, place)], box[slices(shared, begin)])
+            copy(tensor[slices(shared, offset)], box[slices(shared, begin)])

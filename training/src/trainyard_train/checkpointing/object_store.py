@@ -103,25 +103,27 @@ class ObjectStore(CheckpointStore):
     def begin(self, step: int) -> str:
         return f"{step_name(step)}/{secrets.token_hex(4)}"
 
-    def write(self, draft: str, name: str, data: Data) -> FileEntry:
+    def write(self, staged: str, name: str, data: Data) -> FileEntry:
         entry = seal(data)
-        self.put(f"{draft}/{name}", data)
+        self.put(f"{staged}/{name}", data)
         return entry
 
-    def commit(self, draft: str, manifest: Manifest) -> None:
+    def commit(self, staged: str, manifest: Manifest) -> None:
         step = manifest.step
         there = self._list(step_name(step))
-        nonce = draft.rpartition("/")[2]
+        nonce = staged.rpartition("/")[2]
         if missing := [name for name in manifest.files if f"{nonce}/{name}" not in there]:
-            raise StoreError(f"{self._full(draft)}: {missing[0]} is gone: another run has cleared this draft")
+            raise StoreError(
+                f"{self._full(staged)}: {missing[0]} is gone: another run has deleted this staging folder"
+            )
         if MANIFEST in there:
-            self.discard(draft)
+            self.discard(staged)
             return
-        self._in_doubt.add(draft)
+        self._in_doubt.add(staged)
         stands = self._create(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
-        self._in_doubt.remove(draft)
+        self._in_doubt.remove(staged)
         if not stands:
-            self.discard(draft)
+            self.discard(staged)
 
     def clean_up(self, step: int) -> None:
         self.put(LATEST, step_name(step).encode())
@@ -133,11 +135,11 @@ class ObjectStore(CheckpointStore):
             self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: half of one must not look like one
             self._delete_below(step_name(old))
 
-    def discard(self, draft: str) -> None:
-        if draft in self._in_doubt:  # `collect_garbage` will know
+    def discard(self, staged: str) -> None:
+        if staged in self._in_doubt:  # `collect_garbage` will know
             return
         with contextlib.suppress(StoreError):
-            self._delete_below(draft)
+            self._delete_below(staged)
 
     def collect_garbage(self) -> None:
         """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
@@ -145,22 +147,22 @@ class ObjectStore(CheckpointStore):
             if any(name.startswith(_DAMAGED) for name in names):
                 continue
             try:
-                kept = self.open(step).manifest.draft if MANIFEST in names else ""
+                retained = self.open(step).manifest.draft if MANIFEST in names else ""
             except ValueError:  # not ours to judge here: loading says what is wrong with it
                 continue
-            drafts = [name for name in names if name != MANIFEST and name.partition("/")[0] != kept]
-            self._delete([f"{step_name(step)}/{name}" for name in drafts])
+            uncommitted = [name for name in names if name != MANIFEST and name.partition("/")[0] != retained]
+            self._delete([f"{step_name(step)}/{name}" for name in uncommitted])
 
     def committed(self) -> list[int]:
         return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
 
-    def read(self, place: str) -> bytes:
-        path = self._full(place)
+    def read(self, name: str) -> bytes:
+        path = self._full(name)
         with _explained("get", path):
             return bytes(self.files.cat_file(path))
 
-    def read_range(self, place: str, start: int, stop: int) -> Data:
-        path = self._full(place)
+    def read_range(self, name: str, start: int, stop: int) -> Data:
+        path = self._full(name)
         with _explained("get", path):
             if self._is_cloud:  # fsspec would copy what came
                 return memoryview(_get_range(self.files, path, start, stop))
@@ -174,9 +176,9 @@ class ObjectStore(CheckpointStore):
             found = self.files.cat_ranges(paths, list(starts), list(stops), on_error="raise")
         return [bytes(part) for part in found]
 
-    def size(self, place: str) -> int | None:
+    def size(self, name: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
-        path = self._full(place)
+        path = self._full(name)
         try:
             with _explained("head", path):
                 return int(self.files.info(path)["size"])
@@ -198,10 +200,10 @@ class ObjectStore(CheckpointStore):
             return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
 
     def quarantine(self, step: int) -> str:
-        aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
-        self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
+        quarantined = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
+        self.put(quarantined, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete([f"{step_name(step)}/{MANIFEST}"])
-        return aside
+        return quarantined
 
     def _mark(self, steps: Sequence[int]) -> None:
         """Mark checkpoints for the bucket's rule that deletes them, and note which, for later processes."""
@@ -254,25 +256,25 @@ class ObjectStore(CheckpointStore):
                 paths = map(str, self.files.find(top))
             return [path[len(top) :].lstrip("/") for path in paths]
 
-    def put(self, place: str, data: Data) -> None:
+    def put(self, name: str, data: Data) -> None:
         """Write a file; it appears whole or not at all."""
-        path = self._full(place)
+        path = self._full(name)
         with _explained("put", path):
             if self._is_cloud:
                 _put(self.files, path, data)
             else:
                 self.files.pipe_file(path, data)
 
-    def _create(self, place: str, data: bytes) -> bool:
+    def _create(self, name: str, data: bytes) -> bool:
         """Write a file unless it is there already, if the store can tell; returns whether this one is there.
 
         What comes after a lost answer, a repeated request or a conflict looks like somebody else's file, and
         may be ours: its content tells.
         """
         if not self._is_cloud or self._unconditional.is_set():
-            self.put(place, data)
+            self.put(name, data)
             return True
-        path = self._full(place)
+        path = self._full(name)
         for attempt in range(1, _CREATES + 1):
             try:
                 with _explained("put", path):
@@ -281,9 +283,9 @@ class ObjectStore(CheckpointStore):
             except StoreError as error:
                 if _UNKNOWN_CONDITION.search(str(error)):
                     self._unconditional.set()
-                    self.put(place, data)
+                    self.put(name, data)
                     return True
-                found = self._content(place)
+                found = self._content(name)
                 there_already = type(error.__cause__).__name__ == "AlreadyExistsError"  # 409 and 412
                 if found == data or (there_already and found is not None):
                     return found == data
@@ -291,16 +293,16 @@ class ObjectStore(CheckpointStore):
                     raise
         raise AssertionError  # the last attempt returns or raises
 
-    def _content(self, place: str) -> bytes | None:
+    def _content(self, name: str) -> bytes | None:
         """Of a small file; None if there is none, or the store does not say."""
         try:
-            return self.read(place)
+            return self.read(name)
         except OSError:
             return None
 
-    def _delete(self, places: Sequence[str]) -> None:
+    def _delete(self, names: Sequence[str]) -> None:
         """Delete files, many at once where the store can; those that are gone already do not matter."""
-        paths = [self._full(place) for place in places]
+        paths = [self._full(name) for name in names]
         if not paths:
             return
         with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
@@ -320,9 +322,9 @@ class ObjectStore(CheckpointStore):
         """Whether obstore serves it, which can do more at once than fsspec asks of it."""
         return hasattr(self.files, "_construct_store")
 
-    def _full(self, place: str) -> str:
+    def _full(self, name: str) -> str:
         root = str(self.files._strip_protocol(self.url)).rstrip("/")
-        return f"{root}/{place}".rstrip("/")
+        return f"{root}/{name}".rstrip("/")
 
 
 def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:

@@ -164,7 +164,7 @@ def _mapped(checkpoint: Checkpoint, name: str, scratch: Path) -> memoryview:
     store, stored = checkpoint.store, checkpoint.file(name)
     if isinstance(store, FolderStore):
         checkpoint.verify([name])
-        path = store.root / stored.place
+        path = store.root / stored.path
     else:
         path = scratch / name
         with path.open("wb") as copied:

@@ -91,7 +91,7 @@ class Saver:
         """
         self.store, self.memory = store, memory or NodeMemory()
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
-        self._turns = count()
+        self._save_numbers = count()
         self._attempts = count()
         """At finding a checkpoint, and at loading one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
@@ -108,7 +108,7 @@ class Saver:
         pace_seconds: float = 0,
         *,
         report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _reports: {},
+        merge: Merge = lambda _extra_report_fields: {},
     ) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
         begin = time.monotonic()
@@ -146,7 +146,7 @@ class Saver:
         pace_seconds: float = 0,
         *,
         report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _reports: {},
+        merge: Merge = lambda _extra_report_fields: {},
     ) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
@@ -163,19 +163,19 @@ class Saver:
             SaveError: on every rank, if any of them failed.
         """
         begin = time.monotonic() if begin is None else begin
-        turn = next(self._turns)
-        key = f"save/{turn}"
-        draft = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
-        written: dict[str, Any] = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
-        if draft:
+        number = next(self._save_numbers)
+        key = f"save/{number}"
+        staged = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
+        written: dict[str, Any] = self._write(staged, files, fault) if staged else {"error": "see rank 0"}
+        if staged:
             written["state"] = report(self.mesh, key)
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         time.sleep(max(0.0, begin + pace_seconds - time.monotonic()))
-        error = self._commit(draft, reports, manifest, merge) if self.mesh.is_rank0 else ""
+        error = self._commit(staged, reports, manifest, merge) if self.mesh.is_rank0 else ""
         error = self.mesh.broadcast(f"{key}/done", error)
         seconds = time.monotonic() - begin
-        if self.mesh.is_rank0 and turn:
-            self._forget(f"save/{turn - 1}")
+        if self.mesh.is_rank0 and number:
+            self._forget(f"save/{number - 1}")
         if error:
             raise SaveError(error)
         self.memory.commit()
@@ -214,7 +214,7 @@ class Saver:
             checkpoint, damage = self._look_at_part(chosen[0], whole or len(chosen) == 1)
             if not any(found := self.mesh.gather(f"{key}/damage", damage)):
                 break
-            self._set_aside(key, chosen[0], next(filter(None, found)), damages)
+            self._quarantine_everywhere(key, chosen[0], next(filter(None, found)), damages)
             checkpoint = None
         damages = json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages)))
         if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
@@ -252,7 +252,7 @@ class Saver:
                 checkpoint.held.files.clear()  # which the next captures change
                 return checkpoint, damages, restored
             except DamagedError as error:
-                self._set_aside(key, checkpoint.manifest.step, str(error), damages)
+                self._quarantine_everywhere(key, checkpoint.manifest.step, str(error), damages)
             checkpoint, more = self.newest(identity)
             damages = [*json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages))), *more]
             if not checkpoint:
@@ -283,19 +283,19 @@ class Saver:
         found = self.memory.find({n: each.sha256 for n, each in manifest.files.items() if each.header})
         return {name: each for name, each in found.items() if len(each) == manifest.files[name].size}
 
-    def _set_aside(self, key: str, step: int, reason: str, damages: list[str]) -> None:
-        """Set a damaged checkpoint aside, at rank 0, which takes note of it.
+    def _quarantine_everywhere(self, key: str, step: int, reason: str, damages: list[str]) -> None:
+        """Quarantine a damaged checkpoint, on rank 0.
 
         Raises:
             UnsharedError: on every rank, if rank 0 finds it whole.
         """
-        verdict = self._judge(step, reason, damages) if self.mesh.is_rank0 else ""
+        verdict = self._checked_by_rank0(step, reason, damages) if self.mesh.is_rank0 else ""
         if verdict := self.mesh.broadcast(f"{key}/verdict", verdict):
             self.mesh.shutdown_barrier()
             raise UnsharedError(verdict)
 
-    def _judge(self, step: int, reason: str, damages: list[str]) -> str:
-        """Set a checkpoint aside, if rank 0 finds it damaged too; else return what is wrong.
+    def _checked_by_rank0(self, step: int, reason: str, damages: list[str]) -> str:
+        """Quarantine a checkpoint if rank 0 finds it damaged too; else return why the ranks disagree.
 
         A rank whose folder is not the one that all share, or whose node alters what it reads, must not cost
         the others what they have.
@@ -340,11 +340,11 @@ class Saver:
             log_line(f"no checkpoint: {error}")
             return ""
 
-    def _write(self, draft: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
+    def _write(self, staged: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
         if found := fault():
             return {"error": f"{self._own_name}: {found}"}
         try:
-            entries = {name: self.store.write(draft, name, data) for name, data in files.items()}
+            entries = {name: self.store.write(staged, name, data) for name, data in files.items()}
         except OSError as error:
             return {"error": f"{self._own_name}: {error}"}
         return {"files": {name: asdict(entry) for name, entry in entries.items()}}
@@ -353,7 +353,7 @@ class Saver:
     def _own_name(self) -> str:
         return f"rank {self.mesh.rank} on {self.mesh.node}"
 
-    def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
+    def _commit(self, staged: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
         """Commit, or drop the draft; returns what went wrong."""
         errors = [report["error"] for report in reports if "error" in report]
         if not errors:
@@ -362,15 +362,15 @@ class Saver:
             }
             try:
                 state = merge([report["state"] for report in reports])
-                self.store.commit(draft, replace(manifest, files=entries, state=state))
+                self.store.commit(staged, replace(manifest, files=entries, state=state))
             except OSError as error:
                 errors.append(str(error))
-        if errors and draft:
-            self.store.discard(draft)
+        if errors and staged:
+            self.store.discard(staged)
         return "; ".join(errors)
 
     def _quarantine(self, step: int, reason: str) -> str:
-        damage = f"{step_name(step)}: {reason}; kept as {self.store.quarantine(step)}"
+        damage = f"{step_name(step)}: {reason}; quarantined as {self.store.quarantine(step)}"
         log_line(f"skipping a damaged checkpoint: {damage}")
         return damage
 

@@ -34,7 +34,7 @@ from trainyard_train.checkpointing.tensor_files import (
 )
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed, local_of, place_of
+from trainyard_train.tensors import is_distributed, local_of, offset_of
 
 file_name = tensor_files.file_name  # where callers look for it
 _GENERATOR: Final = "generator."
@@ -52,28 +52,28 @@ class Pieces:
 
     def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
         """Take those of one file; what another rank had as well counts once."""
-        for name, (shape, place, values) in pieces.items():
+        for name, (shape, offset, values) in pieces.items():
             self.shapes[name] = tuple(shape)
-            self._parts.setdefault(name, {})[tuple(place), values.shape] = values
+            self._parts.setdefault(name, {})[tuple(offset), values.shape] = values
 
-    def covers(self, name: str, place: Offset, size: torch.Size) -> bool:
+    def covers(self, name: str, offset: Offset, size: torch.Size) -> bool:
         """Whether all of a region is there."""
-        found: int = sum(values.numel() for _, values in self._cuts(name, place, size))
+        found: int = sum(values.numel() for _, values in self._cuts(name, offset, size))
         return found == size.numel()
 
-    def fill(self, name: str, place: Offset, target: torch.Tensor) -> None:
-        """Copy into a tensor, which lies at `place` in the whole one, what there is of it."""
-        for inside, values in self._cuts(name, place, target.shape):
+    def fill(self, name: str, offset: Offset, target: torch.Tensor) -> None:
+        """Copy into a tensor, which lies at `offset` in the whole one, what there is of it."""
+        for inside, values in self._cuts(name, offset, target.shape):
             copy(target[inside], values)
 
     def _cuts(
-        self, name: str, place: Offset, size: torch.Size
+        self, name: str, offset: Offset, size: torch.Size
     ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
         """What the parts of a tensor have in common with a region, where it is not empty."""
         for (begin, extent), values in self._parts.get(name, {}).items():
-            shared = common(place, size, begin, extent)
+            shared = common(offset, size, begin, extent)
             if all(low < high for low, high in shared):
-                yield slices(shared, place), values[slices(shared, begin)]
+                yield slices(shared, offset), values[slices(shared, begin)]
 
 
 @dataclass(frozen=True)
@@ -97,16 +97,16 @@ class State:
 
         It is good until the next capture, which takes its memory.
         """
-        tensors, places, learned = {}, {}, []
+        tensors, offsets, learned = {}, {}, []
         parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
         for name, tensor in self._tensors():
-            place, tensors[name] = self._own_part(tensor)
-            places[name] = (list(tensor.shape), list(place))
+            offset, tensors[name] = self._own_part(tensor)
+            offsets[name] = (list(tensor.shape), list(offset))
             if (name in parameters or name.startswith("optimizer.")) and tensor.is_floating_point():
                 learned.append(name)
         for name, state in _generators(self.mesh.device).items():
             tensors[f"{_GENERATOR}{name}"] = state
-        memory, copies = self._buffer.fill(tensors, places, {})
+        memory, copies = self._buffer.fill(tensors, offsets, {})
         self._copies.clear()
         self._copies.update({name: copies[name] for name in learned})
         return memory
@@ -144,7 +144,7 @@ class State:
     def _targets(self, shapes: Mapping[str, tuple[int, ...]]) -> Targets:
         """Where each tensor goes; a new optimizer gets its slots."""
         self._make_slots(shapes)
-        return {name: (place_of(tensor), local_of(tensor).detach()) for name, tensor in self._tensors()}
+        return {name: (offset_of(tensor), local_of(tensor).detach()) for name, tensor in self._tensors()}
 
     def weights_sha256(self) -> str:
         """A digest of every parameter and buffer: equal if and only if they are equal bit for bit.
@@ -179,8 +179,8 @@ class State:
             if kind == "optimizer" and of in parameters and slot not in self.optimizer.state[parameters[of]]:
                 parameter = parameters[of]
                 # An optimizer counts its steps where it updates: beside the weights if it is fused.
-                place = parameter.device if self.optimizer.defaults.get("fused") else None
-                blank = torch.zeros((), device=place)
+                offset = parameter.device if self.optimizer.defaults.get("fused") else None
+                blank = torch.zeros((), device=offset)
                 if shape:
                     blank = torch.empty_like(parameter, requires_grad=False)  # all of it is read
                 self.optimizer.state[parameter][slot] = blank
@@ -201,12 +201,12 @@ def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torc
         index: which of these ranks this is.
         count: how many they are.
     """
-    place, local = place_of(tensor), local_of(tensor)
+    offset, local = offset_of(tensor), local_of(tensor)
     if not local.dim():
-        return place, local
+        return offset, local
     each = -(-len(local) // count)  # as many rows for each, but fewer or none for the last ones
     first = min(index * each, len(local))
-    return (place[0] + first, *place[1:]), local[first : first + each]
+    return (offset[0] + first, *offset[1:]), local[first : first + each]
 
 
 def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
@@ -221,7 +221,7 @@ def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def lay_out(
-    tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, torch.Tensor], offsets: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytearray, dict[str, tuple[int, int]]]:
     """The header of a safetensors file, and from which byte to which in the file each tensor is.
 
@@ -229,7 +229,7 @@ def lay_out(
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
     room = room_for_digests(sum(tensor.nbytes for tensor in tensors.values()))
-    about = {"sha256": room, "places": json.dumps(places), **(metadata or {})}  # `seal` looks for it there
+    about = {"sha256": room, "places": json.dumps(offsets), **(metadata or {})}  # `seal` looks for it there
     entries: dict[str, Any] = {"__metadata__": about}
     spans, end, other = {}, 0, {}
     for name in order:
@@ -264,13 +264,13 @@ class Buffer:
     """What the last capture was of, and what `lay_out` has made of it: the next one is mostly of the same."""
 
     def fill(
-        self, tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str]
+        self, tensors: Mapping[str, torch.Tensor], offsets: Mapping[str, Any], metadata: Mapping[str, str]
     ) -> tuple[memoryview, dict[str, torch.Tensor]]:
         """A file of copies, good until the next one; and the copies, by name."""
         kinds = [(name, each.dtype, each.shape) for name, each in tensors.items()]
-        of = kinds, dict(places), dict(metadata)
+        of = kinds, dict(offsets), dict(metadata)
         if self._layout is None or self._layout[0] != of:
-            self._layout = of, lay_out(tensors, places, metadata)
+            self._layout = of, lay_out(tensors, offsets, metadata)
         header, spans = self._layout[1]
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
         memory = self._room(size)
@@ -320,7 +320,7 @@ def decode(data: Data) -> dict[str, Any]:
     }
     return {
         "pieces": {
-            name: (piece.whole, piece.place, tensors[name])
+            name: (piece.whole, piece.offset, tensors[name])
             for name, piece in found.items()
             if not name.startswith(_GENERATOR)
         },

@@ -8,7 +8,9 @@ from trainyard_train.checkpointing.checkpoint import KEEP_THREE, CheckpointStore
 from trainyard_train.checkpointing.folder_store import FolderStore
 
 
-def open_store(place: str, retention: Retention = KEEP_THREE, timeout_seconds: float = 60) -> CheckpointStore:
+def open_store(
+    location: str, retention: Retention = KEEP_THREE, timeout_seconds: float = 60
+) -> CheckpointStore:
     """The store at a place: a folder that all ranks share, or a URL such as `s3://bucket/runs/7`.
 
     Args:
@@ -16,11 +18,11 @@ def open_store(place: str, retention: Retention = KEEP_THREE, timeout_seconds: f
         retention: which checkpoints stay.
         timeout_seconds: for one request to an object store, with its retries.
     """
-    if "://" not in place:
-        return FolderStore(Path(place), retention)
+    if "://" not in location:
+        return FolderStore(Path(location), retention)
     from trainyard_train.checkpointing.object_store import ObjectStore  # what reaches it takes time to import
 
-    return ObjectStore(place, retention, timeout_seconds)
+    return ObjectStore(location, retention, timeout_seconds)
 
 
 def store_of_run(run: str) -> CheckpointStore:
@@ -37,12 +39,12 @@ def store_of_run(run: str) -> CheckpointStore:
     return open_store(str(folder))
 
 
-def find_checkpoint(place: str) -> tuple[CheckpointStore, int | None]:
+def find_checkpoint(location: str) -> tuple[CheckpointStore, int | None]:
     """The store of a place, and the step if it is one checkpoint; None if it is a run.
 
     Raises:
         FileNotFoundError: there is no run.
     """
-    parent, _, name = place.rstrip("/").rpartition("/")
+    parent, _, name = location.rstrip("/").rpartition("/")
     step = step_of(name)
-    return (store_of_run(place), None) if step is None else (open_store(parent or "."), step)
+    return (store_of_run(location), None) if step is None else (open_store(parent or "."), step)

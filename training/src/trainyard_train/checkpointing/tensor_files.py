@@ -46,7 +46,7 @@ class Piece:
 
     whole: tuple[int, ...]
     """Shape of the tensor."""
-    place: Offset
+    offset: Offset
     shape: tuple[int, ...]
     dtype: torch.dtype
     begin: int
@@ -72,21 +72,21 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
     """
     entries = json.loads(bytes(data[8:]))
     metadata = entries.pop("__metadata__")
-    places, types = json.loads(metadata["places"]), json.loads(metadata.get("types", "{}"))
+    offsets, types = json.loads(metadata["places"]), json.loads(metadata.get("types", "{}"))
     # A writer of safetensors sorts by type and name; an optimizer's parameters have an order of their own.
     pieces = {
-        name: _piece(entries[name], places.get(name), types.get(name), len(data))
-        for name in dict.fromkeys([*places, *entries])
+        name: _piece(entries[name], offsets.get(name), types.get(name), len(data))
+        for name in dict.fromkeys([*offsets, *entries])
     }
     return pieces, metadata
 
 
-def _piece(entry: Mapping[str, Any], place: Sequence[Any] | None, kind: str | None, header: int) -> Piece:
+def _piece(entry: Mapping[str, Any], offset: Sequence[Any] | None, kind: str | None, header: int) -> Piece:
     """One tensor of a file whose header has so many bytes."""
     shape, dtype = tuple(entry["shape"]), KINDS[entry["dtype"]]
     if kind:
         shape, dtype = shape[:-1], getattr(torch, kind)
-    whole, begins = place or (shape, [0] * len(shape))
+    whole, begins = offset or (shape, [0] * len(shape))
     return Piece(tuple(whole), tuple(begins), shape, dtype, header + entry["data_offsets"][0])
 
 

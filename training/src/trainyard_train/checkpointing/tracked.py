@@ -39,7 +39,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed, local_of, place_of
+from trainyard_train.tensors import is_distributed, local_of, offset_of
 
 _NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 Agree = Callable[[str], bool]
@@ -111,17 +111,17 @@ class TrackedObjects:
         with torch.no_grad():
             found = self._read()
             cut = self.agree(json.dumps(sorted(found.replicated)))
-            tensors, places, self._digested = {}, {}, {}
+            tensors, offsets, self._digested = {}, {}, {}
             owners = {}
             for path, tensor in found.tensors.items():
                 if path in found.of_rank0 and not self.mesh.is_rank0:
                     continue
-                place, tensors[path] = self._own_part(tensor, cut and path in found.replicated)
-                places[path] = (list(tensor.shape), list(place))
+                offset, tensors[path] = self._own_part(tensor, cut and path in found.replicated)
+                offsets[path] = (list(tensor.shape), list(offset))
                 if self._may_differ(path, tensor, found, cut):
-                    owners[path] = f"{path}@{list(place)}"
+                    owners[path] = f"{path}@{list(offset)}"
             texts = {"values": json.dumps(found.values), "private": json.dumps(private)}
-            memory, copies = self._buffer.fill(tensors, places, texts)
+            memory, copies = self._buffer.fill(tensors, offsets, texts)
         self._digested = {key: copies[path] for path, key in owners.items()}
         self._copies = {path: values for path, values in copies.items() if path in found.learned}
         self._described = {
@@ -182,7 +182,7 @@ class TrackedObjects:
         values.update({path: own_values[path] for path in saved["by_rank"] if path in own_values})
         with torch.no_grad():
             targets = self._targets(saved, values, found)
-        where: Targets = {name: (place_of(each), local_of(each).detach()) for name, each in targets.items()}
+        where: Targets = {name: (offset_of(each), local_of(each).detach()) for name, each in targets.items()}
         reading.index(lambda: where)
         reading.fill(where)
         for name, each in self._saved_in(saved).items():
@@ -242,9 +242,9 @@ class TrackedObjects:
 
     def _refuse(self, problems: Sequence[str], key: str) -> None:
         """See to it that all ranks refuse together, each with the same words."""
-        told = [text for text in self.mesh.gather(f"{key}/fits", "\n".join(problems)) if text]
-        if told:
-            raise MismatchError(told[0])
+        problems_of_ranks = [text for text in self.mesh.gather(f"{key}/fits", "\n".join(problems)) if text]
+        if problems_of_ranks:
+            raise MismatchError(problems_of_ranks[0])
 
     def _targets(
         self, saved: Mapping[str, Any], values: Mapping[str, Any], found: _Found
@@ -311,7 +311,7 @@ def _changes(
             was, here = _text(index.get(path)), _text(state._entry(tensor))
             if was != here:
                 changed.append(f"{path}: the checkpoint has {was}, the model {here}")
-    changed += _lost(state, index, found, key)
+    changed += _unrestored(state, index, found, key)
     for name, each in state.objects.items():
         groups = saved["values"].get(f"{name}.param_groups")
         if isinstance(each, TrackedOptimizer) and groups is not None:
@@ -332,7 +332,7 @@ def _text(entry: Sequence[Any] | None) -> str:
     return f"{entry[0]} {tuple(entry[1])}" if entry else "nothing of this name"
 
 
-def _lost(state: TrackedObjects, index: Mapping[str, Any], found: _Found, key: str) -> list[str]:
+def _unrestored(state: TrackedObjects, index: Mapping[str, Any], found: _Found, key: str) -> list[str]:
     """Parameters and buffers of the checkpoint that no rank has a place for."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]

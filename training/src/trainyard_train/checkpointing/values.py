@@ -108,12 +108,12 @@ def _keep(tensor: torch.Tensor, path: str, tensors: MutableMapping[str, torch.Te
 def _pack_mapping(
     value: Mapping[Any, Any], path: str, tensors: MutableMapping[str, torch.Tensor]
 ) -> dict[str, Any]:
-    kept = type(value) in (OrderedDict, Counter, defaultdict)
-    if not kept and all(type(key) is str for key in value) and _TAG not in value:
+    typed = type(value) in (OrderedDict, Counter, defaultdict)
+    if not typed and all(type(key) is str for key in value) and _TAG not in value:
         return {key: pack(part, f"{path}.{key}", tensors) for key, part in value.items()}
     pairs = [[pack(key, path, tensors), pack(part, f"{path}.{key}", tensors)] for key, part in value.items()]
     if not isinstance(value, defaultdict):
-        return {_TAG: type(value).__name__ if kept else "dict", "of": pairs}
+        return {_TAG: type(value).__name__ if typed else "dict", "of": pairs}
     factory = getattr(value.default_factory, "__name__", "None")
     if _FACTORIES.get(factory, ...) is not value.default_factory:
         allowed = f"one of {', '.join(_FACTORIES)}"

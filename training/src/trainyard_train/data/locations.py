@@ -41,14 +41,14 @@ STORE_SECONDS: Final = 60.0
 """For one request to an object store, with its retries, where nobody says otherwise."""
 
 
-def open_location(place: str, store_seconds: float = STORE_SECONDS) -> Location:
+def open_location(location: str, store_seconds: float = STORE_SECONDS) -> Location:
     """A folder, or with a URL such as `s3://bucket/pictures` the store that it names."""
-    return StoreLocation(place, store_seconds) if is_remote(place) else FolderLocation(Path(place))
+    return StoreLocation(location, store_seconds) if is_remote(location) else FolderLocation(Path(location))
 
 
-def is_remote(place: str) -> bool:
+def is_remote(location: str) -> bool:
     """Whether reading means asking a server."""
-    return "://" in place
+    return "://" in location
 
 
 class FolderLocation:
@@ -77,9 +77,9 @@ class FolderLocation:
         return [self.read_range(*part) for part in parts]
 
     def write(self, name: str, data: bytes) -> None:
-        draft = self._folder / f"{name}.tmp"
-        draft.write_bytes(data)
-        draft.replace(self._folder / name)
+        staged = self._folder / f"{name}.tmp"
+        staged.write_bytes(data)
+        staged.replace(self._folder / name)
 
 
 class StoreLocation:

@@ -116,7 +116,7 @@ class Table:
 class Pictures:
     """Pictures as samples of shape (3, side, side), normalised."""
 
-    place: str
+    location: str
     table: Table
     side: int
     seed: int
@@ -140,7 +140,7 @@ class Pictures:
         """
         rows = indices.numpy() if self.chosen is None else self.chosen[indices.numpy()]
         parts = [self._part(row) for row in rows]
-        at_once = is_remote(self.place) and bool(self.table.sizes)
+        at_once = is_remote(self.location) and bool(self.table.sizes)
         data = self._files.read_parts(parts) if at_once else [None] * len(parts)
         chances = [None if at is None else at + number for number in range(len(rows))]
         inputs = np.empty((len(rows), 3, self.side, self.side), dtype=np.float32)
@@ -167,13 +167,13 @@ class Pictures:
         except (OSError, ValueError, SyntaxError) as error:  # Pillow raises these for damaged files
             where = f"{name}, bytes {start} to {stop}" if self.table.sizes else name
             raise PictureError(
-                f"{self.place}/{where}: cannot be decoded: {error}; replace it, or leave it out"
+                f"{self.location}/{where}: cannot be decoded: {error}; replace it, or leave it out"
             ) from None
         normalise(image, target)
 
     @cached_property
     def _files(self) -> Location:
-        return open_location(self.place, self.store_seconds)
+        return open_location(self.location, self.store_seconds)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -192,7 +192,7 @@ def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SE
     if config.held_out_path:
         other = find(config.held_out_path, table.classes, store_seconds)
         _check_sizes(config.held_out_path, other, store_seconds)
-        return Dataset(train, replace(train, place=config.held_out_path, table=other), len(table.classes))
+        return Dataset(train, replace(train, location=config.held_out_path, table=other), len(table.classes))
     if len(train) < 2:
         raise PictureError(f"data.path: {config.path} has {len(train)} pictures; allowed: 2 or more")
     order = np.random.default_rng([seed]).permutation(len(train))
@@ -202,7 +202,7 @@ def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SE
     )
 
 
-def find(place: str, classes: Sequence[str] = (), store_seconds: float = STORE_SECONDS) -> Table:
+def find(location: str, classes: Sequence[str] = (), store_seconds: float = STORE_SECONDS) -> Table:
     """Where each picture of a place is.
 
     Args:
@@ -213,45 +213,45 @@ def find(place: str, classes: Sequence[str] = (), store_seconds: float = STORE_S
         PictureError: there are none, or some are of another class, or the index is damaged.
         OSError: the place cannot be read.
     """
-    files = open_location(place, store_seconds)
+    files = open_location(location, store_seconds)
     try:
         table = Table.decode(files.read(INDEX))
     except FileNotFoundError:
-        table = _of_folders(place, sorted(files.names()), classes)
+        table = _of_folders(location, sorted(files.names()), classes)
     except ValueError as error:
-        again = f"make it again: python -m trainyard_train.data.pictures index {place}"
-        raise PictureError(f"{place}/{INDEX} cannot be read: {error}; {again}") from None
+        again = f"make it again: python -m trainyard_train.data.pictures index {location}"
+        raise PictureError(f"{location}/{INDEX} cannot be read: {error}; {again}") from None
     if classes and not set(table.classes) <= set(classes):
         unknown = sorted(set(table.classes) - set(classes))
-        raise PictureError(f"{place}: got class {unknown[0]!r}; allowed: those of data.path")
+        raise PictureError(f"{location}: got class {unknown[0]!r}; allowed: those of data.path")
     return table
 
 
-def _of_folders(place: str, names: Sequence[str], classes: Sequence[str]) -> Table:
+def _of_folders(location: str, names: Sequence[str], classes: Sequence[str]) -> Table:
     pictures = [name for name in names if "/" in name and PurePosixPath(name).suffix.lower() in _KINDS]
     if not pictures:
         shards = any(name.endswith(".tar") for name in names)
         advice = (
-            f"make an index: python -m trainyard_train.data.pictures index {place}"
+            f"make an index: python -m trainyard_train.data.pictures index {location}"
             if shards
             else "correct data.path"
         )
-        raise PictureError(f"{place}: no <class>/….jpg and no {INDEX}; {advice}")
+        raise PictureError(f"{location}: no <class>/….jpg and no {INDEX}; {advice}")
     known = {
         name: number for number, name in enumerate(classes or sorted({n.split("/")[0] for n in pictures}))
     }
     if unknown := [name for name in pictures if name.split("/")[0] not in known]:
-        raise PictureError(f"{place}: got class {unknown[0].split('/')[0]!r}; allowed: those of data.path")
+        raise PictureError(f"{location}: got class {unknown[0].split('/')[0]!r}; allowed: those of data.path")
     rows = [(number, 0, 0, known[name.split("/")[0]]) for number, name in enumerate(pictures)]
     return Table(pictures, list(known), np.array(rows, dtype=np.int64))
 
 
-def _check_sizes(place: str, table: Table, store_seconds: float) -> None:
-    files = open_location(place, store_seconds)
+def _check_sizes(location: str, table: Table, store_seconds: float) -> None:
+    files = open_location(location, store_seconds)
     with ThreadPoolExecutor(16) as pool:
         sizes = pool.map(files.size, table.files[: len(table.sizes)])
         problems = [
-            f"{place}/{name} {'is missing' if found is None else f'has {found} bytes'}; {INDEX} says {size}"
+            f"{location}/{name} {'is missing' if found is None else f'has {found} bytes'}; {INDEX}: {size}"
             for name, size, found in zip(table.files, table.sizes, sizes, strict=False)
             if found != size
         ]
@@ -304,13 +304,13 @@ def _middle(width: int, height: int) -> Box:
     return width / 2 - half, height / 2 - half, width / 2 + half, height / 2 + half
 
 
-def index_shards(place: str) -> Table:
+def index_shards(location: str) -> Table:
     """Read the names in all shards of a place.
 
     Raises:
         PictureError: there are none, or a picture without its class.
     """
-    files = open_location(place)
+    files = open_location(location)
     names = sorted(name for name in files.names() if name.endswith(".tar"))
     rows, sizes = [], []
     for number, name in enumerate(names):
@@ -318,9 +318,9 @@ def index_shards(place: str) -> Table:
         try:
             rows += [(number, *record) for record in _records(files, name, sizes[-1])]
         except (tarfile.TarError, ValueError) as error:
-            raise PictureError(f"{place}/{name}: {error}; make it again") from None
+            raise PictureError(f"{location}/{name}: {error}; make it again") from None
     if not rows:
-        raise PictureError(f"{place}: no .tar with pictures; correct the place")
+        raise PictureError(f"{location}: no .tar with pictures; correct the location")
     records = np.array(rows, dtype=np.int64)
     classes = [str(number) for number in range(int(records[:, 3].max()) + 1)]
     return Table(names, classes, records, sizes)
@@ -407,19 +407,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     packing.add_argument("out", type=Path)
     packing.add_argument("source", help="folder or URL with a folder for each class")
     packing.add_argument("--pictures-per-shard", type=int, default=1000)
-    commands.add_parser("index", help="make an index for shards").add_argument("place")
+    commands.add_parser("index", help="make an index for shards").add_argument("location")
     options = parser.parse_args(arguments)
     try:
         if options.command == "pack":
-            place, table = str(options.out), pack(options.out, options.source, options.pictures_per_shard)
+            location, table = str(options.out), pack(options.out, options.source, options.pictures_per_shard)
         else:
-            place, table = options.place, index_shards(options.place)
-            open_location(place).write(INDEX, table.encode())
+            location, table = options.location, index_shards(options.location)
+            open_location(location).write(INDEX, table.encode())
     except (PictureError, OSError) as error:
         sys.stderr.write(f"training: {error}\n")
         return 2
     many = f"{len(table.records):,} pictures of {len(table.classes):,} classes in {len(table.files):,} shards"
-    sys.stdout.write(f"{place}: {many}\n")
+    sys.stdout.write(f"{location}: {many}\n")
     return 0
 
 

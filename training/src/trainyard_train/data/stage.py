@@ -186,13 +186,13 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         return final
     opened = open_source(source)
     listed = _checked(source, opened.listing(), digest, max_bytes)
-    draft = out / f".{final.name}"
-    draft.mkdir(parents=True, exist_ok=True)
-    _remove_strangers(draft, listed)
+    staged = out / f".{final.name}"
+    staged.mkdir(parents=True, exist_ok=True)
+    _remove_strangers(staged, listed)
     progress = _LogProgress(sum(each.size for each in listed.values()))
     with ThreadPoolExecutor(workers) as pool:
         jobs = {
-            name: pool.submit(_copy, opened, name, each, draft, progress) for name, each in listed.items()
+            name: pool.submit(_copy, opened, name, each, staged, progress) for name, each in listed.items()
         }
         try:
             hashes = {name: job.result() for name, job in jobs.items()}
@@ -201,12 +201,12 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
             raise
     found = digest_of_contents(hashes)
     if digest.startswith("sha256:") and found != digest:
-        shutil.rmtree(draft)  # it would be taken for half of a copy, and be wrong for ever
+        shutil.rmtree(staged)  # it would be taken for half of a copy, and be wrong for ever
         raise StageError(f"{source}: got {found}; allowed: {digest}; is it another version? see `describe`")
     files = {name: {"size": listed[name].size, "sha256": hashes[name]} for name in sorted(listed)}
     marker = {"source": source, "digest": digest, "contents": found, "files": files}
-    (draft / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
-    draft.rename(final)
+    (staged / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
+    staged.rename(final)
     return final
 
 
@@ -229,16 +229,16 @@ def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int
     return listed
 
 
-def _remove_strangers(draft: Path, listed: Mapping[str, Listed]) -> None:
+def _remove_strangers(staged: Path, listed: Mapping[str, Listed]) -> None:
     """What an earlier try has left, and the source has no more."""
-    for path in draft.rglob("*"):
-        if path.is_file() and path.relative_to(draft).as_posix() not in listed:
+    for path in staged.rglob("*"):
+        if path.is_file() and path.relative_to(staged).as_posix() not in listed:
             path.unlink()
 
 
-def _copy(source: DatasetSource, name: str, listed: Listed, draft: Path, progress: _LogProgress) -> str:
+def _copy(source: DatasetSource, name: str, listed: Listed, staged: Path, progress: _LogProgress) -> str:
     """Copy a file unless it is there whole; return its sha256."""
-    target = draft / name
+    target = staged / name
     if target.exists() and target.stat().st_size == listed.size:
         hashed = _hash(target)
         progress.add(listed.size)
@@ -319,13 +319,13 @@ class _LogProgress:
     """A line now and then, for the pod's log."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._said = total, 0, time.monotonic()
+        self._total, self._done, self._reported_at = total, 0, time.monotonic()
 
     def add(self, size: int) -> None:
         """Count; threads may race for the line, which is no harm."""
         self._done += size
-        if time.monotonic() - self._said > _SAY_EVERY_SECONDS:
-            self._said = time.monotonic()
+        if time.monotonic() - self._reported_at > _SAY_EVERY_SECONDS:
+            self._reported_at = time.monotonic()
             sys.stdout.write(f"{self._done / _GIB:.1f} of {self._total / _GIB:.1f} GiB\n")
             sys.stdout.flush()
 
@@ -348,14 +348,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     third.add_argument("source")
     options = parser.parse_args(arguments)
     try:
-        said = _run(options)
+        output = _run(options)
     except StageError as error:
         sys.stderr.write(f"training: {error}\n")
         return 2
     except (OSError, urllib.error.URLError) as error:
         sys.stderr.write(f"training: {error}\n")
         return 1
-    sys.stdout.write(f"{said}\n")
+    sys.stdout.write(f"{output}\n")
     return 0
 
 

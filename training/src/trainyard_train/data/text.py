@@ -46,7 +46,7 @@ class ShardError(ValueError):
 class TokenShards:
     """Windows of a sequence of tokens, in a folder or, with a URL, in an object store."""
 
-    place: str
+    location: str
     context: int
     """Tokens in one sample."""
     first: int = 0
@@ -76,7 +76,9 @@ class TokenShards:
         windows = np.stack([np.frombuffer(window, dtype=self._type) for window in tokens_of])
         if (largest := int(windows.max())) >= self.vocabulary:
             allowed = f"below {self.vocabulary}, as {INDEX} says"
-            raise ShardError(f"{self.place}: got token {largest}; allowed: {allowed}; make the shards again")
+            raise ShardError(
+                f"{self.location}: got token {largest}; allowed: {allowed}; make the shards again"
+            )
         tokens = torch.from_numpy(windows.astype(np.int64))
         return Samples(tokens[:, :-1], tokens[:, 1:])
 
@@ -88,7 +90,7 @@ class TokenShards:
     @property
     def remote(self) -> bool:
         """Whether reading takes its time, so that it pays to read ahead."""
-        return is_remote(self.place)
+        return is_remote(self.location)
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -112,14 +114,14 @@ class TokenShards:
         if not problems and len(self) < 1:
             problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
         if problems:
-            raise ShardError("\n".join(f"{self.place}: {problem}" for problem in problems))
+            raise ShardError("\n".join(f"{self.location}: {problem}" for problem in problems))
 
     def _read(self, parts: Sequence[FileRange]) -> Iterator[bytes]:
         for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
             if len(data) < stop - start:
                 found = f"ends at byte {start + len(data)}, where {stop} or more are expected"
                 raise ShardError(
-                    f"{self.place}: {name} {found}: it was changed while it was read; copy it again"
+                    f"{self.location}: {name} {found}: it was changed while it was read; copy it again"
                 )
             yield data
 
@@ -138,10 +140,10 @@ class TokenShards:
         name = self._index.get("dtype", "uint16")
         if name not in _TYPES:
             allowed = " or ".join(_TYPES)
-            raise ShardError(f"{self.place}/{INDEX}: dtype: got {name!r}; allowed: {allowed}")
+            raise ShardError(f"{self.location}/{INDEX}: dtype: got {name!r}; allowed: {allowed}")
         if self.vocabulary > 1 << (8 * _TYPES[name].itemsize):
             problem = f"{name} cannot hold all of a vocabulary of {self.vocabulary}; allowed: uint32"
-            raise ShardError(f"{self.place}/{INDEX}: dtype: {problem}; make the shards again")
+            raise ShardError(f"{self.location}/{INDEX}: dtype: {problem}; make the shards again")
         return _TYPES[name]
 
     @cached_property
@@ -152,11 +154,11 @@ class TokenShards:
                 raise ValueError("no tokens")
         except (ValueError, KeyError, TypeError) as error:
             raise ShardError(
-                f"{self.place}/{INDEX} cannot be read: {error!r}; make the shards again"
+                f"{self.location}/{INDEX} cannot be read: {error!r}; make the shards again"
             ) from None
         except FileNotFoundError:
             raise ShardError(
-                f"{self.place} has no {INDEX}; make shards with {_COMMAND}, or correct data.path"
+                f"{self.location} has no {INDEX}; make shards with {_COMMAND}, or correct data.path"
             ) from None
         return index
 
@@ -166,7 +168,7 @@ class TokenShards:
 
     @cached_property
     def _files(self) -> Location:
-        return open_location(self.place, self.store_seconds)
+        return open_location(self.location, self.store_seconds)
 
 
 def documents(sources: Sequence[Path]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import (
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
-    EXIT_LOST_RANK,
+    EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
     EXIT_WRONG_CONFIG,
 )
@@ -51,11 +51,11 @@ _LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _LEAVE | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
 """From the end of one rank that failed to that of the others, which may find the same wrong."""
-_LOST_SECONDS: Final = 1.0
+_FAILED_RANK_SECONDS: Final = 1.0
 """The same after the loss of a rank, here or elsewhere; the others say so and end, unless they hang."""
 _PREEMPTED_SECONDS: Final = 10.0
 """The same after a node has left on notice: the others have saved with it, or hang."""
-_APART_SECONDS: Final = _LOST_SECONDS + BEAT_SECONDS + 1.0
+_APART_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
 """Between the restarts of two nodes' ranks at most: one node hears of a lost rank later, and lets its own
 ranks end by themselves; and a second for the machine."""
 
@@ -181,7 +181,7 @@ class Agent:
             if self._statuses.saved_step > saved_step:
                 saved_step, in_a_row = self._statuses.saved_step, 0
             died = code > _SIGNALLED
-            if self._preempted or not (died or code == EXIT_LOST_RANK):
+            if self._preempted or not (died or code == EXIT_PEER_FAILED):
                 break
             if in_a_row == self.restarts:
                 return self._give_up(code)
@@ -196,12 +196,12 @@ class Agent:
                 f" ({in_a_row} of {self.restarts} restarts without a newer checkpoint)"
             )
         if code == EXIT_ABSENT_RANK and restarted:  # it was there before: its node is lost
-            return EXIT_LOST_RANK
-        return EXIT_PREEMPTED if self._preempted and code == EXIT_LOST_RANK else code
+            return EXIT_PEER_FAILED
+        return EXIT_PREEMPTED if self._preempted and code == EXIT_PEER_FAILED else code
 
     def _give_up(self, code: int) -> int:
         """Return what a loss means after the last restart: all nodes came each time, so none is lost."""
-        if code != EXIT_LOST_RANK or not self.restarts or not isinstance(self._news, Round | None):
+        if code != EXIT_PEER_FAILED or not self.restarts or not isinstance(self._news, Round | None):
             return code
         log_line(
             f"a rank was lost after each of {self.restarts} restarts without a newer checkpoint:"
@@ -215,9 +215,9 @@ class Agent:
             return True
         if self._monitor:
             self._monitor.close()
-        place = (self.node.address, self.node.port)
+        address = (self.node.address, self.node.port)
         self._news = None
-        self._monitor = Monitor(self.node.number, self.node.count, place, self.timeouts, seconds)
+        self._monitor = Monitor(self.node.number, self.node.count, address, self.timeouts, seconds)
         return self._await_round(seconds)
 
     def _join_next_round(self) -> bool:
@@ -255,7 +255,7 @@ class Agent:
             self._kill_stopped()
             if not self._cut_short:
                 deadline = min(deadline, time.monotonic() + self._seconds_left())
-            if not reported and self._lost_one():
+            if not reported and self._has_failed_rank():
                 reported = True
                 self._end_round_everywhere()
             if time.monotonic() >= deadline:
@@ -267,14 +267,14 @@ class Agent:
         """From now until the end of the ranks that live; infinite while nothing is wrong."""
         if isinstance(self._news, NodeEnded) and self._news.code == EXIT_PREEMPTED:
             return _PREEMPTED_SECONDS
-        if self._news or self._lost_one():
-            return _LOST_SECONDS
+        if self._news or self._has_failed_rank():
+            return _FAILED_RANK_SECONDS
         failed = any(code not in {0, EXIT_PREEMPTED} for code in self._ends)
         return _GRACE_SECONDS if failed else math.inf
 
-    def _lost_one(self) -> bool:
+    def _has_failed_rank(self) -> bool:
         """Whether one of this node's ranks has died, or ended since another had."""
-        return any(code < 0 or code == EXIT_LOST_RANK for code in self._ends)
+        return any(code < 0 or code == EXIT_PEER_FAILED for code in self._ends)
 
     def _end_round_everywhere(self) -> None:
         if self._monitor and not self._preempted:
@@ -348,7 +348,7 @@ class Agent:
         """The exit code of a rank, by what it means."""
         code = os.waitstatus_to_exitcode(status)
         aborted_in_collective = code == -signal.SIGABRT and self._statuses.ranks[rank].stalled
-        return EXIT_LOST_RANK if self._cut_short or aborted_in_collective else code
+        return EXIT_PEER_FAILED if self._cut_short or aborted_in_collective else code
 
 
 def verdict(ends: Collection[int]) -> int:
@@ -358,7 +358,7 @@ def verdict(ends: Collection[int]) -> int:
             return code
     if died := [-code for code in ends if code < 0]:
         return _SIGNALLED + died[0]
-    least = (0, EXIT_LOST_RANK, EXIT_ABSENT_RANK)
+    least = (0, EXIT_PEER_FAILED, EXIT_ABSENT_RANK)
     return max(ends, key=lambda code: least.index(code) if code in least else len(least))
 
 

@@ -41,10 +41,10 @@ class Agreement:
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return None
-        work, sums = under_way
+        work, totals = under_way
         if work:
             work.wait()
-        found: list[float] = sums.tolist()
+        found: list[float] = totals.tolist()
         return found
 
     def same(self, text: str) -> bool:

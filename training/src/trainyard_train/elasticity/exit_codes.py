@@ -6,7 +6,7 @@ from typing import Final
 
 EXIT_PREEMPTED: Final = 75
 """EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
-EXIT_LOST_RANK: Final = 76
+EXIT_PEER_FAILED: Final = 76
 """Another rank is gone, and nothing is wrong here: all may start again at once."""
 EXIT_ABSENT_RANK: Final = 77
 """Not all ranks came in time."""

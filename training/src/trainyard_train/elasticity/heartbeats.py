@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
 from trainyard_train.elasticity.rank_status import RankStatus
 from trainyard_train.elasticity.stacks import answer_with_stacks
 from trainyard_train.observability.rank_log import log_line
@@ -323,7 +323,7 @@ class Heartbeats:
                 f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
                 " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
                 # Whose fault it is can be seen from nowhere; another rank may be what this one waits for.
-                EXIT_FAILED if self.mesh.world_size == 1 else EXIT_LOST_RANK,
+                EXIT_FAILED if self.mesh.world_size == 1 else EXIT_PEER_FAILED,
             )
 
     def _listen(self) -> None:
@@ -332,7 +332,7 @@ class Heartbeats:
                 return
         ranks = ", ".join(map(str, silent))
         text = f"no sign of rank {ranks} for {self._silence:g} s"
-        self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
+        self._leave(text, EXIT_PEER_FAILED, ": leaving, so that the run can start again without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
         log_line(f"{text}{what_now}")

@@ -136,11 +136,11 @@ class NodeMemory:
         self._committed = next((each for each, _ in found.values() if each in self.own), self._committed)
         return {name: content for name, (_, content) in found.items()}
 
-    def _clear_but(self, kept: MemoryFile | None) -> None:
+    def _clear_but(self, retained: MemoryFile | None) -> None:
         for each in self.own:
-            if each is not kept:
+            if each is not retained:
                 each.clear()
-        if self._committed is not kept:
+        if self._committed is not retained:
             self._committed = None
 
     def _allowed(self, size: int) -> int:

@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK
+from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -101,7 +101,7 @@ class Monitor:
     """An agent's side of its monitor."""
 
     def __init__(
-        self, node: int, count: int, place: tuple[str, int], timeouts: TimeoutConfig, seconds: float
+        self, node: int, count: int, address: tuple[str, int], timeouts: TimeoutConfig, seconds: float
     ) -> None:
         """Start the process.
 
@@ -119,7 +119,7 @@ class Monitor:
             try:
                 end_with(agent)
                 ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode())
-                _Monitoring(node, count, place, timeouts.silence, theirs, agent).run(seconds)
+                _Monitoring(node, count, address, timeouts.silence, theirs, agent).run(seconds)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -183,7 +183,7 @@ class _Monitoring:
 
     node: int
     count: int
-    place: tuple[str, int]
+    address: tuple[str, int]
     silence: float
     pipe: Connection
     agent: int
@@ -217,7 +217,7 @@ class _Monitoring:
     def _connect(self, seconds: float) -> dist.Store:
         import torch.distributed as dist
 
-        host, port = self.place
+        host, port = self.address
         first = self.node == 0
         limit = timedelta(seconds=seconds)
         return dist.TCPStore(host, port, None, first, limit, wait_for_workers=False)
@@ -305,7 +305,7 @@ class _Monitoring:
         """Say that the store does not answer; the main thread may hang in it for ever."""
         while self._reached is None or time.monotonic() - self._reached <= self.silence:
             time.sleep(BEAT_SECONDS)
-        self._lose(f"no answer from {self.place[0]}:{self.place[1]} for {self.silence:g} s")
+        self._lose(f"no answer from {self.address[0]}:{self.address[1]} for {self.silence:g} s")
 
     def _lose(self, why: str) -> None:
         self._say(Unreachable(why))
@@ -324,7 +324,7 @@ def end_with(agent: int) -> None:
     """Let the kernel kill this process when the agent dies, so that none stays behind."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != agent:  # it died before that
-        os._exit(EXIT_LOST_RANK)
+        os._exit(EXIT_PEER_FAILED)
 
 
 def _encoded(current: Round) -> str:

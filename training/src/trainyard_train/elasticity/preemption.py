@@ -90,7 +90,7 @@ class Notice:
         if seconds:
             self._requested.wait(seconds)
 
-    def tell(self, word: str) -> None:
+    def deliver(self, word: str) -> None:
         """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
@@ -124,9 +124,9 @@ class Notice:
                     continue
                 heard += 1
                 if heard == 2:
-                    text = "told twice: leaving at once; the last committed checkpoint stands"
+                    text = "second signal: exiting at once; the last committed checkpoint stands"
                     _leave(text, EXIT_FAILED)
-                self.tell(signal.Signals(data[0]).name)
+                self.deliver(signal.Signals(data[0]).name)
 
     def _give_up(self) -> None:
         faulthandler.dump_traceback(all_threads=True)
@@ -152,7 +152,7 @@ def listen(leave_seconds: float, notices: str = "none") -> Notice:
     if notices != "none":
         from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
 
-        Watch(metadata_of(notices), notice.tell).start()
+        Watch(metadata_of(notices), notice.deliver).start()
     return notice
 
 

@@ -24,7 +24,7 @@ class AbsentRankError(TimeoutError):
     """Not all ranks came in time."""
 
 
-def check_place(environment: Mapping[str, str]) -> None:
+def check_environment(environment: Mapping[str, str]) -> None:
     """See to it that a launcher has said who this is, and where all meet.
 
     Raises:

@@ -48,7 +48,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         self.run = Run.from_environment(run_dir, **settings)
         self._trainer = trainer
         self._loss: float | None = None
-        self._sums: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
         self._fresh = False
         """Whether the first step after a load has not begun yet."""
         self._folder = tempfile.TemporaryDirectory()
@@ -69,11 +69,11 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             parts["scheduler"] = trainer.lr_scheduler
         if (scaler := getattr(trainer.accelerator, "scaler", None)) is not None:
             parts["scaler"] = scaler
-        self.run.track(**parts, sums=self._sums)
+        self.run.track(**parts, sums=self._metrics)
         self.run.track_on_rank0(trainer_state=_TrainerState(trainer))
         self.run.load()
         self._fresh = True
-        for name, value in self._sums.items():
+        for name, value in self._metrics.items():
             setattr(trainer, name, value)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
@@ -93,7 +93,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
 
     def _finish(self, state: Any) -> None:  # noqa: ANN401
         if state.global_step > self.run.steps:
-            self._sums.update({name: getattr(self._trainer, name) for name in _ADDED_UP})
+            self._metrics.update({name: getattr(self._trainer, name) for name in _ADDED_UP})
             loss, self._loss = self._loss, None
             self.run.step(loss)
 

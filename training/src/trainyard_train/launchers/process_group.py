@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.rendezvous import check_place, rendezvous
+from trainyard_train.elasticity.rendezvous import check_environment, rendezvous
 from trainyard_train.parallelism.config import Backend
 from trainyard_train.parallelism.fabric import choose
 from trainyard_train.parallelism.mesh import Mesh
@@ -83,7 +83,7 @@ def join(
     node = environment.get("NODE_NAME") or socket.gethostname()
     if "RANK" not in environment:
         return Mesh(0, 1, _device(0), node, dist.HashStore())
-    check_place(environment)
+    check_environment(environment)
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     choice = choose(backend, device)
     if backend == "mpi" and _MPI_RANK not in environment:

@@ -51,8 +51,8 @@ class Embedding(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        embedded: torch.Tensor = self.dropout(self.token(tokens) + self.position(places))
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        embedded: torch.Tensor = self.dropout(self.token(tokens) + self.position(positions))
         return embedded
 
 

@@ -75,12 +75,12 @@ class Tracer:
     def __init__(self, run_dir: Path, record: Callable[..., None]) -> None:
         self._request, self._traces, self._record = run_dir / REQUEST, run_dir / TRACES, record
         self._profiler: Any = None
-        self._first = self._left = 0
+        self._first = self._remaining_steps = 0
 
     def before(self, step: int) -> None:
         """Look for a request, before a step is taken."""
         if self._profiler is None and self._request.exists() and (steps := self._take()):
-            self._first, self._left = step, steps
+            self._first, self._remaining_steps = step, steps
             self._profiler = torch.profiler.profile()
             self._profiler.start()
 
@@ -88,8 +88,8 @@ class Tracer:
         """End the trace after the last of its steps, and write it."""
         if self._profiler is None:
             return
-        self._left -= 1
-        if self._left == 0:
+        self._remaining_steps -= 1
+        if self._remaining_steps == 0:
             self.close()
 
     def close(self) -> None:

@@ -44,9 +44,9 @@ class Interruption:
     @property
     def label(self) -> str:
         """In words."""
-        lost = self.step - self.resumed_step
+        repeated = self.step - self.resumed_step
         kind = "preempted" if self.noticed else "lost without notice"
-        return f"{kind}\n{self.seconds:.0f} s, {lost} step{'' if lost == 1 else 's'} repeated"
+        return f"{kind}\n{self.seconds:.0f} s, {repeated} step{'' if repeated == 1 else 's'} repeated"
 
 
 def interruptions(lines: Sequence[dict[str, Any]]) -> list[Interruption]:
@@ -94,18 +94,18 @@ def draw_learning_curve(run_dir: Path, picture: Path) -> None:
 
 
 def _draw_loss(axes: Axes, steps: Sequence[dict[str, Any]]) -> None:
-    places, values = [line["step"] for line in steps], [line["loss"] for line in steps]
-    axes.plot(places, values, color=_LOSS, alpha=0.3, linewidth=0.8)
-    axes.plot(places, _smooth(values), color=_LOSS, linewidth=1.8, label="training, smoothed")
+    xs, values = [line["step"] for line in steps], [line["loss"] for line in steps]
+    axes.plot(xs, values, color=_LOSS, alpha=0.3, linewidth=0.8)
+    axes.plot(xs, _smooth(values), color=_LOSS, linewidth=1.8, label="training, smoothed")
     axes.set_yscale("log")
     axes.set_ylabel("loss (nats)")
     _clean_up(axes)
 
 
 def _draw_accuracy(axes: Axes, steps: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]) -> None:
-    places = [line["step"] for line in steps]
+    xs = [line["step"] for line in steps]
     values = _smooth([line["accuracy"] * 100 for line in steps])
-    axes.plot(places, values, color=_LOSS, linewidth=1.8, label="training, smoothed")
+    axes.plot(xs, values, color=_LOSS, linewidth=1.8, label="training, smoothed")
     held_out = {line["step"]: line["accuracy"] * 100 for line in lines if line["event"] == "evaluation"}
     if held_out:
         axes.plot(
@@ -191,9 +191,9 @@ def write_report(run_dir: Path, page: Path) -> None:
         image=image,
         attempts=attempts,
     )
-    draft = page.with_suffix(".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(page)
+    staged = page.with_suffix(".tmp")
+    staged.write_text(text, encoding="utf-8")
+    staged.replace(page)
 
 
 def _facts(lines: Sequence[dict[str, Any]]) -> str:

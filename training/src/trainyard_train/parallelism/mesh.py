@@ -176,7 +176,7 @@ class Mesh:
         return values
 
 
-def is_lost_rank(error: BaseException) -> bool:
+def is_peer_failure(error: BaseException) -> bool:
     """Whether an error means that another rank, or the way to it, is gone."""
     if refused_network(error):
         return False
