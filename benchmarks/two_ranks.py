@@ -1,4 +1,4 @@
-"""A training of a few ranks in processes of their own, ours or a bare one, to be killed and looked at."""
+"""Trainings of two ranks, ours and peers, as subprocesses that a benchmark starts, kills and measures."""
 
 from __future__ import annotations
 

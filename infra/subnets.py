@@ -1,4 +1,4 @@
-"""How a network is cut into subnets, so that a zone added later moves none of the others."""
+"""Division of a network into subnets, such that a zone added later moves no existing subnet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults on demand: what can go wrong in a cloud, at a moment that is chosen."""
+"""Fault injection for rehearsals: failed creations, missing capacity, refusals, slowness and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties as the engine sends them: plain values, with what is unknown left unknown and secrets opened."""
+"""Conversion of Pulumi's wire format to plain values: unknowns are preserved, secrets unwrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a TrainJob says of a job with a command: how it starts, what it gets, and where it came from."""
+"""Parts of a TrainJob manifest: command, environment, volumes, and the origin of its code and data."""
 
 from __future__ import annotations
 

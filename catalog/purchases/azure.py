@@ -1,4 +1,5 @@
-"""Azure: machines, Managed Lustre, NetApp Files or Blob over NFS, and Blob. AKS's free tier costs nothing."""
+"""Purchases of an Azure stack, for its cost: machines, Managed Lustre, NetApp Files or Blob over NFS, and
+Blob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's Network Operator: drivers of NICs on InfiniBand or Ethernet, and how pods get at them.
+"""NVIDIA's Network Operator: chart values, the NicClusterPolicy with drivers, and the networks of pods.
 
 One NicClusterPolicy says it all, since the operator takes no second one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.

@@ -1,4 +1,4 @@
-"""What datasets and the rest of a stack would get wrong together."""
+"""Validators of datasets against the rest of the stack: regions, credentials, teams and jobs."""
 
 from __future__ import annotations
 

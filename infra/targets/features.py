@@ -1,4 +1,4 @@
-"""What a stack can ask of a target, and the refusal of what the target has not declared."""
+"""Features that pools can ask of a target; those that the target does not declare are refused."""
 
 from __future__ import annotations
 

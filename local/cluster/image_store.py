@@ -1,4 +1,4 @@
-"""Images unpacked once for all nodes.
+"""Containerd image stores of nodes, hard-linked from a template into which images are imported once.
 
 A containerd of no node imports the images and ends; what it leaves is a template. A node's own store is a
 tree of hard links to it: layers and blobs are never changed in place, only the databases are copied. So

@@ -1,4 +1,4 @@
-"""One cluster as it lies on this host: its folders, network and machines, and how they are started."""
+"""`ClusterSite`: one embedded cluster on this host; its folders, network and machines, and their start."""
 
 from __future__ import annotations
 

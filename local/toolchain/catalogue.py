@@ -1,4 +1,4 @@
-"""Every artifact that `versions.yaml` pins, and what it is made with."""
+"""Factory of all artifacts that `versions.yaml` pins, with their dependencies."""
 
 from __future__ import annotations
 

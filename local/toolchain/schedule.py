@@ -1,4 +1,4 @@
-"""In which order artifacts are made: what others need first, one of each lane at a time."""
+"""Parallel creation of artifacts in the order of their dependencies, one per lane at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redundancy inside a region, not across."""
+"""Storage is redundant within one region only, not across regions."""
 
 from __future__ import annotations
 

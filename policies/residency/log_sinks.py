@@ -1,4 +1,4 @@
-"""Logs hold prompts, samples and names; sinks move them."""
+"""Logs, which quote prompts and samples, are sent to permitted regions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exemptions run out, and then they are violations themselves."""
+"""Expired exemptions, and those that last too long, are violations."""
 
 from __future__ import annotations
 

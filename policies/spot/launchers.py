@@ -1,4 +1,4 @@
-"""What a job cannot lose does not run on spot."""
+"""MPI launchers and rendezvous stores, which a job cannot lose, do not run on spot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster as a member of a team sees it: lists of plain data from the API server, by their own rights."""
+"""`MemberCluster`: Kubernetes objects as plain data, read with the rights of a team's member."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class DeepSpeedRun:
         return int(self.engine.global_steps)
 
     def run(self) -> bool:
-        """Train to the end, or until told to leave; returns whether the end was reached.
+        """Train to the end, or until preempted; returns whether the end was reached.
 
         Raises:
             ArithmeticError: the loss is no longer a number.
@@ -70,7 +70,7 @@ class DeepSpeedRun:
                 self._record("checkpoint", reason="notice" if noticed else "interval")
             if noticed:
                 self._record("preempted", samples=self.step * self.batch_size)
-                self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
+                self.mesh.follow("left")  # mpirun ends all ranks when the first one exits
                 return False
         self._record("finished", samples=self.step * self.batch_size)
         self.mesh.shutdown_barrier()
@@ -104,7 +104,7 @@ class DeepSpeedRun:
         return str(self.engine.load_checkpoint(str(folder))[0]) if (folder / "latest").exists() else None
 
     def _take_step(self) -> bool:
-        """One optimizer step of all ranks; returns whether any of them was told to leave."""
+        """One optimizer step of all ranks; returns whether any rank has a preemption notice."""
         batch = self.loader.batch(self.step * self.batch_size).to(self.mesh.device)
         rate = self.schedule.rate(self.step)
         set_rate(self.engine.optimizer, rate)

@@ -53,7 +53,7 @@ _runs = count()
 
 
 class PreemptedError(BaseException):
-    """Leaves the loops of a run that was told to; no `except Exception` stops it, and `with run` takes it."""
+    """Ends the loops of a preempted run; no `except Exception` stops it, and `with run` takes it."""
 
 
 class Run(Attempt):
@@ -92,7 +92,7 @@ class Run(Attempt):
     loss: float | None = None
     """Mean over the ranks of what `step` was given one or two steps ago; None before that is known."""
     preempted: bool = False
-    """Whether all ranks have agreed to leave, and have saved."""
+    """Whether all ranks have agreed on the preemption and have saved."""
     exit_code: int = 1
     """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
     _open: ClassVar[Run | None] = None
@@ -231,7 +231,7 @@ class Run(Attempt):
         self.epoch, self._in_epochs = number, True
 
     def step(self, loss: torch.Tensor | float | None = None) -> bool:
-        """A step is finished: count it, save if that is due, leave if any rank was told to.
+        """A step is finished: count it, save if that is due, exit if any rank has a preemption notice.
 
         Nothing waits for the loss: it goes to the metrics, as the mean over the ranks, one step later.
 
@@ -265,8 +265,9 @@ class Run(Attempt):
     def evaluation(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of an evaluation between two steps, which may take longer than a notice gives.
 
-        All ranks must take as many. After each they agree whether to leave; then the last step is saved, the
-        evaluation ends, and another start does not make up for it. Outside of `with run` look at `preempted`.
+        All ranks must take as many. After each they agree on a preemption notice; then the last step is
+        saved, the evaluation ends, and another start does not make up for it. Outside of `with run` look at
+        `preempted`.
 
         Raises:
             SaveError: on a notice, if the last step could not be saved.
@@ -422,7 +423,7 @@ class Run(Attempt):
         self.mesh.shutdown_barrier()
 
     def _exchange(self) -> None:
-        """Tell the other ranks what this one knows; take note of what they told in the step before."""
+        """Exchange flags with the other ranks; read those of the step before."""
         step, loss = self._held or (None, None)
         self._held = None
         value = loss.read() if isinstance(loss, Late) else loss

@@ -1,7 +1,7 @@
 """`python -m trainyard_train run PROGRAM`: a program of anybody's as all ranks of this node, under the agent.
 
 A program that uses `Run` gets what `trainyard_train.train` has: PyTorch is imported once for all ranks, a
-lost rank is started again in place, and its checkpoint comes from this node's memory.
+failed rank is restarted in place, and its checkpoint comes from this node's memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
     """The command that starts it."""
-    text = "run a program as all ranks of this node, and restart lost ranks in place"
+    text = "run a program as all ranks of this node, and restart failed ranks in place"
     command = parser.add_parser("run", help=text, description=text)
     command.add_argument("--nproc-per-node", metavar="N", help="ranks: a number, auto, gpu or cpu")
     command.add_argument(

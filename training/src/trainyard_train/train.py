@@ -2,7 +2,7 @@
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
-75 exited on a preemption notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks
+75 exited on a preemption notice with a checkpoint committed, 76 another rank failed, 77 not all ranks
 arrived, 128 + n a rank was ended by signal n. After the last four, the next start resumes the run.
 """
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not _stands_for_a_node(os.environ):
             leave(_train(config, _STARTED, config.timeouts.rendezvous))
         if _may_change_its_size(os.environ):
-            # torchrun kills its workers 30 s after it is told to leave, if not told otherwise.
+            # torchrun kills its workers 30 s after SIGTERM, by default.
             os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(leave_seconds)))
             module = ["-m", "trainyard_train.train", *(sys.argv[1:] if arguments is None else arguments)]
             os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606

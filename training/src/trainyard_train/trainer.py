@@ -85,7 +85,7 @@ class Trainer(Attempt):
         Args:
             config: of the run.
             mesh: its ranks.
-            notice: says whether this rank is to leave.
+            notice: the preemption notice of this rank.
             listeners: called at rank 0 with each line of the metrics.
             read_late: whether the numbers of a step are read while the next one is computed; if not given,
                 where the device works on while the host does something else.
@@ -160,7 +160,7 @@ class Trainer(Attempt):
         return self.config.data.batch_size_per_rank * self.mesh.data_size
 
     def run(self, started: float) -> bool:
-        """Train to the end, or until told to leave; returns whether the end was reached.
+        """Train to the end, or until preempted; returns whether the end was reached.
 
         Args:
             started: unix time at which this process began, for the record.
@@ -383,7 +383,7 @@ class Trainer(Attempt):
     def _save_on_notice(self) -> None:
         super()._save_on_notice()
         self._record("preempted", samples=self.samples)
-        self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
+        self.mesh.follow("left")  # mpirun ends all ranks when the first one exits
 
     def _finish(self) -> None:
         self._save("final")

@@ -2,7 +2,7 @@
 
 Trials are runs of the training package, one after the other; start the command as often as there are
 machines, and they share the study through a file. A trial that promises less than others at the same step
-is ended early (successive halving, as in ASHA). A worker that is told to leave saves its trial, and
+is ended early (successive halving, as in ASHA). A preempted worker saves its trial, and
 whoever is next goes on with it from there. With `--one NAME` the command ends after one trial, and a second
 one of that name makes no other: that is how `trainyard search` makes each trial a job of its own, which
 waits in the cluster's queue and may be started again at any moment.
@@ -130,7 +130,7 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
 
     Raises:
         optuna.TrialPruned: others were better at the same step.
-        InterruptedError: this process was told to leave; the run is saved.
+        InterruptedError: this process was preempted; the run is saved.
     """
     import optuna
 
@@ -177,7 +177,7 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
 def search_for(
     search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, one: str = ""
 ) -> optuna.Study | None:
-    """Run trials until there are enough, or one of them; None if told to leave before.
+    """Run trials until there are enough, or one of them; None if preempted before.
 
     Args:
         one: the name of a worker that makes one trial, whatever number of processes it takes.
@@ -279,7 +279,7 @@ def _settings(values: Mapping[str, object]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search; returns 0, 1 if trials fail, 2 for a wrong search, 75 if told to leave: then run it again."""
+    """Search; returns 0, 1 if trials fail, 2 for a wrong search, 75 if preempted: then run it again."""
     parser = argparse.ArgumentParser(
         prog="python -m trainyard_train.tune", description="Search for hyperparameters with Optuna."
     )

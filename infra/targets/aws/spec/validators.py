@@ -1,4 +1,4 @@
-"""What AWS would refuse, or take and then run badly: reported before anything is created."""
+"""Validators of AWS stacks: what AWS would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

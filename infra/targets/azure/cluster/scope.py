@@ -1,4 +1,4 @@
-"""What every part of the Azure target needs to know to declare a resource."""
+"""`Scope`: names, tags, region and resource options for every part of the Azure target; resource groups."""
 
 from __future__ import annotations
 

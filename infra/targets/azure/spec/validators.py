@@ -1,4 +1,4 @@
-"""What Azure would refuse, or take and then run badly: reported before anything is created."""
+"""Validators of Azure stacks: what Azure would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CoreWeave would refuse, or take and then run badly: reported before anything is created."""
+"""Validators of CoreWeave stacks: what CoreWeave would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Google Cloud would refuse, or take and then run badly: reported before anything is created."""
+"""Validators of Google Cloud stacks: what Google Cloud would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an on-premises cluster would not do, or do badly: reported before anything is created."""
+"""Validators of on-premises stacks: what a cluster would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checkpoints: written by all ranks, committed whole or not at all, kept in folders and object stores."""
+"""Checkpoints: written by all ranks, committed atomically, stored in folders and object stores."""

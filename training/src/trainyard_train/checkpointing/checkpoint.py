@@ -1,4 +1,4 @@
-"""Checkpoints that exist whole or not at all, wherever they are kept.
+"""Checkpoints with atomic commit, on any store.
 
 A checkpoint is a set of files and a manifest, written last, that lists the size and the sha256 of each. A
 file of tensors holds in its header the sha256 of each block of what follows, and the manifest then has that
@@ -389,22 +389,22 @@ class CheckpointStore(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """Its place, for people."""
+        """Its location, for messages."""
 
     @abstractmethod
     def begin(self, step: int) -> str:
-        """The name of a new draft; nothing that loads will look at it."""
+        """Return the name of a new staging folder, which loads ignore."""
 
     @abstractmethod
     def write(self, staged: str, name: str, data: Data) -> FileEntry:
-        """Write one file of a draft durably; any rank may, each its own names."""
+        """Write one file into the staging folder durably; any rank may, each its own names."""
 
     @abstractmethod
     def commit(self, staged: str, manifest: Manifest) -> None:
-        """Make a draft a checkpoint: once this returns, it is durable.
+        """Commit the staging folder as a checkpoint: once this returns, it is durable.
 
         Every file of the manifest must have been written. A checkpoint of the same step that exists
-        already stands, and the draft is dropped: the same step of the same run holds the same state.
+        already stands, and the staging folder is deleted: the same step of the same run holds the same state.
         """
 
     @abstractmethod
@@ -416,7 +416,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def discard(self, staged: str) -> None:
-        """Drop a draft; never raises."""
+        """Delete a staging folder; never raises."""
 
     @abstractmethod
     def collect_garbage(self) -> None:
@@ -464,7 +464,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def quarantine(self, step: int) -> str:
-        """Take a damaged checkpoint out, so that its step can be saved again; returns where it is kept."""
+        """Take a damaged checkpoint out, so that its step can be saved again; returns its new name."""
 
     def open(self, step: int) -> Checkpoint:
         """Read a checkpoint's manifest.

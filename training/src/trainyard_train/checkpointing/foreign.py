@@ -57,7 +57,7 @@ class ForeignCheckpoint:
 
 
 def read(path: Path) -> ForeignCheckpoint:
-    """What is in a place.
+    """Read a foreign checkpoint.
 
     Raises:
         ConfigError: it is of no format that is known here, or cannot be read without executing something.

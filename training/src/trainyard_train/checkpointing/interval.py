@@ -1,4 +1,4 @@
-"""How often to save: the interval that costs least, from what a checkpoint costs and how often runs are lost.
+"""How often to save: the interval that costs least, from what a checkpoint costs and how often runs fail.
 
 Young's first-order optimum (1974; Daly 2006 gives higher orders, which matter only where a checkpoint
 takes a large part of the time between losses): save every √(2·δ·M) seconds, where δ is what a checkpoint
@@ -22,9 +22,8 @@ def young(cost_seconds: float, mtbf_seconds: float) -> float:
 def measured_mtbf(lines: Iterable[dict[str, Any]], expected_seconds: float) -> float:
     """Mean time between losses of a run in seconds, from its metrics.
 
-    A loss is an attempt that ended without a word: what leaves on notice loses no step. The expectation
-    counts like one loss that was seen after that long, so that a young run has an answer too.
-    """
+    A failure is an attempt that ended without a final event: preemption with notice loses no step. The
+    expectation counts like one failure that was seen after that long, so a young run has an answer too."""
     spans: dict[int, list[float]] = {}
     orderly = set()
     for line in lines:

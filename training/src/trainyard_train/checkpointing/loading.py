@@ -99,7 +99,7 @@ class _Block:
     """What this rank has read."""
 
     content: memoryview
-    """Of a block that went to several places, the first of them."""
+    """Of a block with several targets, the first."""
     placed: bool
     """Whether it was read straight to where it goes."""
 
@@ -253,7 +253,7 @@ class Reading:
         start, stop = header.file.ranges()[number]
         try:
             parts = self._parts(run.file, start, stop) if header.digests and not header.file.held else []
-            if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others are sent it from one place
+            if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others receive it from one buffer
                 header.file.put_block(number, header.digests[number], parts)
                 return _Block(parts[0], placed=True)
             return _Block(header.file.block(number, header.digests, room)[1], placed=False)

@@ -68,7 +68,7 @@ _ADVICE: Final = {
     r"kind: timeout|timed ?out|read timeout": "the store hangs: look at it, or raise timeouts.store",
     r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
-"""What to do, by what the client library said."""
+"""What to do, by the client library's message."""
 
 
 class StoreError(OSError):
@@ -86,7 +86,8 @@ class ObjectStore(CheckpointStore):
     timeout_seconds: float = 60
     """For one request with all its retries."""
     _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
-    """Drafts whose manifest was sent, and no answer came: they may be committed, or be so any moment."""
+    """Staging folders whose manifest was sent, and no answer came: they may be committed, or be so any
+    moment."""
     _unconditional: Event = field(default_factory=Event, init=False, compare=False)
     """Set once the store has refused a condition, which takes seconds: it is asked again and again."""
     files: AbstractFileSystem = field(default=None, compare=False)
@@ -142,7 +143,7 @@ class ObjectStore(CheckpointStore):
             self._delete_below(staged)
 
     def collect_garbage(self) -> None:
-        """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
+        """Delete uncommitted files. Quarantined manifests remain."""
         for step, names in self._by_step().items():
             if any(name.startswith(_DAMAGED) for name in names):
                 continue
@@ -268,7 +269,7 @@ class ObjectStore(CheckpointStore):
     def _create(self, name: str, data: bytes) -> bool:
         """Write a file unless it is there already, if the store can tell; returns whether this one is there.
 
-        What comes after a lost answer, a repeated request or a conflict looks like somebody else's file, and
+        What follows a lost response, a repeated request or a conflict looks like somebody else's file, and
         may be ours: its content tells.
         """
         if not self._is_cloud or self._unconditional.is_set():

@@ -131,7 +131,7 @@ def _optimizer_state(below: dict[str, Any], order: list[str]) -> dict[str, Any]:
 def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[SavedState]:
     """The newest whole checkpoint, or that of a step, with every byte verified.
 
-    Files of an object store are kept in a temporary folder meanwhile.
+    Files of an object store are stored in a temporary folder meanwhile.
 
     Raises:
         DamagedError: that step is damaged.

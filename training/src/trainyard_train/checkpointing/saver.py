@@ -85,7 +85,7 @@ class Saver:
         """Begin with nothing saved.
 
         Args:
-            store: where checkpoints are kept.
+            store: of checkpoints.
             mesh: the ranks.
             memory: of the node, where what is saved was captured; None: it keeps nothing.
         """
@@ -189,8 +189,8 @@ class Saver:
     ) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
 
-        The ranks look at the sizes of all files; what is in them is verified when it is loaded. Rank 0 sets
-        damaged checkpoints aside and clears what dead runs left.
+        The ranks look at the sizes of all files; what is in them is verified when it is loaded. Rank 0
+        quarantines damaged checkpoints and deletes what dead runs left.
 
         Args:
             identity: what the checkpoint must have in common with this run.
@@ -329,7 +329,7 @@ class Saver:
             )
 
     def _forget(self, key: str) -> None:
-        """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
+        """Delete a save's keys from the store; that this save ended shows that no rank needs them."""
         for part in ("draft", "done", "all", "state", "state-digest", *range(self.mesh.world_size)):
             self.mesh.store.delete_key(f"{key}/{part}")
 
@@ -354,7 +354,7 @@ class Saver:
         return f"rank {self.mesh.rank} on {self.mesh.node}"
 
     def _commit(self, staged: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
-        """Commit, or drop the draft; returns what went wrong."""
+        """Commit, or delete the staging folder; returns what went wrong."""
         errors = [report["error"] for report in reports if "error" in report]
         if not errors:
             entries = {

@@ -1,6 +1,6 @@
 """Turning a model, its optimizer and the random generators into files, and back.
 
-Each rank writes the pieces of tensors that it has, with their place in the whole. Where several ranks have
+Each rank writes the pieces of tensors that it has, with their offset in the whole. Where several ranks have
 the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So a
 checkpoint can be loaded by any number of ranks, in any mesh, and by any strategy: what is in it does not
 depend on them. PyTorch's own distributed checkpoints would do this as well; importing them alone takes

@@ -1,4 +1,4 @@
-"""Choosing where checkpoints are kept."""
+"""Opening the store of checkpoints that a location names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainyard_train.checkpointing.folder_store import FolderStore
 def open_store(
     location: str, retention: Retention = KEEP_THREE, timeout_seconds: float = 60
 ) -> CheckpointStore:
-    """The store at a place: a folder that all ranks share, or a URL such as `s3://bucket/runs/7`.
+    """Return the store at a location: a folder that all ranks share, or a URL such as `s3://bucket/runs/7`.
 
     Args:
-        place: where.
+        location: folder or URL.
         retention: which checkpoints stay.
         timeout_seconds: for one request to an object store, with its retries.
     """
@@ -40,7 +40,7 @@ def store_of_run(run: str) -> CheckpointStore:
 
 
 def find_checkpoint(location: str) -> tuple[CheckpointStore, int | None]:
-    """The store of a place, and the step if it is one checkpoint; None if it is a run.
+    """Return the store of a location, and the step if it is one checkpoint; None if it is a run.
 
     Raises:
         FileNotFoundError: there is no run.

@@ -333,7 +333,7 @@ def _text(entry: Sequence[Any] | None) -> str:
 
 
 def _unrestored(state: TrackedObjects, index: Mapping[str, Any], found: _Found, key: str) -> list[str]:
-    """Parameters and buffers of the checkpoint that no rank has a place for."""
+    """Parameters and buffers of the checkpoint that no rank restores."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]
     own = [path for path in own if path not in _ties(state)]  # of which others save every name

@@ -1,4 +1,4 @@
-"""Saving while the training goes on: one checkpoint at a time, and what is said of each."""
+"""Saving while the training goes on: one checkpoint at a time, with its record."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Writer:
             self.settle()
 
     def settle(self) -> None:
-        """Wait for the save under way. If it fails, that is said and no more: the one before stands.
+        """Wait for the save under way. If it fails, that is only reported: the one before remains.
 
         Raises:
             SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.

@@ -16,7 +16,7 @@ from trainyard_train.data.samples import Samples, SampleSource
 class GlobalOrder:
     """An endless stream of sample indices: epoch after epoch, each shuffled by (seed, epoch) alone.
 
-    A run's place in it is one number, the samples consumed so far. World size decides only who reads
+    A run's position in it is one number, the samples consumed so far. World size decides only who reads
     which part of a batch, so a run may resume with another one and still see every sample once per epoch.
     """
 
@@ -24,7 +24,7 @@ class GlobalOrder:
     seed: int
 
     def indices(self, start: int, count: int) -> torch.Tensor:
-        """The indices at places `start` … `start + count - 1` of the stream."""
+        """The indices at positions `start` … `start + count - 1` of the stream."""
         parts = []
         while count > 0:
             epoch, offset = divmod(start, self.num_samples)

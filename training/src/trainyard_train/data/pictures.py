@@ -5,12 +5,11 @@
 | folders | `<class>/….jpg`: a folder for each class |
 | shards | `….tar` of `<key>.jpg` and `<key>.cls` (the class as a number), with `pictures.npz`, the index |
 
-`python -m trainyard_train.data.pictures pack OUT SOURCE` makes shards of folders, `index PLACE` an index for
-shards that others made. The index says where in its shard each picture is, so that any sample can be read by
-its number with one range request: the global order of samples, and with it a resume in the middle of an epoch
-by any number of ranks, works as for any other data. How a picture is cropped and mirrored follows from its
-place in that order alone.
-"""
+`python -m trainyard_train.data.pictures pack OUT SOURCE` makes shards of folders, `index LOCATION` an index
+for shards that others made. The index says where in its shard each picture is, so that any sample can be read
+by its number with one range request: the global order of samples, and with it a resume in the middle of an
+epoch by any number of ranks, works as for any other data. How a picture is cropped and mirrored follows from
+its position in that order alone."""
 
 from __future__ import annotations
 
@@ -132,7 +131,7 @@ class Pictures:
         return len(self.table.records if self.chosen is None else self.chosen)
 
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
-        """Those at these places; cropped and mirrored by chance if `at`, their place in the order, is given.
+        """Return the samples at these positions; augmented if `at`, their position in the order, is given.
 
         Raises:
             PictureError: one cannot be decoded.
@@ -158,7 +157,7 @@ class Pictures:
         return self.table.files[file], start, start + size
 
     def _show(self, target: Normalised, part: FileRange, data: bytes | None, at: int | None) -> None:
-        """Decode one into its place in the batch; threads do it, and hardly need the interpreter for it."""
+        """Decode one into its slot of the batch; threads do it, and hardly need the interpreter for it."""
         name, start, stop = part
         if data is None:
             data = self._files.read_range(*part) if self.table.sizes else self._files.read(name)
@@ -203,15 +202,15 @@ def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SE
 
 
 def find(location: str, classes: Sequence[str] = (), store_seconds: float = STORE_SECONDS) -> Table:
-    """Where each picture of a place is.
+    """Find the pictures at a location.
 
     Args:
-        place: a folder, or its URL.
+        location: a folder, or its URL.
         classes: their names, if they are given by other pictures of the same set.
 
     Raises:
         PictureError: there are none, or some are of another class, or the index is damaged.
-        OSError: the place cannot be read.
+        OSError: the location cannot be read.
     """
     files = open_location(location, store_seconds)
     try:
@@ -305,7 +304,7 @@ def _middle(width: int, height: int) -> Box:
 
 
 def index_shards(location: str) -> Table:
-    """Read the names in all shards of a place.
+    """Read the names in all shards at a location.
 
     Raises:
         PictureError: there are none, or a picture without its class.
@@ -344,7 +343,7 @@ def _records(files: Location, name: str, size: int) -> Iterator[tuple[int, int, 
 
 
 class _Reader(io.RawIOBase):
-    """A file of a place, to be read from anywhere."""
+    """A file at a location, with random access."""
 
     def __init__(self, files: Location, name: str, size: int) -> None:
         self._files, self._name, self._size, self._at = files, name, size, 0

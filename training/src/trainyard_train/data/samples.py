@@ -22,7 +22,7 @@ class Samples:
         return len(self.targets)
 
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
-        """Those at these places."""
+        """Return the samples at these positions."""
         return Samples(self.inputs[indices], self.targets[indices])
 
     def close(self) -> None:
@@ -55,7 +55,8 @@ class SampleSource(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
-        """Those at these places; varied by chance if `at`, the place of the first in the order, is given."""
+        """Return the samples at these positions; augmented if `at`, the position of the first in the order,
+        is given."""
 
     def close(self) -> None:
         """Let go of threads."""

@@ -1,1 +1,1 @@
-"""Ranks that are lost, preempted and started again: agent, rendezvous, heartbeats, preemption notices."""
+"""Failed, preempted and restarted ranks: agent, rendezvous, heartbeats, preemption notices."""

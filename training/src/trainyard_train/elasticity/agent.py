@@ -5,9 +5,8 @@ the next step. Here the import is done once, by a process that computes nothing,
 touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
 
 The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since no rank may
-find out that another has died. If not all come back soon, a node is lost: all end, and whoever started this
-process (JobSet) starts them elsewhere.
-"""
+find out that another has died. If not all come back soon, a node has failed: all end, and whoever started
+this process (JobSet) starts them elsewhere."""
 
 from __future__ import annotations
 
@@ -54,9 +53,9 @@ _GRACE_SECONDS: Final = 2.0
 _FAILED_RANK_SECONDS: Final = 1.0
 """The same after the loss of a rank, here or elsewhere; the others say so and end, unless they hang."""
 _PREEMPTED_SECONDS: Final = 10.0
-"""The same after a node has left on notice: the others have saved with it, or hang."""
+"""The same after a node was preempted: the others have saved with it, or hang."""
 _APART_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
-"""Between the restarts of two nodes' ranks at most: one node hears of a lost rank later, and lets its own
+"""Between the restarts of two nodes' ranks at most: one node hears of a failed rank later, and lets its own
 ranks end by themselves; and a second for the machine."""
 
 _SIGNALLED: Final = 128
@@ -68,7 +67,7 @@ others, and returns its exit code."""
 
 
 class Node(BaseModel):
-    """Which of the nodes this is, how many ranks each has, and where they meet."""
+    """This node's number, the ranks per node, and the rendezvous address."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -95,7 +94,7 @@ class Node(BaseModel):
         return self
 
     def environment(self, local_rank: int, ranks: int, port: int) -> dict[str, str]:
-        """What a rank is told, in the words of torchrun."""
+        """Environment of a rank, as torchrun sets it."""
         of_agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if self.count > 1 else {}
         return of_agent | {
             "RANK": str(self.number * ranks + local_rank),
@@ -121,7 +120,7 @@ def node_of(environment: Mapping[str, str]) -> Node:
 
 @dataclass
 class Agent:
-    """Starts the ranks of a node, passes signals on to them, and starts them again if one is lost."""
+    """Starts the ranks of a node, passes signals on to them, and restarts them if one fails."""
 
     node: Node
     work: Work
@@ -145,7 +144,7 @@ class Agent:
     _current: Round = field(default_factory=lambda: Round(-1))
     """The round that this node's ranks are in."""
     _news: Round | NodeEnded | Unreachable | None = None
-    """What the monitor has said since this round began: that it is over."""
+    """Messages of the monitor since this round began: that it is over."""
 
     def run(self, started: float) -> int:
         """Let the ranks work to their end; returns one exit code for all of them.
@@ -195,12 +194,12 @@ class Agent:
                 f"{signalled or self._current.why or 'a rank was lost'}: starting this node's again"
                 f" ({in_a_row} of {self.restarts} restarts without a newer checkpoint)"
             )
-        if code == EXIT_ABSENT_RANK and restarted:  # it was there before: its node is lost
+        if code == EXIT_ABSENT_RANK and restarted:  # it had joined before: its node has failed
             return EXIT_PEER_FAILED
         return EXIT_PREEMPTED if self._preempted and code == EXIT_PEER_FAILED else code
 
     def _give_up(self, code: int) -> int:
-        """Return what a loss means after the last restart: all nodes came each time, so none is lost."""
+        """Return what a loss means after the last restart: all nodes came each time, so none has failed."""
         if code != EXIT_PEER_FAILED or not self.restarts or not isinstance(self._news, Round | None):
             return code
         log_line(
@@ -210,7 +209,7 @@ class Agent:
         return EXIT_FAILED
 
     def _join(self, seconds: float) -> bool:
-        """Meet the other nodes; returns whether they were reached in time."""
+        """Rendezvous with the other nodes; returns whether they were reached in time."""
         if self.node.count == 1:
             return True
         if self._monitor:

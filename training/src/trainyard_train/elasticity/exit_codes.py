@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 EXIT_PREEMPTED: Final = 75
-"""EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
+"""EX_TEMPFAIL: exited on a preemption notice with a checkpoint committed, or before the first step. Run it
+again."""
 EXIT_PEER_FAILED: Final = 76
 """Another rank is gone, and nothing is wrong here: all may start again at once."""
 EXIT_ABSENT_RANK: Final = 77

@@ -227,7 +227,7 @@ class Heartbeats:
         return self.timeouts.silence if "step" in self._longest else self.timeouts.start
 
     def _beat(self) -> None:
-        """Exchange beats. This thread may hang in the store or lose it; `_listen` will find out."""
+        """Exchange heartbeats. This thread may hang in the store or lose it; `_listen` will find out."""
         store = self.mesh.store.clone()  # the main thread may block the first connection for long
         with suppress(RuntimeError):
             for beat in count(1):

@@ -145,7 +145,7 @@ class Watch:
         self.on_notice(text)
 
     def ask(self) -> str:
-        """The notice, empty while there is none; that none can be had is said once."""
+        """The notice, empty while there is none; a service that fails is reported once."""
         try:
             return self.source.notice()
         except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:

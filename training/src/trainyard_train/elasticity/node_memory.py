@@ -56,7 +56,7 @@ class MemoryFile:
         return self._mapped
 
     def read(self) -> memoryview:
-        """What it holds, in place; no longer than until its rank captures again."""
+        """Its content, without a copy; valid no longer than until its rank captures again."""
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
 
     def digest(self) -> str:
@@ -116,7 +116,7 @@ class NodeMemory:
             self._clear_but(None)
             return None
         self._captured = next((each for each in self.own if each is not self._committed), None)
-        if count == 1:  # each capture takes the place of what was committed, which is then in the store alone
+        if count == 1:  # each capture replaces what was committed, which is then in the store alone
             self._captured = self._committed or self._captured
             self._clear_but(self._captured)
         return self._captured.writable(size) if self._captured else None

@@ -3,7 +3,7 @@
 Where a collective blocks for ever once a peer has died, as NCCL's do, no rank finds out by itself. Its agent
 knows at once, by the process's end, and tells the agents of all nodes through a store that node 0's agent
 hosts; the same store serves the ranks, so it survives all of them. A *round* is one life of all ranks: an
-agent that has lost a rank ends the round, once, and each agent starts its ranks again for the next one.
+agent with a failed rank ends the round, once, and each agent starts its ranks again for the next one.
 
 Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
 one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
@@ -87,7 +87,7 @@ class _Over:
 
 @dataclass(frozen=True)
 class _Leave:
-    """An agent's order to its monitor: tell the others that this node ends, then end."""
+    """An agent's order to its monitor: announce that this node ends, then end."""
 
     code: int
     waits: bool
@@ -108,7 +108,7 @@ class Monitor:
         Args:
             node: number of this one.
             count: of the nodes.
-            place: host and port of the store; node 0 opens it there.
+            address: host and port of the store; node 0 opens it there.
             timeouts: of the run.
             seconds: for which the store is tried to be reached.
         """
@@ -223,7 +223,7 @@ class _Monitoring:
         return dist.TCPStore(host, port, None, first, limit, wait_for_workers=False)
 
     def _register(self, store: dist.Store) -> None:
-        """Make this node known; whoever takes the place of another agent ends the round of that one."""
+        """Make this node known; an agent that replaces another ends the round of that one."""
         if self.node == 0:
             for number in range(self.count):
                 store.compare_set(f"nodes/beat/{number}", "", "none")
@@ -239,7 +239,7 @@ class _Monitoring:
             self._say(_decoded(self._round))
 
     def _exchange(self, store: dist.Store) -> None:
-        """Send a heartbeat, and tell the agent what is new of the others."""
+        """Send a heartbeat, and pass the agent the news of the others."""
         store.set(f"nodes/beat/{self.node}", secrets.token_hex(4))
         found, end = (text.decode() for text in store.multi_get([_ROUND, _END]))
         self._reached = time.monotonic()

@@ -1,4 +1,4 @@
-"""Hearing that this process is to leave, whatever the main thread is busy with.
+"""Reception of preemption notices, whatever the main thread is busy with.
 
 Python runs a signal's handler only when the main thread is back in Python, which it is not while it waits for
 other ranks. What its handler in C does at once, in whatever thread the kernel chose, is to write the signal's
@@ -26,7 +26,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Notice:
-    """A request to leave, made by SIGTERM, by Ctrl-C, or by a cloud (see `elasticity.instance_metadata`)."""
+    """A preemption notice, from SIGTERM, by Ctrl-C, or by a cloud (see `elasticity.instance_metadata`)."""
 
     def __init__(self, leave_seconds: float) -> None:
         """Args: leave_seconds: from the request to the exit at the latest."""
@@ -41,11 +41,11 @@ class Notice:
 
     @property
     def requested(self) -> bool:
-        """Whether this process was told to leave."""
+        """Whether this process has a preemption notice."""
         return self._requested.is_set()
 
     def request(self) -> None:
-        """Ask for leave from within the process."""
+        """Request preemption from within the process."""
         self._requested.set()
 
     def watch(self) -> None:
@@ -91,7 +91,7 @@ class Notice:
             self._requested.wait(seconds)
 
     def deliver(self, word: str) -> None:
-        """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""
+        """Set the notice with its reason, from any thread; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
         log_line(f"{word}: saving at the end of this step, then leaving")
@@ -103,7 +103,7 @@ class Notice:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         """Where an event loop has put another wakeup descriptor in place: pass the signal on late.
 
-        Nothing else is left to do: by the time that Python calls this, `_listen` has been told.
+        Nothing else is left to do: by the time that Python calls this, `_listen` has received it.
         """
         if self._pipe is None:
             return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 AGENT: Final = "TRAINYARD_AGENT"
-"""Where an agent watches this process: the descriptor of the memory, and this rank's place in it."""
+"""Where an agent watches this process: the descriptor of the memory, and this rank's slot in it."""
 _FIELDS: Final = struct.Struct("=q?")
 
 

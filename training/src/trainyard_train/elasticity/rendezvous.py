@@ -25,7 +25,7 @@ class AbsentRankError(TimeoutError):
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """See to it that a launcher has said who this is, and where all meet.
+    """See to it that a launcher has set rank, world size and rendezvous address.
 
     Raises:
         ConfigError: with all that is missing or wrong.
@@ -96,7 +96,7 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
 
 
 def _gather_tokens(store: dist.Store, _rank: int, world_size: int, _own: str) -> str:
-    """Publish what all ranks said; returns the round's name once they have agreed."""
+    """Publish the values of all ranks; returns the round's name once they have agreed."""
     tokens = store.multi_get([f"round/token/{rank}" for rank in range(world_size)])
     text = json.dumps([token.decode() for token in tokens])
     name = _name_of(text)

@@ -35,7 +35,8 @@ def defer_compiler() -> None:
 
 
 def ask_for_huge_pages() -> None:
-    """Have PyTorch ask the kernel for huge pages for large tensors on the CPU, unless a user has said no (0).
+    """Have PyTorch ask the kernel for huge pages for large tensors on the CPU, unless the user has disabled
+    it (0).
 
     New memory is touched page by page, and freed so when a process ends. A rank that is started again in
     place waits for both: with a state of 515 MiB 0.3 s of 1.6. Call it before PyTorch is imported.
@@ -45,7 +46,7 @@ def ask_for_huge_pages() -> None:
 
 @contextmanager
 def deterministic(wanted: bool = True) -> Iterator[None]:
-    """The same input gives the same bits, or an error; cuBLAS is to be told so before its first call.
+    """The same input gives the same bits, or an error; cuBLAS must be configured before its first call.
 
     Args:
         wanted: if not, PyTorch chooses algorithms as it likes.

@@ -111,7 +111,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self._end(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
-        """Leave with the exit code of the reason."""
+        """Exit with the code of the reason."""
         if self._end(exception):
             raise SystemExit(self.run.exit_code) from None
 

@@ -34,7 +34,7 @@ _MOST_STEPS: Final = 100
 def peak_of(device: str, precision: str) -> float | None:
     """FLOP per second that a device could do, by its name; None where no source says it.
 
-    In float32 it depends on whether matrices may be multiplied in TF32, so nothing is said.
+    In float32 it depends on whether matrices may be multiplied in TF32, so nothing is reported.
     """
     if precision == "float32":
         return None

@@ -17,7 +17,7 @@ class Goodput:
     productive: float = 0
     """Steps that are in the final weights."""
     repeated: float = 0
-    """Steps that were lost, and taken again later."""
+    """Steps that were not checkpointed before a failure, and repeated."""
     checkpoint: float = 0
     """Training stood still for a save: for the copy, or at the end of an attempt until it was durable."""
     evaluation: float = 0

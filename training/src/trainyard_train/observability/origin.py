@@ -12,7 +12,7 @@ VARIABLE: Final = "TRAINYARD_ORIGIN"
 
 
 def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return what is known; empty where nobody says, or what is said cannot be read."""
+    """Return what is known; empty if it is not given or cannot be read."""
     try:
         found = json.loads(environment.get(VARIABLE, "{}"))
     except ValueError:

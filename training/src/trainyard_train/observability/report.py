@@ -34,7 +34,7 @@ class Interruption:
     """An attempt that ended early, and the one that went on."""
 
     step: int
-    """The last step that was taken, of which nothing was lost if it equals `resumed_step`."""
+    """The last step that was taken, with no step repeated if it equals `resumed_step`."""
     resumed_step: int
     seconds: float
     """From the last step before to the first step after."""

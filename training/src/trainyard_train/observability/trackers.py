@@ -65,7 +65,7 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
 
 
 class Guarded:
-    """A sink that costs metrics and no step where it fails; that is said once."""
+    """A sink that costs metrics and no step where it fails; that is reported once."""
 
     def __init__(self, name: str, sink: Listener) -> None:
         self._name, self._sink, self._silenced = name, sink, False

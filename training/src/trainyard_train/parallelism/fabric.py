@@ -65,7 +65,7 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
 def refused_network(error: BaseException) -> ConfigError | None:
     """Return what is wrong where NCCL could not use the network that NCCL_NET names; None for another error.
 
-    No rank is lost then, and another start would change nothing.
+    No rank has failed then, and another start would change nothing.
     """
     if not isinstance(error, dist.DistBackendError) or not _NO_NETWORK.search(str(error)):
         return None

@@ -24,7 +24,7 @@ _REFUSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class Mesh:
-    """This process's place among the ranks."""
+    """Rank, node and device of this process."""
 
     rank: int
     world_size: int
@@ -150,10 +150,10 @@ class Mesh:
             self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
 
     def refuse(self) -> None:
-        """Wait for the others where all ranks find the same wrong, so that each leaves with its own message.
+        """Shutdown barrier where all ranks find the same error, so that each leaves with its own message.
 
-        One that left before another has connected, or rank 0 with its store, would be a lost rank to it.
-        """
+        One that left before another has connected, or rank 0 with its store, would look like a failed rank to
+        it."""
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")
             others = [f"refused/{rank}" for rank in range(self.world_size)]
