@@ -135,6 +135,9 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
         placed = job.model_copy(update={**sized, "runtime": runtime, "queue": queue, "needs": None})
         pools = tuple(each.pool.name for each in good) if len(good) < len(of_queue) else ()
         return Chosen(placed, good[0].local_queue, pools, tuple(good))
+    known = [name for each in flavors for name in (each.queue, each.local_queue)]
+    if job.queue not in {None, *known}:
+        raise InputError([_no_such_queue(str(job.queue), known)])
     raise InputError([_no_room(job, size, flavors)])
 
 
@@ -204,6 +207,13 @@ def _no_room(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Problem:
         got=asked(job, size),
         allowed="; ".join(map(str, flavors)),
         fix="ask for what one pool has; `trainyard queue` shows what is free",
+    )
+
+
+def _no_such_queue(name: str, known: Sequence[str]) -> Problem:
+    allowed = ", ".join(dict.fromkeys(known))
+    return Problem(
+        "queue", f"{name}, which is not your team's", allowed, "name one of these, or leave it out"
     )
 
 

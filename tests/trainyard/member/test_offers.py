@@ -115,12 +115,17 @@ def test_a_pod_asks_for_what_every_pool_has_that_it_may_land_on() -> None:
     assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).share.cpus == 18.0
 
 
+def test_a_queue_that_is_not_the_teams_is_refused_with_those_that_are() -> None:
+    with pytest.raises(InputError, match=r"tpu, which is not your team's\n.*: nvidia, research, amd\n"):
+        choose(job(queue="tpu"), Size(gpus=8), flavors_of(lab(), "team-research"))
+
+
 @pytest.mark.parametrize(
     ("size", "more", "got"),
     [
         (Size(gpus=40), {}, "40 GPUs"),
         (Size(gpus=5, nodes=2), {}, "5 GPUs on 2 nodes"),
-        (Size(gpus=8), {"queue": "tpu"}, "8 GPUs, queue tpu"),
+        (Size(gpus=99), {"queue": "amd"}, "99 GPUs, queue amd"),
         (Size(), {"accelerators_per_node": 16}, "1 nodes with 16 GPUs each"),
         (Size(gpus=8), {"needs": {"accelerator": "b200"}}, "8 GPUs, accelerator: b200, framework: torch"),
     ],
