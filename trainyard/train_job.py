@@ -16,6 +16,8 @@ from trainyard_train.elasticity.config import leave_seconds
 ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
 """Annotations of a TrainJob: what its result depends on (see `Origin`), and its ports, `name=number,…`."""
 SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
+PYTHON_PATH = "PYTHONPATH"
+"""The runtime sets it too: `python_path.sh` joins them."""
 RESTARTS = 3
 """Of a node's ranks in place, where a job does not say how often."""
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
@@ -83,11 +85,13 @@ def command_of(job: JobSpec) -> list[str]:
 
 
 def around(job: JobSpec) -> list[str]:
-    """Return what comes before any command: what keeps a failed pod, then the fabric's settings."""
-    fabric = on_fabric(job.runtime.partition("-")[2])
+    """Return what comes before a command: what keeps a failed pod, packages, the fabric's settings."""
+    settings = on_fabric(job.runtime.partition("-")[2])
+    if PYTHON_PATH in job.environment:
+        settings = ["/bin/sh", "-c", program("python_path.sh").rstrip(), "python_path", *settings]
     if (minutes := job.hold_on_failure_minutes) is None:
-        return fabric
-    return ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed", f"{minutes * 60}", *fabric]
+        return settings
+    return ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed", f"{minutes * 60}", *settings]
 
 
 def _ranks(job: JobSpec) -> list[str]:
@@ -121,8 +125,12 @@ def environment(
 ) -> list[dict[str, Any]]:
     """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
+    own = {
+        f"TRAINYARD_{name}" if name == PYTHON_PATH else name: job.environment[name]
+        for name in job.environment
+    }
     values = {
-        **job.environment,
+        **own,
         "TRAINYARD_JOB": job.name,
         "TRAINYARD_RUN_DIR": run_dir,
         "TRAINYARD_ORIGIN": origin.as_text(),

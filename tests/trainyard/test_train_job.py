@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
     assert trainer["command"] == started
     assert trainer["numProcPerNode"] == ranks
     assert "args" not in trainer
+
+
+def test_a_jobs_packages_come_before_the_images_and_not_in_their_place() -> None:
+    given = job("sh", "-c", "echo $PYTHONPATH", environment={"PYTHONPATH": "/mine"})
+    found = variables(given)
+    assert "PYTHONPATH" not in found and found["TRAINYARD_PYTHONPATH"] == "/mine"
+    for images, joined in (({"PYTHONPATH": "/opt/src"}, "/mine:/opt/src\n"), ({}, "/mine\n")):
+        environment = {**os.environ, "TRAINYARD_PYTHONPATH": "/mine", **images}
+        environment |= {} if images else {"PYTHONPATH": ""}
+        command = spec(given)["trainer"]["command"]
+        assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
 
 
 def test_secrets_are_there_by_reference_alone() -> None:
