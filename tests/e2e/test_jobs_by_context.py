@@ -5,6 +5,9 @@ The stack file says `kind: onprem`; nothing was brought up by it, and no state i
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,13 @@ from tests.e2e.stack import Declaration, LocalStack
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 MEMBER, NAMESPACE = "mei", "team-research"
+PROGRAM = """
+import os, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+print("rank", os.environ["RANK"], "in", os.getcwd(), flush=True)
+"""
+"""With a collective, as a training program has."""
 IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 
 
@@ -49,6 +59,7 @@ def member_of(cluster: LocalStack, folder: Path) -> Path:
     subject = f"--serviceaccount={NAMESPACE}:{MEMBER}"
     role = "--clusterrole=trainyard-team-member"
     cluster.kubectl("create", "rolebinding", MEMBER, role, subject, "-n", NAMESPACE)
+    cluster.kubectl("create", "clusterrolebinding", MEMBER, "--clusterrole=trainyard-teams", subject)
     token = cluster.kubectl("create", "token", MEMBER, "-n", NAMESPACE).strip()
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
     config = {
@@ -101,6 +112,24 @@ def test_another_one_is_cancelled_and_says_how_to_go_on(member: LocalStack) -> N
     member.wait_until(
         lambda: "by-context" not in member.names("trainjobs", "-n", NAMESPACE), "the job without its pods"
     )
+
+
+def test_a_folder_of_code_runs_on_machines_that_others_look_after(member: LocalStack, tmp_path: Path) -> None:
+    """By `kind: onprem`, and by what the cluster itself says of its pools."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    program = str(Path(sys.prefix) / "bin" / "trainyard")
+    words = ["run", "--team", "research", "--gpus", "2", "--nodes", "2", "--name", "folder"]
+    command = [program, *words, "--", "python", "train.py"]
+    done = subprocess.run(command, env=member.environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 in /mnt/job/code" in done.stderr and "folder: complete" in done.stdout
+    job = member.get("trainjob", "folder", "-n", NAMESPACE)
+    assert json.loads(job["metadata"]["annotations"]["trainyard.dev/origin"])["command"] == [
+        "python",
+        "train.py",
+    ]
+    cancelled = member.trainyard("cancel", "folder").text
+    assert "submit" not in cancelled and "/mnt/checkpoints/folder/run-" in cancelled
 
 
 def test_a_context_needs_no_stack_file(platform: LocalStack, member: LocalStack) -> None:
