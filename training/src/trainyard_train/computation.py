@@ -18,7 +18,7 @@ from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import Carrying, carrying, is_sharded, unwrap
 from trainyard_train.tensors import local_of
-from trainyard_train.update import LossScale, StepMetrics, to_device
+from trainyard_train.update import LossScale, MetricSums, to_device
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
@@ -37,7 +37,7 @@ class Computation:
     precision: Precision = "float32"
     loss_scale: LossScale | None = None
 
-    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> StepMetrics:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> MetricSums:
         """Leave in the model the gradients of the mean loss over all ranks' batches.
 
         Args:
@@ -64,9 +64,7 @@ class Computation:
                     carrying.backward(self._scaled(loss), own)
                 else:
                     self._scaled(loss).backward()
-        return (
-            StepMetrics(carrying.sums(self.mesh.world_size), everyone=True) if carrying else StepMetrics(own)
-        )
+        return MetricSums(carrying.sums(self.mesh.world_size), everyone=True) if carrying else MetricSums(own)
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -118,7 +116,7 @@ class PipelinedComputation(Computation):
         self._ranks = _groups(self.mesh)
         self._schedules: dict[tuple[int, int], ScheduleGPipe] = {}
 
-    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> StepMetrics:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> MetricSums:
         outputs, losses = self._run(batch, self.micro_batches)
         on_loss()
         if self.mesh.data_size > 1:
@@ -127,7 +125,7 @@ class PipelinedComputation(Computation):
                 dist.all_reduce(gradient, group=self._ranks["data"])
                 gradient /= self.mesh.data_size
         own = self._metrics(outputs, losses, batch)
-        return StepMetrics(torch.cat([own, to_device(flags(), self.mesh.device)]))
+        return MetricSums(torch.cat([own, to_device(flags(), self.mesh.device)]))
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         self.model.eval()

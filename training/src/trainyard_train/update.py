@@ -65,7 +65,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class StepMetrics:
+class MetricSums:
     """What a backward pass tells of a step."""
 
     values: torch.Tensor
@@ -84,7 +84,7 @@ class Update:
     """The longest that a gradient may be; 0: any length."""
     loss_scale: LossScale | None = None
 
-    def agree(self, metrics: StepMetrics) -> torch.Tensor:
+    def agree(self, metrics: MetricSums) -> torch.Tensor:
         """Bring together what a step's `Totals` are; all ranks must call it, after the backward pass.
 
         Returns:
