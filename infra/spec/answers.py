@@ -32,7 +32,7 @@ class Override:
 
     def __str__(self) -> str:
         key = f"{self.section}.{show(self.path)}"
-        at, former_at = (f" ({place})" if place else "" for place in (self.at, self.former_at))
+        at, former_at = (f" ({location})" if location else "" for location in (self.at, self.former_at))
         return f"{key} is {self.value!r}{at}, in place of {self.former!r} in {self.section}{former_at}"
 
 
@@ -72,8 +72,10 @@ def answered(data: Any, answers: Mapping[KeyPath, Any]) -> Any:  # noqa: ANN401 
 
 def overrides(data: Any, answers: Mapping[KeyPath, Any], section: str) -> list[Override]:  # noqa: ANN401
     """Return what the answers change: those that say what the section says as well are left out."""
-    told = {path: (_at(data, path), answer) for path, answer in answers.items() if is_answerable(data, path)}
-    read = [(path, _typed(answer, former), former) for path, (former, answer) in told.items()]
+    answered = {
+        path: (_at(data, path), answer) for path, answer in answers.items() if is_answerable(data, path)
+    }
+    read = [(path, _typed(answer, former), former) for path, (former, answer) in answered.items()]
     return [Override(section, path, value, former) for path, value, former in read if value != former]
 
 

@@ -90,13 +90,15 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
     marks = {**source.marks, **{at: _line_and_column(each) for at, each in given.items()}}
     values = {at: each.value for at, each in given.items()}
-    changed = tuple(_with_places(each, source, marks) for each in overrides(data, values, key))
+    changed = tuple(_with_locations(each, source, marks) for each in overrides(data, values, key))
     return answered(data, values), replace(
         source, marks=marks, problems=(*unread, *source.problems), overrides=changed
     )
 
 
-def _with_places(change: Override, source: SpecSource, marks: Mapping[KeyPath, tuple[int, int]]) -> Override:
+def _with_locations(
+    change: Override, source: SpecSource, marks: Mapping[KeyPath, tuple[int, int]]
+) -> Override:
     answer = replace(source, marks=marks).location(change.path)
     return replace(change, at=answer, former_at=source.location(change.path))
 
