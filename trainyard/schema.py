@@ -25,7 +25,7 @@ _ANSWERS = rf"^({STACK_KEY}|{FLEET_KEY})\."
 """Keys of infra/spec/answers.py."""
 POLICY_KEYS: dict[str, Any] = {
     "trainyard:residency": {
-        "description": "where the stack's data may be; an organisation's own list can only be narrowed",
+        "description": "regions where the stack's data may be stored; only narrows the organisation's list",
         "type": "object",
         "required": ["allowed"],
         "properties": {
@@ -37,7 +37,7 @@ POLICY_KEYS: dict[str, Any] = {
         },
     },
     "trainyard:exemptions": {
-        "description": "agreed exceptions from policies, each with its owner and its last day",
+        "description": "approved exemptions from policies, each with an owner and an expiry date",
         "type": "array",
         "items": {
             "type": "object",
@@ -47,7 +47,7 @@ POLICY_KEYS: dict[str, Any] = {
         },
     },
     "trainyard:purchases": {
-        "description": "names of resources whose creation buys capacity and cannot be undone",
+        "description": "names of resources that may buy capacity or a commitment, which cannot be cancelled",
         "type": "array",
         "items": {"type": "string"},
     },
@@ -81,7 +81,7 @@ def file_schema() -> dict[str, Any]:
         FLEET_KEY: models[Fleet, "validation"],
         **POLICY_KEYS,
         BACKEND_KEY: {
-            "description": "where the engine's state is, as `trainyard bootstrap` prints it; default: here",
+            "description": "URL of the state backend, as `trainyard bootstrap` prints it; default: this host",
             "type": "string",
             "pattern": f"^({'|'.join(SCHEMES)})://",
         },
@@ -97,7 +97,7 @@ def file_schema() -> dict[str, Any]:
                 "properties": ours,
                 "patternProperties": {
                     _ANSWERS: {
-                        "description": "answer to a question of `pulumi new`, in place of the value there",
+                        "description": "answer to a question of `pulumi new`; overrides that path's value",
                         "type": ["string", "number", "boolean"],
                     }
                 },

@@ -29,12 +29,13 @@ Controller = Annotated[
 
 
 class AdmissionSpec(Spec):
-    """Rules of team namespaces that a stack may add to."""
+    """Admission rules for team namespaces, besides those that always apply."""
 
     registries: tuple[Registry, ...] = Field(
-        default=(), description="beginnings of images that teams may run; empty: any image"
+        default=(), description="prefixes of images that teams may run; default: any image"
     )
-    digests: Boolean = Field(default=False, description="whether teams name their images by digest")
+    digests: Boolean = Field(default=False, description="whether teams must name images by digest")
     controllers: tuple[Controller, ...] = Field(
-        default=(), description="further controllers that make pods of jobs which a queue has admitted"
+        default=(),
+        description="further service accounts (NAMESPACE/NAME) that may create pods of admitted jobs",
     )

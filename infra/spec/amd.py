@@ -20,9 +20,9 @@ Image = Annotated[
 
 
 class AmdSpec(Spec):
-    """What pools with AMD GPUs need. AMD's chart names images by `latest`, so a stack pins its own."""
+    """Images for pools with AMD GPUs. AMD's chart names images by `latest`, so a stack pins them."""
 
-    training_image: Image = Field(description="image of jobs, built for ROCm")
+    training_image: Image = Field(description="image that jobs run in, built for ROCm")
     device_plugin: Image = Field(description="AMD's Kubernetes device plugin")
     node_labeller: Image = Field(description="AMD's node labeller")
     metrics_exporter: Image = Field(description="AMD's device metrics exporter")

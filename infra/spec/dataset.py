@@ -52,35 +52,40 @@ def _account(value: str) -> str:
 
 
 class DatasetSpec(Spec):
-    """Data that are copied once, verified, and read by the jobs of all teams, or of those that it names."""
+    """A dataset that is copied to the shared filesystem once, verified, and read by the teams' jobs."""
 
-    name: Name = Field(description="name by which jobs ask for it")
+    name: Name = Field(description="name by which jobs refer to the dataset")
     source: Annotated[str, AfterValidator(_source)] = Field(
-        description="URL, or a path of the shared filesystem; a folder ends with '/'"
+        description="URL, or path on the shared filesystem; the path of a folder ends with '/'"
     )
     digest: Annotated[str, AfterValidator(_digest)] = Field(
-        description="sha256:… of its contents, or etag:… of its store's list"
+        description="sha256:… of the contents, or etag:… of the object store's listing"
     )
-    size_gib: Positive = Field(description="size in GiB; nothing is copied where the source has more")
+    size_gib: Positive = Field(description="size in GiB; the copy is refused if the source is larger")
     region: str | None = Field(
-        default=None, description="region of the source, in its own cloud: what its egress is priced by"
+        default=None, description="region of the source in its cloud, for the cost of egress"
     )
     account: Annotated[str, AfterValidator(_account)] | None = Field(
         default=None,
-        description="storage account of an az:// source, by its ID where the Job reads it by an identity;"
-        " default: that of the stack's own object store",
+        description="storage account of an az:// source: its resource ID, or its name with `secret` or"
+        " `public`; default: the account of the stack's object store",
     )
     residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
-        default=None, min_length=1, description="where the data may be: in:eu, in:de or patterns of regions"
+        default=None,
+        min_length=1,
+        description="regions where the data may be stored: in:eu, in:de or patterns of regions; default: any",
     )
     secret: Name | None = Field(
         default=None,
-        description="Secret with the source's keys, beside the Job that copies it, put there by others",
+        description="existing Secret with the source's credentials, in the namespace of the Job that copies"
+        " the data",
     )
     teams: tuple[Name, ...] | None = Field(
-        default=None, min_length=1, description="teams that may read it; default: all"
+        default=None, min_length=1, description="teams that may read the dataset; default: all"
     )
-    public: Boolean = Field(default=False, description="the source is open to all: it is read without keys")
+    public: Boolean = Field(
+        default=False, description="whether the source is public and read without credentials"
+    )
 
     @property
     def cloud(self) -> Cloud | None:

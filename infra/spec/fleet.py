@@ -42,14 +42,14 @@ CloudName = Annotated[str, one_of(catalog.clouds)]
 
 
 class PlaceSpec(Spec):
-    """Where a cluster's machines stand: a cloud's region, or a country."""
+    """Location of a cluster's nodes: a cloud region or a country."""
 
     cloud: Annotated[str, one_of(catalog.clouds)] | None = Field(
         default=None, description="cloud of the region"
     )
-    region: str | None = Field(default=None, description="region, as the cloud spells it")
+    region: str | None = Field(default=None, description="name of the region in that cloud")
     country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
-        default=None, description="country of machines that are in no cloud (ISO 3166: DE)"
+        default=None, description="country of an on-premises cluster (ISO 3166, such as DE)"
     )
 
     @property
@@ -67,49 +67,63 @@ class PlaceSpec(Spec):
 class HubSpec(Spec):
     """The cluster that jobs are submitted to."""
 
-    stack: StackReference = Field(description="its stack")
+    stack: StackReference = Field(description="name of the hub's stack")
     runtimes: tuple[Name, ...] = Field(
-        default=(), description="training runtimes that it has not itself: copied from the workers"
+        default=(), description="training runtimes that the hub lacks and that are copied from the workers"
     )
 
 
 class WorkerSpec(Spec):
-    """A cluster that jobs are sent to."""
+    """A cluster that jobs are dispatched to."""
 
-    name: Name = Field(description="name of the worker, in the hub")
-    stack: StackReference = Field(description="its stack")
-    place: PlaceSpec = Field(description="where it is: {cloud, region} or {country}")
+    name: Name = Field(description="name of the worker in the hub")
+    stack: StackReference = Field(description="name of the worker's stack")
+    place: PlaceSpec = Field(description="location of the worker: {cloud, region} or {country}")
     endpoint: Endpoint | None = Field(
-        default=None, description="its API server as the hub reaches it; default: as its kubeconfig says"
+        default=None,
+        description="URL of the worker's API server as seen from the hub; default: the one in the worker's"
+        " kubeconfig",
     )
 
 
 class CredentialsSpec(Spec):
-    """The token with which the hub comes to a worker."""
+    """The tokens with which the hub authenticates to the workers."""
 
     lifetime_seconds: Annotated[Positive, Field(ge=600)] = Field(
-        default=DAY, description="how long a token is asked for; a new one comes at half of its life"
+        default=DAY, description="requested lifetime of a token in seconds; it is renewed after half of that"
     )
-    serial: NonNegative = Field(default=0, description="another number gives every worker a new token")
+    serial: NonNegative = Field(
+        default=0, description="serial number of the tokens; changing it renews all of them"
+    )
 
 
 class DispatchSpec(Spec):
     """A queue of the hub whose jobs run on workers."""
 
-    name: Name = Field(description="name of the queue: what jobs name, in the hub as on the workers")
+    name: Name = Field(description="name of the queue, the same in the hub and on the workers")
     teams: tuple[Name, ...] = Field(
-        min_length=1, description="teams that may use it; each worker's stack has them too"
+        min_length=1, description="teams that may use the queue; each worker's stack must declare them"
     )
     quota: dict[Resource, Positive] = Field(
-        min_length=1, description="accelerators to how many the queue's jobs may have on all workers together"
+        min_length=1,
+        description="accelerator resource, such as nvidia.com/gpu, to the maximum that the queue's jobs use"
+        " on all workers together",
     )
-    runtimes: tuple[Name, ...] = Field(min_length=1, description="training runtimes of its jobs")
+    runtimes: tuple[Name, ...] = Field(
+        min_length=1, description="training runtimes that the queue's jobs may use"
+    )
     residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
-        default=None, min_length=1, description="where its data may be: in:eu, in:de or patterns of regions"
+        default=None,
+        min_length=1,
+        description="regions where the queue's data may be stored: in:eu, in:de or patterns of regions",
     )
-    datasets: tuple[Name, ...] = Field(default=(), description="datasets that each of its workers has")
+    datasets: tuple[Name, ...] = Field(
+        default=(), description="datasets that every worker of the queue must have"
+    )
     workers: tuple[Name, ...] | None = Field(
-        default=None, min_length=1, description="default: all where its data may be"
+        default=None,
+        min_length=1,
+        description="workers that the queue dispatches to; default: all that `residency` permits",
     )
 
     def may_use(self, worker: WorkerSpec) -> bool:
@@ -120,11 +134,13 @@ class DispatchSpec(Spec):
 class Fleet(Spec):
     """A hub and its workers, as declared under `trainyard:fleet` of a stack file."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="version of this format")
-    name: Name = Field(description="name of the fleet, and of its account on the workers")
+    schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
+    name: Name = Field(description="name of the fleet and of its service account on the workers")
     hub: HubSpec = Field(description="the cluster that jobs are submitted to")
-    workers: tuple[WorkerSpec, ...] = Field(min_length=1, description="clusters that jobs are sent to")
-    credentials: CredentialsSpec = Field(default=CredentialsSpec(), description="tokens for the workers")
+    workers: tuple[WorkerSpec, ...] = Field(min_length=1, description="clusters that jobs are dispatched to")
+    credentials: CredentialsSpec = Field(
+        default=CredentialsSpec(), description="tokens with which the hub authenticates to the workers"
+    )
     queues: tuple[DispatchSpec, ...] = Field(min_length=1, description="queues whose jobs run on workers")
 
     def workers_of(self, queue: DispatchSpec) -> list[WorkerSpec]:

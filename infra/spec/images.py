@@ -39,10 +39,10 @@ PinnedImage = Annotated[
 
 
 class ImagesSpec(Spec):
-    """What nodes pull, besides that the stack names images itself."""
+    """Digests that pin the images which charts and manifests name by tag."""
 
     digests: dict[Reference, Digest] = Field(
-        default={}, description="image to its digest, as `trainyard images --lock` writes them"
+        default={}, description="image reference to digest, as `trainyard images --lock` writes them"
     )
 
     def pinned(self, reference: str) -> str:

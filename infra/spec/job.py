@@ -53,118 +53,142 @@ CodeDigest = Annotated[
 
 
 class SecretSpec(Spec):
-    """A part of a Secret that exists already, as a variable or as a file; its content is never here."""
+    """A key of an existing Secret, as an environment variable or a file.
+
+    The stack file never has its value.
+    """
 
     secret: _Secret = Field(description="name of the Secret, in the team's namespace")
-    key: _SecretKey = Field(description="key of the Secret whose value is meant")
-    variable: Variable | None = Field(default=None, description="variable that has the value")
+    key: _SecretKey = Field(description="key of the Secret")
+    variable: Variable | None = Field(
+        default=None, description="environment variable that is set to the value"
+    )
     file: _SecretKey | None = Field(
-        default=None, description="in place of a variable: name of a file below /var/run/secrets/trainyard"
+        default=None, description="in place of `variable`: name of the file under /var/run/secrets/trainyard"
     )
 
 
 class InterruptionSpec(Spec):
-    """A spot loss on purpose: what a cloud and its controllers do, done to one node of the job."""
+    """A simulated spot preemption of one of the job's nodes."""
 
-    at_step: Positive = Field(description="optimizer step at which the notice comes, or the node dies")
+    at_step: Positive = Field(description="optimizer step at which the preemption starts")
     notice_seconds: Annotated[NonNegative, Field(le=600)] = Field(
-        default=30, description="seconds between the notice and the node's end; 0: it is killed at once"
+        default=30,
+        description="seconds from the notice to the node's termination; 0: the node is killed without a"
+        " notice",
     )
 
 
 class NeedsSpec(Spec):
-    """What a job needs of the machines; the stack says where that is."""
+    """Requirements of a job, from which its queue, pool and runtime are selected."""
 
-    accelerator: Name | None = Field(default=None, description="model of the accelerators, such as h200")
-    memory_gib: Positive | None = Field(default=None, description="memory of one accelerator in GiB, or more")
-    fabric: NeededFabric | None = Field(
-        default=None, description="fabric class; any: one that is not plain TCP"
+    accelerator: Name | None = Field(
+        default=None, description="model of the accelerator, such as h200; default: any"
     )
-    framework: Literal["torch", "mpi"] = Field(default="torch", description="how its ranks are started")
+    memory_gib: Positive | None = Field(
+        default=None, description="minimum memory of each accelerator, in GiB"
+    )
+    fabric: NeededFabric | None = Field(
+        default=None, description="fabric class; `any`: every class but plain TCP"
+    )
+    framework: Literal["torch", "mpi"] = Field(
+        default="torch", description="launcher of the ranks: torchrun or MPI"
+    )
 
 
 class JobSpec(Spec):
-    """A TrainJob: on a runtime of the stack, or on the one that has what it needs.
+    """A TrainJob on a training runtime of the stack.
 
-    It runs a configuration of the training package (`config`), or a command of its own (`command`).
+    It runs a configuration of the training package (`config`) or a command (`command`).
     """
 
     name: Name = Field(description="name of the TrainJob")
-    team: Name = Field(description="name of the team that owns it")
-    runtime: Name = Field(
-        default="", description="name of a training runtime: torch-<fabric> or mpi-<fabric>"
+    team: Name = Field(description="team that the job belongs to")
+    runtime: Name = Field(default="", description="training runtime: `torch-<fabric>` or `mpi-<fabric>`")
+    needs: NeedsSpec | None = Field(
+        default=None, description="in place of `runtime`: requirements from which it is selected"
     )
-    needs: NeedsSpec | None = Field(default=None, description="in place of a runtime: what it needs")
     queue: Name | None = Field(
-        default=None, description="one of the team's queues; default: its first, or where its needs are met"
+        default=None,
+        description="one of the team's queues; default: the team's `queue`, or one that meets `needs`",
     )
-    num_nodes: Annotated[Positive, Field(le=5000)] = Field(default=1, description="nodes (pods) of the job")
+    num_nodes: Annotated[Positive, Field(le=5000)] = Field(
+        default=1, description="number of nodes, with one pod each"
+    )
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
-        default=1, description="accelerators of each node"
+        default=1, description="number of accelerators on each node"
     )
     processes_per_node: Annotated[Positive, Field(le=64)] | None = Field(
         default=None,
-        description="ranks on each node; default: one per accelerator for a command that begins with python,"
-        " else 1",
+        description="number of ranks on each node; default: one per accelerator for a command that begins"
+        " with python, else 1",
     )
     cpu: Annotated[Positive, Field(le=1024)] | None = Field(
-        default=None, description="processors of each node; default: the accelerators' share of the machine"
+        default=None,
+        description="CPU request on each node; default: the requested accelerators' share of the node",
     )
     memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
         default=None,
-        description="memory of each node in GiB, its limit too; default: the share, without a limit",
+        description="memory request and limit on each node, in GiB; default: the requested accelerators'"
+        " share of the node, without a limit",
     )
     shared_memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
-        default=None, description="size of /dev/shm in GiB, a part of the memory; default: 64 MiB"
+        default=None,
+        description="size of /dev/shm in GiB, which counts as memory of the pod; default: 64 MiB",
     )
-    priority: Name = Field(default="normal", description="name of one of the stack's priorities")
+    priority: Name = Field(default="normal", description="one of the stack's priorities")
     image: PinnedImage | None = Field(
-        default=None, description="image that it runs in, by digest; default: the runtime's"
+        default=None, description="image that the job runs in, by digest; default: the runtime's image"
     )
     command: tuple[Word, ...] | None = Field(
-        default=None, min_length=1, description="program and arguments, in place of a config"
+        default=None, min_length=1, description="program and arguments, in place of `config`"
     )
     code: CodeDigest | None = Field(
         default=None,
-        description="digest of the folder of code that the command starts in; `trainyard run` stores it",
+        description="digest of the code folder that the command starts in, as stored by `trainyard run`",
     )
     files: tuple[Word, ...] = Field(
         default=(),
-        description="for `trainyard run`: files of the folder that go along though git does not track them,"
-        " as names, folders or patterns",
+        description="for `trainyard run`: files of the code folder to include though git does not track"
+        " them, as names, folders or patterns",
     )
-    environment: dict[Variable, str] = Field(default={}, description="variables; none of them secret")
-    secrets: tuple[SecretSpec, ...] = Field(default=(), description="values from Secrets, by reference")
+    environment: dict[Variable, str] = Field(default={}, description="environment variables; never secrets")
+    secrets: tuple[SecretSpec, ...] = Field(default=(), description="keys of existing Secrets")
     datasets: tuple[Name, ...] = Field(
-        default=(), description="datasets that its command reads, each by the path in TRAINYARD_DATASET_NAME"
+        default=(),
+        description="datasets that the command reads; the path of each is in the variable"
+        " `TRAINYARD_DATASET_<NAME>`",
     )
     ports: dict[Name, Port] = Field(
-        default={}, description="ports that it serves on its first node, such as tensorboard: 6006"
+        default={}, description="TCP ports that the first node serves, by name, such as tensorboard: 6006"
     )
     time_limit_minutes: Annotated[Positive, Field(le=527040)] | None = Field(
-        default=None, description="minutes from its start to its end, come what may; queueing does not count"
+        default=None, description="maximum run time in minutes, without time in the queue; default: no limit"
     )
     restarts: Annotated[NonNegative, Field(le=1000)] | None = Field(
         default=None,
-        description="how often a node's ranks are started again in place after one has died; default: 3",
+        description="maximum number of in-place restarts of a node's ranks after one fails; default: 3",
     )
     hold_on_failure_minutes: Annotated[Positive, Field(le=1440)] | None = Field(
-        default=None, description="minutes that its pods stay after it has failed, for `trainyard shell`"
+        default=None,
+        description="minutes that the pods of a failed job are retained for `trainyard shell`; default: none",
     )
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
         default="training.train", description="Python module that each rank runs"
     )
-    dataset: Name | None = Field(default=None, description="name of the dataset that it reads")
+    dataset: Name | None = Field(default=None, description="dataset that the configuration reads")
     config: Name | None = Field(
-        default=None, description="name of a configuration in training/configs, in place of a command"
+        default=None, description="a configuration of training/configs, in place of `command`"
     )
-    overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
+    overrides: dict[str, Setting] = Field(
+        default={}, description="settings of the configuration to replace, dotted key to value"
+    )
     grace_seconds: GraceSeconds | None = Field(
         default=None,
-        description="seconds from SIGTERM to its end, wherever it lands; default: all of its pods' grace",
+        description="seconds after SIGTERM in which the job must exit; default: the grace period of its pods",
     )
     interruptions: tuple[InterruptionSpec, ...] = Field(
-        default=(), description="spot losses that `trainyard up` brings about, to show that the job survives"
+        default=(), description="spot preemptions that `trainyard up` simulates to test recovery"
     )
 
     @property

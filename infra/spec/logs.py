@@ -10,9 +10,11 @@ from infra.spec.base import Boolean, Integer, Spec
 
 
 class LogsSpec(Spec):
-    """The logs of the teams' pods, on the shared filesystem."""
+    """Logs of team pods, stored on the shared filesystem."""
 
-    kept: Boolean = Field(default=True, description="whether the logs of pods outlive them")
+    kept: Boolean = Field(
+        default=True, description="whether logs are retained after their pod has been deleted"
+    )
     retention_days: Annotated[Integer, Field(ge=1, le=3650)] = Field(
-        default=30, description="days after its last line that a log is deleted"
+        default=30, description="days after its last line until a log is deleted"
     )

@@ -19,26 +19,28 @@ AcceleratorModel = Annotated[
 
 
 class MachineAcceleratorSpec(Spec):
-    """The accelerators of a machine."""
+    """The accelerators of a machine type."""
 
-    model: AcceleratorModel = Field(description="name of the accelerator, as the catalogue has it")
-    count: Annotated[Positive, Field(le=16)] = Field(description="accelerators of the machine")
+    model: AcceleratorModel = Field(description="model of the accelerator, as in the catalogue")
+    count: Annotated[Positive, Field(le=16)] = Field(description="number of accelerators")
 
 
 class NicsSpec(Spec):
-    """The network cards of a machine: those of its fabric, else its ordinary ones."""
+    """The NICs of a machine type: those of its fabric, else the ordinary ones."""
 
     count: Positive = Field(description="number of NICs")
-    gbps: Positive = Field(description="speed of a card, in Gb/s")
+    gbps: Positive = Field(description="bandwidth of each NIC, in Gb/s")
 
 
 class EfaSpec(Spec):
-    """Where an EC2 machine takes its EFA interfaces (EC2: NetworkInfo of DescribeInstanceTypes)."""
+    """EFA interfaces of an EC2 machine type (NetworkInfo of DescribeInstanceTypes)."""
 
-    network_cards: Positive = Field(description="NICs of the machine")
-    interfaces: Positive = Field(description="EFA interfaces that it gets")
-    card_0: Boolean = Field(default=True, description="whether card 0 supports EFA too")
-    cards: tuple[NonNegative, ...] = Field(default=(), description="NICs that get one, if not the first ones")
+    network_cards: Positive = Field(description="number of network cards")
+    interfaces: Positive = Field(description="number of EFA interfaces")
+    card_0: Boolean = Field(default=True, description="whether network card 0 supports EFA")
+    cards: tuple[NonNegative, ...] = Field(
+        default=(), description="indexes of the network cards with an EFA interface; default: the first ones"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> EfaSpec:
@@ -54,22 +56,29 @@ class EfaSpec(Spec):
 
 
 class MachineSpec(Spec):
-    """The facts of a machine type; they hold for this stack, in place of a row of the catalogue."""
+    """Properties of a machine type; in this stack they replace the catalogue's."""
 
-    vcpus: Positive = Field(description="virtual processors")
-    memory_gib: Positive = Field(description="memory, in GiB")
+    vcpus: Positive = Field(description="number of vCPUs")
+    memory_gib: Positive = Field(description="memory in GiB")
     accelerator: MachineAcceleratorSpec | None = Field(
         default=None, description="accelerators; default: none"
     )
-    fabric: FabricClass = Field(default="none", description="fabric class, as the catalogue has it")
-    architecture: Architecture = Field(default="amd64", description="of its processors")
-    local_nvme_gib: Positive | None = Field(default=None, description="local NVMe in all, in GiB")
-    nics: NicsSpec | None = Field(default=None, description="NICs")
-    efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces of its NICs")
-    accelerator_type: str | None = Field(
-        default=None, min_length=1, description="Google: its name of the accelerator, such as nvidia-b200"
+    fabric: FabricClass = Field(default="none", description="fabric class, as in the catalogue")
+    architecture: Architecture = Field(default="amd64", description="CPU architecture")
+    local_nvme_gib: Positive | None = Field(
+        default=None, description="total size of the local NVMe disks in GiB; default: none"
     )
-    topologies: tuple[str, ...] = Field(default=(), description="Google: slices of a TPU machine, in chips")
+    nics: NicsSpec | None = Field(default=None, description="NICs")
+    efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces")
+    accelerator_type: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Google Cloud: name of the accelerator type, such as nvidia-b200",
+    )
+    topologies: tuple[str, ...] = Field(
+        default=(),
+        description="Google Cloud: chip topologies of the TPU slices that the machine type supports",
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> MachineSpec:
@@ -128,5 +137,5 @@ class WithMachines(BaseModel):
     """The part of a target's spec that declares machine types."""
 
     machines: dict[Annotated[str, Field(min_length=1)], MachineSpec] = Field(
-        default={}, description="machine types that the catalogue lacks, name to facts"
+        default={}, description="machine types that the catalogue lacks, name to properties"
     )

@@ -10,11 +10,11 @@ from infra.spec.base import Spec
 
 
 class MirrorSpec(Spec):
-    """A registry inside of the air gap that holds every image and chart."""
+    """A private registry with a copy of every image and chart."""
 
     registry: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
-        description="prefix of every image: `<registry>/nvcr.io/nvidia/driver:…`"
+        description="prefix of every image reference: `<registry>/nvcr.io/nvidia/driver:…`"
     )
     charts: Annotated[str, Field(pattern=r"^oci://[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
-        description="where the published charts are: oci://…"
+        description="OCI URL below which the charts are published: oci://…"
     )

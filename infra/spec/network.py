@@ -12,15 +12,19 @@ Port = Annotated[Integer, Field(ge=1, le=65535)]
 
 
 class EgressSpec(Spec):
-    """A destination outside of the team: a network, or the pods of another namespace."""
+    """A destination outside of the team's namespace: a network, or the pods of another namespace."""
 
-    name: Name = Field(description="what is there, such as a tracker")
+    name: Name = Field(description="name of the destination, such as tracker")
     cidr: Cidr | None = Field(
-        default=None, description="its addresses; 0.0.0.0/0 is the internet, never a private network"
+        default=None,
+        description="address range of the destination; 0.0.0.0/0 is the public internet without private"
+        " networks",
     )
-    namespace: Name | None = Field(default=None, description="or its namespace, where it runs in the cluster")
-    ports: tuple[Port, ...] = Field(min_length=1, description="its TCP ports")
-    teams: tuple[Name, ...] = Field(default=(), description="teams that may connect; empty: all")
+    namespace: Name | None = Field(
+        default=None, description="in place of `cidr`: namespace of a destination in the cluster"
+    )
+    ports: tuple[Port, ...] = Field(min_length=1, description="TCP ports of the destination")
+    teams: tuple[Name, ...] = Field(default=(), description="teams that may connect; default: all")
 
     @model_validator(mode="after")
     def _has_one_destination(self) -> EgressSpec:
@@ -31,8 +35,8 @@ class EgressSpec(Spec):
 
 
 class NetworkSpec(Spec):
-    """The network of teams: closed, but for what stands here."""
+    """Network policy of team namespaces. Traffic to other destinations is denied."""
 
     egress: tuple[EgressSpec, ...] = Field(
-        default=(), description="trackers, stores and other services that jobs connect to"
+        default=(), description="trackers, object stores and other services that jobs connect to"
     )

@@ -34,7 +34,7 @@ Reason = Annotated[
 class AcceleratorSpec(Spec):
     """The accelerators of one node."""
 
-    model: Name = Field(description="name of the accelerator; `simulated` on the local target")
+    model: Name = Field(description="model of the accelerator; `simulated` on the local target")
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
 
 
@@ -66,13 +66,13 @@ Time = Annotated[
 class ReservationSpec(Spec):
     """An existing capacity reservation. The stack uses it and never buys one."""
 
-    id: str = Field(min_length=1, description="the cloud's name of the reservation")
+    id: str = Field(min_length=1, description="ID of the reservation in the cloud")
     kind: Literal["targeted", "block"] = Field(
         default="targeted",
-        description="one that lasts until it is given up, or a block of days",
+        description="targeted: a reservation without an end; block: one with a fixed start and end",
     )
-    starts: Time | None = Field(default=None, description="when a block begins, in UTC")
-    ends: Time | None = Field(default=None, description="when a block ends, in UTC")
+    starts: Time | None = Field(default=None, description="start of a block, in UTC")
+    ends: Time | None = Field(default=None, description="end of a block, in UTC")
 
     @property
     def begins_at(self) -> datetime:
@@ -96,37 +96,51 @@ class NodePoolSpec(Spec):
     `provisioning`, never both; docs/pools.md lists what each cloud supports.
     """
 
-    name: Name = Field(description="name of the pool, and of its queue flavor")
-    capacity: Capacity = Field(description="how the nodes are bought")
-    num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="number of nodes")
+    name: Name = Field(description="name of the pool and of its Kueue resource flavor")
+    capacity: Capacity = Field(
+        description="purchase option of the nodes; `system` is for the pool that runs operators"
+    )
+    num_nodes: Annotated[Positive, Field(le=5000)] = Field(
+        description="number of nodes; the maximum if the pool is autoscaled"
+    )
     min_nodes: NonNegative | None = Field(
         default=None,
-        description="nodes that remain while no job waits; the others are autoscaled; default: all remain",
+        description="minimum number of nodes when the pool is autoscaled; default: `num_nodes`, without"
+        " autoscaling",
     )
-    accelerator: AcceleratorSpec | None = Field(default=None, description="accelerators of each node")
-    fabric: FabricClass = Field(default="none", description="fabric class of the nodes")
-    machine: str | None = Field(default=None, description="machine type; a cloud's pool has one")
+    accelerator: AcceleratorSpec | None = Field(
+        default=None, description="accelerators of each node; default: those of the machine type"
+    )
+    fabric: FabricClass = Field(
+        default="none",
+        description="fabric class of the nodes; with `machine`, the default is that of the machine type",
+    )
+    machine: str | None = Field(default=None, description="machine type; required on a cloud")
     alternatives: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="machine types that a spot pool buys beside `machine`"
+        default=None, min_length=1, description="further machine types that a spot pool may use"
     )
     zones: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="zones of the nodes; default: all zones of the stack"
     )
     spot_waiver: Reason | None = Field(
-        default=None, description="why a spot pool is in one market (machine type and zone) only"
+        default=None,
+        description="reason why a spot pool uses a single spot market (one machine type in one zone)",
     )
-    reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")
+    reservation: ReservationSpec | None = Field(
+        default=None, description="capacity reservation of a reserved pool"
+    )
     placement: Literal["compact"] | None = Field(
-        default=None, description="nodes close to each other; default: where it belongs"
+        default=None, description="compact placement policy; default: set where the target recommends it"
     )
-    topology: str | None = Field(default=None, description="chips of each TPU slice, such as 4x4")
+    topology: str | None = Field(default=None, description="chip topology of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
         default=None,
-        description="how nodes are provisioned for a job: one by one (flex-start), or all at once (queued)",
+        description="how nodes are provisioned for a job: one by one (flex-start) or all at once (queued)",
     )
     max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
         default=None,
-        description="hours until Google takes provisioned nodes back; default: a week",
+        description="maximum lifetime of a provisioned node in hours, after which Google deletes it;"
+        " default: 168",
     )
 
     _declared: Mapping[str, Machine] = PrivateAttr(default_factory=dict)

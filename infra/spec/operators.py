@@ -31,7 +31,7 @@ def _legacy_kind(value: object) -> object:
 
 
 class OperatorsSpec(Spec):
-    """The controllers under the training jobs."""
+    """The job controllers. `present` means that you have installed the operator yourself."""
 
     jobset: OperatorMode = Field(default="install", description="JobSet")
     trainer: OperatorMode = Field(default="install", description="Kubeflow Trainer v2 (TrainJob)")
@@ -39,16 +39,19 @@ class OperatorsSpec(Spec):
     kueue: OperatorMode = Field(default="install", description="Kueue")
     pods_ready_minutes: Minutes | None = Field(
         default=None,
-        description="minutes from a job's admission until all its pods are ready, or it is queued again"
-        " (waitForPodsReady); default: 5, or 30 where a pool's nodes are autoscaled",
+        description="minutes in which all pods of an admitted job must be ready before the job is queued"
+        " again (waitForPodsReady); default: 5, or 30 if a pool is autoscaled",
     )
     pods_recovery_minutes: Minutes | None = Field(
         default=None,
-        description="minutes until they are ready again after a pod was lost (recoveryTimeout); default: 2",
+        description="minutes in which a failed pod must be replaced and ready before the job is queued again"
+        " (recoveryTimeout); default: 2",
     )
-    legacy_v1: Boolean = Field(default=False, description="training-operator 1.9 for kubeflow.org/v1 jobs")
+    legacy_v1: Boolean = Field(
+        default=False, description="whether to install training-operator 1.9 for kubeflow.org/v1 jobs"
+    )
     legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
         default=("PyTorchJob", "XGBoostJob"),
         min_length=1,
-        description="kinds of kubeflow.org/v1 that training-operator serves",
+        description="kinds of kubeflow.org/v1 that training-operator reconciles",
     )

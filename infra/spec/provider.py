@@ -32,9 +32,9 @@ def supported_minors(kind: str = "") -> tuple[str, ...]:
 
 
 class ContextCluster(Spec):
-    """A cluster that exists, reached through a context of the user's kubeconfig."""
+    """An existing cluster, reached through a context of your kubeconfig."""
 
-    context: str = Field(min_length=1, description="context of your kubeconfig")
+    context: str = Field(min_length=1, description="name of the kubeconfig context")
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ProviderSpec(Spec):
     NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.NO_SNAPSHOTS
     """The same of a target without a choice of filesystems."""
 
-    kind: ProviderKind = Field(description="which target")
+    kind: ProviderKind = Field(description="name of the target")
     kubernetes_version: KubernetesVersion = Field(
-        default_factory=kubernetes_version, description="version of the control plane"
+        default_factory=kubernetes_version, description="Kubernetes version of the control plane"
     )
 
     @property
@@ -88,11 +88,12 @@ class ManagedProviderSpec(ProviderSpec):
     """Base of targets whose control plane is a cloud's, or somebody's: they count minor versions alone."""
 
     kubernetes_version: str = Field(
-        default_factory=kubernetes_version, description="minor version of Kubernetes, in quotes"
+        default_factory=kubernetes_version, description="minor version of Kubernetes, as a quoted string"
     )
     mirror: MirrorSpec | None = Field(
         default=None,
-        description="images and charts from a registry of one's own, such as inside of an air gap",
+        description="private registry that images and charts are pulled from, such as in an air-gapped"
+        " network; default: their public registries",
     )
 
     @model_validator(mode="before")

@@ -27,17 +27,21 @@ Weight = Annotated[NonNegative, Field(le=1000)]
 
 
 class FlavorSpec(Spec):
-    """A queue's share of one pool."""
+    """A queue's quota of one pool."""
 
     pool: Name = Field(description="name of a pool with accelerators")
-    quota: NonNegative = Field(description="accelerators of the pool that this queue may use")
+    quota: NonNegative = Field(
+        description="nominal quota: accelerators of the pool that the queue may always use"
+    )
     borrowing_limit: NonNegative | None = Field(
         default=None,
-        description="accelerators beyond its quota, of what its cohort has free; default: all of it",
+        description="maximum number of accelerators that the queue borrows from its cohort beyond its quota;"
+        " default: no limit",
     )
     lending_limit: NonNegative | None = Field(
         default=None,
-        description="accelerators of its quota that the others of its cohort may use; default: all",
+        description="maximum number of accelerators of its quota that the queue lends to its cohort;"
+        " default: all",
     )
 
     @property
@@ -47,16 +51,20 @@ class FlavorSpec(Spec):
 
 
 class QueueSpec(Spec):
-    """A cluster queue; the order of its flavors is the order of preference."""
+    """A cluster queue."""
 
     name: Name = Field(description="name of the cluster queue")
-    cohort: Name | None = Field(default=None, description="queues of one cohort lend to each other")
+    cohort: Name | None = Field(
+        default=None, description="name of the cohort; queues of a cohort lend each other unused quota"
+    )
     weight: Weight | None = Field(
         default=None,
-        description="part of what the cohort has free, against the weights of its other queues (fair"
-        " sharing); 0: what nobody else wants; default: 1, and no fair sharing where no queue has one",
+        description="fair-sharing weight for the cohort's unused quota; 0: served last; default: 1, without"
+        " fair sharing if no queue has a weight",
     )
-    flavors: tuple[FlavorSpec, ...] = Field(min_length=1, description="pools, the preferred one first")
+    flavors: tuple[FlavorSpec, ...] = Field(
+        min_length=1, description="quotas by pool, in order of preference"
+    )
 
 
 def lenders(queue: QueueSpec, queues: Sequence[QueueSpec]) -> list[QueueSpec]:
@@ -77,62 +85,69 @@ def most(queue: QueueSpec, flavor: FlavorSpec, queues: Sequence[QueueSpec]) -> i
 
 
 class TeamLimitsSpec(Spec):
-    """What the namespace of a team may hold, beside the accelerators that its queues give."""
+    """Quotas and limits of a team's namespace, besides the accelerators of its queues."""
 
     job_pods: Annotated[Positive, Field(le=50_000)] | None = Field(
         default=None,
-        description="pods (nodes) of one job; default: 100, or the accelerators of the team's largest pool"
-        " where there are more",
+        description="maximum number of pods of a job; default: 100, or the accelerators of the team's"
+        " largest pool if that is more",
     )
     pods: Annotated[Positive, Field(le=100_000)] | None = Field(
         default=None,
-        description="pods that have not ended; default: 500, or twice the accelerators of the team's pools"
-        " where that is more",
+        description="maximum number of pods that have not terminated; default: 500, or twice the"
+        " accelerators of the team's pools if that is more",
     )
     cpus: Positive | None = Field(
         default=None,
-        description="processors that all pods ask for; default: twice those of the team's pools, since a pod"
-        " that ends and its successor count both",
+        description="maximum sum of the pods' CPU requests; default: twice the CPUs of the team's pools,"
+        " since a terminating pod and its replacement both count",
     )
     memory_gib: Positive | None = Field(
-        default=None, description="memory that all pods ask for; default: twice that of the team's pools"
+        default=None,
+        description="maximum sum of the pods' memory requests in GiB; default: twice the memory of the"
+        " team's pools",
     )
     scratch_gib: Positive = Field(
         default=100,
-        description="ephemeral storage of a container (its files outside of volumes, logs, emptyDir): a pod"
-        " that takes more is evicted",
+        description="ephemeral storage limit of a container in GiB (files outside of volumes, logs,"
+        " emptyDir); a pod above it is evicted",
     )
     claimed_gib: NonNegative = Field(
-        default=1024, description="storage that pods claim (ephemeral volumes), beside the platform's claims"
+        default=1024,
+        description="maximum total size in GiB of the volumes that pods claim, without the platform's",
     )
     jobs: Annotated[Positive, Field(le=50_000)] = Field(
-        default=1000, description="Jobs, those of JobSets and TrainJobs among them, until they are deleted"
+        default=1000,
+        description="maximum number of Jobs, including those of JobSets and TrainJobs, until they are"
+        " deleted",
     )
-    secrets: Annotated[Positive, Field(le=5000)] = Field(default=200, description="Secrets")
+    secrets: Annotated[Positive, Field(le=5000)] = Field(default=200, description="maximum number of Secrets")
     config_maps: Annotated[Positive, Field(le=5000)] = Field(
-        default=1000, description="ConfigMaps, such as the controllers make for jobs"
+        default=1000,
+        description="maximum number of ConfigMaps, including those that controllers create for jobs",
     )
 
 
 class TeamSpec(Spec):
-    """A namespace `team-<name>` with a local queue into a cluster queue."""
+    """A namespace `team-<name>` with a local queue for each of its cluster queues."""
 
-    name: Name = Field(description="name of the team, and of its local queue")
-    queue: Name = Field(description="name of the cluster queue that the team submits to")
+    name: Name = Field(description="name of the team and of its local queue")
+    queue: Name = Field(description="cluster queue that the team submits to by default")
     more_queues: tuple[Name, ...] = Field(
-        default=(), description="other cluster queues that it may submit to, such as those of other machines"
+        default=(), description="further cluster queues that the team may submit to"
     )
     priorities: tuple[Name, ...] = Field(
-        default=(), description="priorities that the team's jobs may have; empty: all of the stack's"
+        default=(), description="priorities that the team's jobs may have; default: all of the stack's"
     )
     members: tuple[Group, ...] = Field(
-        default=(), description="groups that submit, watch and cancel jobs in the team's namespace"
+        default=(), description="groups that may submit, watch and cancel jobs in the team's namespace"
     )
     viewers: tuple[Group, ...] = Field(
-        default=(), description="groups that look at jobs, pods and logs in the team's namespace"
+        default=(), description="groups with read access to jobs, pods and logs in the team's namespace"
     )
     limits: TeamLimitsSpec = Field(
-        default=TeamLimitsSpec(), description="what the team's namespace may hold, beside its accelerators"
+        default=TeamLimitsSpec(),
+        description="quotas and limits of the team's namespace, besides accelerators",
     )
 
     @model_validator(mode="before")

@@ -29,36 +29,41 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 100
 class Stack(Spec):
     """One training cluster, as declared under `trainyard:stack` of a stack file."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="version of this format")
+    schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
     name: Name = Field(description="name of the cluster")
-    provider: AnyProvider = Field(description="the target, by its `kind`")
+    provider: AnyProvider = Field(description="the target; `kind` selects it")
     pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
-    storage: StorageSpec = Field(description="where checkpoints are stored")
+    storage: StorageSpec = Field(description="checkpoint volume and object store")
     datasets: tuple[DatasetSpec, ...] = Field(
-        default=(), description="data that are staged to the shared filesystem, for all teams to read"
+        default=(),
+        description="datasets that the stack copies to the shared filesystem",
     )
-    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers of jobs")
+    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="job controllers")
     queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
     admission: AdmissionSpec = Field(
-        default=AdmissionSpec(), description="what the API server requires of the teams"
+        default=AdmissionSpec(), description="further admission rules for team namespaces"
     )
-    images: ImagesSpec = Field(default=ImagesSpec(), description="digests of the images that nodes pull")
+    images: ImagesSpec = Field(default=ImagesSpec(), description="digests that pin the stack's images")
     network: NetworkSpec = Field(
-        default=NetworkSpec(), description="what the teams' pods may connect to outside of their namespace"
+        default=NetworkSpec(),
+        description="destinations outside of their namespace that team pods may connect to",
     )
-    logs: LogsSpec = Field(default=LogsSpec(), description="which logs of the teams' pods are kept")
+    logs: LogsSpec = Field(default=LogsSpec(), description="retention of team pod logs")
     priorities: dict[Name, PriorityValue] = Field(
-        default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
+        default=dict(DEFAULT_PRIORITIES),
+        min_length=1,
+        description="workload priority classes, name to value; the higher value goes first",
     )
     grace_seconds: dict[Name, GraceSeconds] = Field(
-        default={}, description="seconds from SIGTERM to SIGKILL of a runtime's pods, by the runtime's name"
+        default={}, description="termination grace period of a runtime's pods in seconds, by runtime name"
     )
     unchecked_runtimes: tuple[Name, ...] = Field(
         default=(),
-        description="runtimes whose jobs start without a check that their image reaches the fabric",
+        description="training runtimes whose jobs skip the start-up check of the fabric, such as for images"
+        " without /bin/sh",
     )
-    job: JobSpec | None = Field(default=None, description="the stack's own training job")
+    job: JobSpec | None = Field(default=None, description="a training job that is deployed with the stack")
 
     def pool(self, name: str) -> NodePoolSpec:
         """Return the pool of that name; KeyError where there is none."""

@@ -41,47 +41,52 @@ class FilesystemSpec(Spec):
 
 
 class CheckpointsSpec(Spec):
-    """The volume that all pods of a team share, read and write."""
+    """The shared volume of a team's pods, read-write."""
 
-    size_gib: Positive = Field(description="size that is claimed, in GiB")
+    size_gib: Positive = Field(description="requested size of the volume, in GiB")
     snapshot_days: Annotated[NonNegative, Field(le=90)] | None = Field(
         default=None,
-        description="days that a daily snapshot of the filesystem is kept; 0: none is taken; default: 7 for"
-        " FSx for Lustre that is linked to no bucket, else none",
+        description="retention of daily filesystem snapshots in days; 0: no snapshots; default: 7 for FSx"
+        " for Lustre without a link to a bucket, else 0",
     )
 
 
 class LifecycleSpec(Spec):
-    """When what a bucket keeps besides the newest goes. Nothing goes by age alone."""
+    """Lifecycle rules of the bucket. No object is deleted for its age alone."""
 
     superseded_days: Positive = Field(
-        default=7, description="days after which a checkpoint goes that a run has marked as superseded"
+        default=7,
+        description="days until a checkpoint that the training package marked as superseded is deleted",
     )
     deleted_days: Annotated[Positive, Field(ge=7, le=90)] = Field(
-        default=30, description="days in which what was deleted, or written over, can be had back"
+        default=30, description="days in which a deleted or overwritten object can be restored"
     )
-    unfinished_days: Positive = Field(default=7, description="days after which parts of no object go")
+    unfinished_days: Positive = Field(
+        default=7, description="days until an incomplete multipart upload is deleted"
+    )
 
 
 class ObjectStoreSpec(Spec):
-    """An S3 store with one bucket for checkpoints."""
+    """An object store with one bucket for checkpoints."""
 
     bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
     size_gib: Positive | None = Field(
-        default=None, description="size of the volume under it, in GiB; a cloud's own store has none"
+        default=None,
+        description="size in GiB of the volume under an object store that runs in the cluster; unused on a"
+        " cloud",
     )
     key_generations: dict[Name, Positive] = Field(
         default={},
-        description="team to the number of its keys, 1 if left out: with the next one its keys are others; of"
-        " the store that the platform serves",
+        description="team to the generation of its access keys, 1 by default: a higher number rotates them;"
+        " for an object store that runs in the cluster",
     )
     lifecycle: LifecycleSpec | None = Field(
-        default=None, description="when old things go, in a bucket that the stack makes; default: as usual"
+        default=None, description="lifecycle rules of a bucket that the stack creates"
     )
 
 
 class StorageSpec(Spec):
-    """Where checkpoints go."""
+    """Storage of checkpoints."""
 
     checkpoints: CheckpointsSpec = Field(description="the shared checkpoint volume")
-    object_store: ObjectStoreSpec = Field(description="the S3 store")
+    object_store: ObjectStoreSpec = Field(description="the object store")

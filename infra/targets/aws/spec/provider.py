@@ -75,90 +75,128 @@ SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
 
 
 class ExistingVpcSpec(Spec):
-    """A VPC that exists already, with its routes and endpoints; it remains when the stack is destroyed."""
+    """An existing VPC with its routes and endpoints.
+
+    It is retained when the stack is destroyed.
+    """
 
     id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="ID of the VPC")
-    subnets: dict[str, SubnetId] = Field(description="private subnet of each zone of the stack")
+    subnets: dict[str, SubnetId] = Field(description="zone to private subnet, for each zone of the stack")
 
 
 class AwsNetworkSpec(Spec):
-    """The cluster's VPC, made by the stack unless `existing` names one."""
+    """The cluster's VPC. The stack creates one unless `existing` is set."""
 
-    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of the VPC")
+    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="CIDR of the VPC")
     nat: Literal["one", "per-zone", "none"] = Field(
         default="one",
-        description="NAT gateways; none: nodes reach AWS by endpoints, images by `mirror`",
+        description="NAT gateways; none: nodes reach AWS through VPC endpoints and pull images from `mirror`",
     )
-    existing: ExistingVpcSpec | None = Field(default=None, description="a VPC to use")
+    existing: ExistingVpcSpec | None = Field(default=None, description="an existing VPC to use")
 
 
 class AwsAccessSpec(Spec):
-    """Who may use the cluster: nobody else, and not the one who made it either."""
+    """IAM principals with access to the cluster.
+
+    The principal that creates the cluster has none unless it is listed.
+    """
 
     admins: tuple[PrincipalArn, ...] = Field(
-        min_length=1, description="IAM principals with all rights, the engine's user included"
+        min_length=1,
+        description="IAM principals with administrator access to the cluster; must include the one that runs"
+        " Pulumi",
     )
-    viewers: tuple[PrincipalArn, ...] = Field(default=(), description="IAM principals that may look")
+    viewers: tuple[PrincipalArn, ...] = Field(
+        default=(), description="IAM principals with read access to the cluster"
+    )
     break_glass: tuple[PrincipalArn, ...] = Field(
         default=(),
-        description="IAM principals that may take the emergency's role, which may do all, for an hour",
+        description="IAM principals that may assume the emergency role, which gives administrator access for"
+        " an hour",
     )
     public_cidrs: tuple[Cidr, ...] = Field(
-        default=(), description="networks outside that reach the API server; empty: it is private"
+        default=(),
+        description="CIDRs that may reach the API server from the public internet; default: none, the"
+        " endpoint is private",
     )
     private_cidrs: tuple[Cidr, ...] = Field(
-        default=(), description="networks inside, or connected, that reach its private endpoint: runners'"
+        default=(),
+        description="CIDRs of connected private networks, such as the CI runners', that may reach the"
+        " private endpoint",
     )
 
 
 class ExistingLustreSpec(Spec):
-    """A filesystem of FSx that exists already, in the VPC that exists already; it remains."""
+    """An existing FSx for Lustre filesystem in the VPC of `network.existing`.
+
+    It is retained when the stack is destroyed.
+    """
 
     id: FilesystemId = Field(description="ID of the filesystem")
     mount_name: str = Field(
-        pattern=r"^[A-Za-z0-9_-]{1,8}$", description="its mount name, as `aws fsx describe-file-systems` says"
+        pattern=r"^[A-Za-z0-9_-]{1,8}$",
+        description="mount name, as `aws fsx describe-file-systems` returns it",
     )
-    security_group: SecurityGroupId = Field(description="its security group, which lets the nodes in")
+    security_group: SecurityGroupId = Field(
+        description="security group of the filesystem; the stack adds rules for the nodes"
+    )
 
 
 class ExistingEfsSpec(Spec):
-    """An EFS filesystem that exists already, with a mount target in each zone of the stack; it remains."""
+    """An existing EFS filesystem with a mount target in each zone of the stack.
+
+    It is retained when the stack is destroyed.
+    """
 
     id: FilesystemId = Field(description="ID of the filesystem")
-    security_group: SecurityGroupId = Field(description="that of its mount targets, which lets the nodes in")
+    security_group: SecurityGroupId = Field(
+        description="security group of the mount targets; the stack adds rules for the nodes"
+    )
 
 
 class ExistingEksSpec(Spec):
-    """An EKS cluster that exists already, as `aws eks describe-cluster` returns it; it remains unchanged.
+    """An existing EKS cluster, as `aws eks describe-cluster` returns it. The stack does not change it.
 
-    Its network is `network.existing`; its add-ons, its logs and who may use it are its owner's.
+    Set its VPC in `network.existing`. Its owner manages add-ons, logs and access.
     """
 
     name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", description="name of the cluster")
-    endpoint: str = Field(pattern=r"^https://[A-Za-z0-9.-]+$", description="URL of its API server")
+    endpoint: str = Field(pattern=r"^https://[A-Za-z0-9.-]+$", description="URL of the API server")
     certificate_authority: str = Field(
         pattern=r"^[A-Za-z0-9+/]+={0,2}$", description="`certificateAuthority.data`, in base64"
     )
-    security_group: SecurityGroupId = Field(description="`clusterSecurityGroupId`, which its nodes have")
-    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, in quotes")
-    authentication_mode: Literal["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"] = Field(
-        description="by what it lets people in"
+    security_group: SecurityGroupId = Field(
+        description="`clusterSecurityGroupId`, the security group of the nodes"
     )
-    addons: tuple[str, ...] = Field(description="add-ons that it has, as `aws eks list-addons` names them")
+    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, as a quoted string")
+    authentication_mode: Literal["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"] = Field(
+        description="authentication mode of the cluster (`accessConfig.authenticationMode`)"
+    )
+    addons: tuple[str, ...] = Field(description="installed add-ons, as `aws eks list-addons` returns them")
 
 
 class LustreSpec(FilesystemSpec):
-    """FSx for Lustre (PERSISTENT_2), all nodes read and write it at the speed of the fabric."""
+    """FSx for Lustre (PERSISTENT_2): a parallel filesystem in one zone."""
 
     NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
-    throughput: Literal[125, 250, 500, 1000] = Field(default=250, description="MB/s per TiB")
-    efa: Boolean = Field(default=False, description="clients with EFA reach it by EFA")
-    zone: str | None = Field(default=None, description="zone; default: the stack's first one")
-    link: Boolean = Field(default=True, description="keep the bucket's `filesystem/` and it the same")
-    existing: ExistingLustreSpec | None = Field(default=None, description="a filesystem to use")
+    throughput: Literal[125, 250, 500, 1000] = Field(
+        default=250, description="throughput in MB/s per TiB of capacity"
+    )
+    efa: Boolean = Field(
+        default=False, description="whether clients with EFA connect over EFA; others use TCP"
+    )
+    zone: str | None = Field(
+        default=None, description="zone of the filesystem; default: the stack's first zone"
+    )
+    link: Boolean = Field(
+        default=True,
+        description="whether the filesystem is synchronized with `filesystem/` of the bucket (data"
+        " repository association)",
+    )
+    existing: ExistingLustreSpec | None = Field(default=None, description="an existing filesystem to use")
 
     @property
     def is_linked(self) -> bool:
@@ -172,42 +210,54 @@ class LustreSpec(FilesystemSpec):
 
 
 class EfsSpec(FilesystemSpec):
-    """Elastic File System: grows by itself, in all zones, for development and small clusters."""
+    """Elastic File System: elastic capacity in all zones, for development and small clusters."""
 
     NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["efs"]
-    existing: ExistingEfsSpec | None = Field(default=None, description="a filesystem to use")
+    existing: ExistingEfsSpec | None = Field(default=None, description="an existing filesystem to use")
 
 
 class AwsSpec(WithMachines, ManagedProviderSpec):
-    """EKS with managed node groups. A plan looks nothing up, so account and zones are declared here."""
+    """EKS with managed node groups.
+
+    A preview makes no API calls, so account and zones are declared here.
+    """
 
     kind: Literal["aws"]
-    account: AccountId = Field(description="AWS account; credentials of another one are refused")
-    region: str = Field(description="region of every resource")
+    account: AccountId = Field(description="AWS account ID; credentials of another account are refused")
+    region: str = Field(description="region of all resources")
     zones: tuple[str, ...] = Field(
-        min_length=2, max_length=6, description="availability zones, in a fixed order; EKS needs two"
+        min_length=2, max_length=6, description="availability zones, at least two; do not reorder them later"
     )
-    network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="the VPC")
-    access: AwsAccessSpec = Field(description="who may use the cluster")
+    network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="VPC of the cluster")
+    access: AwsAccessSpec = Field(description="who can access the cluster")
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
-        description="the shared filesystem, under checkpoints"
+        description="the shared filesystem for checkpoints and datasets"
     )
     kms_key: KeyArn | None = Field(
-        default=None, description="key for disks, filesystem and bucket; default: one is created"
+        default=None,
+        description="encryption key of disks, filesystem and bucket; default: the stack creates one",
     )
-    existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
-    existing_cluster: ExistingEksSpec | None = Field(default=None, description="a cluster to use")
+    existing_bucket: Boolean = Field(
+        default=False, description="whether the object store's bucket exists already"
+    )
+    existing_cluster: ExistingEksSpec | None = Field(
+        default=None, description="an existing EKS cluster to use"
+    )
     interruption_queue: Boolean = Field(
         default=False,
-        description="queue of EC2's notices for self-managed nodes (Karpenter, Node Termination Handler)",
+        description="whether to create an SQS queue of EC2 interruption events for self-managed nodes"
+        " (Karpenter, Node Termination Handler)",
     )
     permissions_boundary: PolicyArn | None = Field(
-        default=None, description="managed policy that bounds the rights of every role that the stack makes"
+        default=None,
+        description="permissions boundary (managed policy) of every IAM role that the stack creates",
     )
     deletion_protection: Boolean = Field(
-        default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
+        default=True,
+        description="whether cluster and filesystem are protected from deletion; set it to false before"
+        " `pulumi destroy`",
     )
-    tags: dict[TagKey, TagValue] = Field(default={}, description="tags of every resource, such as owner")
+    tags: dict[TagKey, TagValue] = Field(default={}, description="tags of all resources, such as owner")

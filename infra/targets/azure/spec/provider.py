@@ -87,119 +87,152 @@ ResourceGroupName = Annotated[str, Field(pattern=r"^[-\w.()]{0,89}[-\w()]$")]
 
 
 class ExistingAzureNetworkSpec(Spec):
-    """Subnets that exist already, in the stack's region, with their way out; they remain."""
+    """Existing subnets in the stack's region, with an outbound route.
 
-    nodes: SubnetId = Field(description="subnet of the nodes")
+    They are retained when the stack is destroyed.
+    """
+
+    nodes: SubnetId = Field(description="ID of the nodes' subnet")
     api_server: SubnetId = Field(
-        description="subnet delegated to Microsoft.ContainerService/managedClusters, a /28 or wider"
+        description="ID of the API server's subnet, /28 or larger, delegated to"
+        " Microsoft.ContainerService/managedClusters"
     )
-    endpoints: SubnetId = Field(description="subnet of the private endpoints of key vault and storage")
-    filesystem: SubnetId = Field(description="subnet of the filesystem; NetApp's is delegated to it")
+    endpoints: SubnetId = Field(description="ID of the subnet for private endpoints of key vault and storage")
+    filesystem: SubnetId = Field(
+        description="ID of the filesystem's subnet; delegated to NetApp if the filesystem is `netapp`"
+    )
 
 
 class AzureNetworkSpec(Spec):
-    """The cluster's VNet, made by the stack unless `existing` names subnets; pods have their own range."""
+    """The cluster's VNet. The stack creates one unless `existing` is set."""
 
-    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of the VNet")
-    pods: Cidr = Field(default=IPv4Network("10.128.0.0/12"), description="addresses of pods, a /24 per node")
-    services: Cidr = Field(default=IPv4Network("10.80.0.0/20"), description="addresses of Services")
-    outbound: Literal["nat", "routes"] = Field(
-        default="nat", description="a NAT gateway, or routes of the existing network, such as to a firewall"
+    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="CIDR of the VNet")
+    pods: Cidr = Field(
+        default=IPv4Network("10.128.0.0/12"),
+        description="CIDR of the overlay network of pods, with a /24 per node",
     )
-    existing: ExistingAzureNetworkSpec | None = Field(default=None, description="subnets to use")
+    services: Cidr = Field(default=IPv4Network("10.80.0.0/20"), description="CIDR of Services")
+    outbound: Literal["nat", "routes"] = Field(
+        default="nat",
+        description="outbound traffic through a NAT gateway, or by the routes of `existing`, such as to a"
+        " firewall",
+    )
+    existing: ExistingAzureNetworkSpec | None = Field(default=None, description="existing subnets to use")
 
 
 class AzureAccessSpec(Spec):
-    """Who may use the cluster: groups of Entra. It has no local accounts."""
+    """Microsoft Entra groups with access to the cluster. Local accounts are disabled."""
 
-    admins: tuple[Guid, ...] = Field(min_length=1, description="object IDs of Entra groups that may do all")
+    admins: tuple[Guid, ...] = Field(
+        min_length=1, description="object IDs of Entra groups with administrator access to the cluster"
+    )
     viewers: tuple[Guid, ...] = Field(
-        default=(), description="object IDs of Entra groups that may look, secrets apart"
+        default=(), description="object IDs of Entra groups with read access to the cluster, except Secrets"
     )
     public_cidrs: tuple[Cidr, ...] = Field(
-        default=(), description="networks outside that reach the API server; empty: it is private"
+        default=(),
+        description="CIDRs that may reach the API server from the public internet; default: none, the"
+        " endpoint is private",
     )
 
 
 class AzureLustreSpec(FilesystemSpec):
-    """Azure Managed Lustre: in one zone, all nodes read and write it in parallel."""
+    """Azure Managed Lustre: a parallel filesystem in one zone."""
 
     NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
-    throughput: Literal[40, 125, 250, 500] = Field(default=250, description="MB/s per TiB")
-    zone: Zone | None = Field(default=None, description="zone; default: the stack's first one")
+    throughput: Literal[40, 125, 250, 500] = Field(
+        default=250, description="throughput in MB/s per TiB of capacity"
+    )
+    zone: Zone | None = Field(
+        default=None, description="zone of the filesystem; default: the stack's first zone"
+    )
 
 
 class NetAppSpec(FilesystemSpec):
-    """Azure NetApp Files: one NFS volume in a pool of its size."""
+    """Azure NetApp Files: an NFS volume in a capacity pool of the same size."""
 
     NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["netapp"]
     capacity_tib: Positive = Field(description="size of the volume, in TiB")
     service_level: Literal["standard", "premium", "ultra"] = Field(
-        default="premium", description="16, 64 or 128 MiB/s per TiB"
+        default="premium", description="throughput: 16 (standard), 64 (premium) or 128 (ultra) MiB/s per TiB"
     )
 
 
 class BlobNfsSpec(FilesystemSpec):
-    """Blob storage by NFS 3.0: grows by itself, a container per team, for development."""
+    """Blob storage over NFS 3.0, with elastic capacity and a container per team, for development."""
 
     NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {USE_THE_BUCKET}"
 
     kind: Literal["blob-nfs"]
-    account: StorageAccountName = Field(description="name of its own storage account")
+    account: StorageAccountName = Field(
+        description="name of the storage account, separate from the object store's"
+    )
 
 
 class ExistingKeysSpec(Spec):
-    """Keys that exist already, such as those of a stack that was before; vault and keys stay."""
+    """Existing encryption keys. Vault and keys are retained when the stack is destroyed."""
 
-    vault: VaultId = Field(description="the key vault, with Azure RBAC and purge protection")
-    cluster: KeyUrl = Field(description="key of the cluster's secrets")
-    data: KeyUrl = Field(description="key of disks, filesystem and storage account")
+    vault: VaultId = Field(description="ID of the key vault, with Azure RBAC and purge protection")
+    cluster: KeyUrl = Field(description="URL of the key that encrypts Kubernetes Secrets (KMS)")
+    data: KeyUrl = Field(description="URL of the key that encrypts disks, filesystem and storage account")
 
 
 class AzureSpec(WithMachines, ManagedProviderSpec):
-    """AKS with private nodes. A plan looks nothing up, so subscription, tenant and zones are declared
-    here."""
+    """AKS with private nodes.
+
+    A preview makes no API calls, so subscription, tenant and zones are declared here.
+    """
 
     kind: Literal["azure"]
-    subscription: Guid = Field(description="ID of the subscription of every resource")
+    subscription: Guid = Field(description="ID of the subscription of all resources")
     tenant: Guid = Field(description="ID of the Entra tenant")
-    region: str = Field(description="region of every resource")
+    region: str = Field(description="region of all resources")
     zones: tuple[Zone, ...] = Field(
-        default=(), max_length=3, description="zones of the nodes; default: a region without zones"
+        default=(),
+        max_length=3,
+        description="availability zones of the nodes; default: none, for a region without zones",
     )
-    network: AzureNetworkSpec = Field(default=AzureNetworkSpec(), description="the VNet")
-    access: AzureAccessSpec = Field(description="who may use the cluster")
+    network: AzureNetworkSpec = Field(default=AzureNetworkSpec(), description="VNet of the cluster")
+    access: AzureAccessSpec = Field(description="who can access the cluster")
     storage_account: StorageAccountName = Field(
-        description="storage account of the object store, whose container is storage.object_store.bucket"
+        description="name of the object store's storage account; `storage.object_store.bucket` is its"
+        " container"
     )
     storage_group: ResourceGroupName | None = Field(
         default=None,
-        description="group with the existing storage account and container; default: they are created",
+        description="resource group of an existing storage account and container; default: the stack creates"
+        " both",
     )
-    keys: ExistingKeysSpec | None = Field(default=None, description="keys to use; default: they are created")
+    keys: ExistingKeysSpec | None = Field(
+        default=None, description="existing encryption keys to use; default: the stack creates them"
+    )
     log_workspace: WorkspaceId | None = Field(
-        default=None, description="Log Analytics workspace of audit logs; default: one is created"
+        default=None,
+        description="existing Log Analytics workspace for audit logs; default: the stack creates one",
     )
     registry: RegistryId | None = Field(
-        default=None, description="Azure container registry that nodes may pull from"
+        default=None, description="container registry that the nodes get pull access to"
     )
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     filesystem: Annotated[AzureLustreSpec | NetAppSpec | BlobNfsSpec, Field(discriminator="kind")] = Field(
-        description="the shared filesystem, under checkpoints"
+        description="the shared filesystem for checkpoints and datasets"
     )
     upgrades: Literal["none", "patch"] = Field(
-        default="none", description="who upgrades nodes: you, or AKS at week-ends (jobs then restart)"
+        default="none",
+        description="automatic node upgrades: none, or patch versions at weekends, which restart jobs",
     )
     deletion_protection: Boolean = Field(
-        default=True, description="refuse to delete cluster and data; put it off before a destroy"
+        default=True,
+        description="whether cluster and data are protected from deletion; set it to false before `pulumi"
+        " destroy`",
     )
-    tags: dict[str, str] = Field(default={}, description="tags of every resource, such as owner")
+    tags: dict[str, str] = Field(default={}, description="tags of all resources, such as owner")
 
     @property
     def existing_bucket(self) -> bool:

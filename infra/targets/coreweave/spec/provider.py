@@ -18,42 +18,49 @@ MAX_NAME = 30
 
 
 class CoreweaveNetworkSpec(Spec):
-    """Address ranges of the VPC; CoreWeave gives the machines theirs."""
+    """Address ranges of the VPC. CoreWeave assigns those of the nodes."""
 
-    pods: Cidr = Field(default=IPv4Network("10.0.0.0/13"), description="addresses of pods")
-    services: Cidr = Field(default=IPv4Network("10.16.0.0/22"), description="addresses of Services")
+    pods: Cidr = Field(default=IPv4Network("10.0.0.0/13"), description="CIDR of pods")
+    services: Cidr = Field(default=IPv4Network("10.16.0.0/22"), description="CIDR of Services")
     load_balancers: Cidr = Field(
-        default=IPv4Network("10.32.4.0/22"), description="addresses of load balancers inside of the VPC"
+        default=IPv4Network("10.32.4.0/22"), description="CIDR of internal load balancers"
     )
 
 
 class OidcSpec(Spec):
-    """Your own identity provider, beside CoreWeave's tokens."""
+    """An OIDC identity provider for users, besides CoreWeave's tokens."""
 
-    issuer_url: Annotated[str, Field(pattern=r"^https://\S+$")] = Field(description="URL of the issuer")
-    client_id: str = Field(min_length=1, description="audience of its tokens")
-    groups_claim: str = Field(default="groups", min_length=1, description="claim that lists groups")
-    admin_group: str | None = Field(default=None, min_length=1, description="group that may do all")
+    issuer_url: Annotated[str, Field(pattern=r"^https://\S+$")] = Field(description="issuer URL")
+    client_id: str = Field(min_length=1, description="client ID: the audience of the tokens")
+    groups_claim: str = Field(default="groups", min_length=1, description="claim with the user's groups")
+    admin_group: str | None = Field(
+        default=None, min_length=1, description="group with administrator access to the cluster"
+    )
 
 
 class CoreweaveSpec(WithMachines, ManagedProviderSpec):
-    """CKS with bare-metal nodes; drivers of GPUs and InfiniBand are CoreWeave's own."""
+    """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
     NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {USE_THE_BUCKET}"
 
     kind: Literal["coreweave"]
-    zone: str = Field(description="availability zone of every resource")
-    network: CoreweaveNetworkSpec = Field(default=CoreweaveNetworkSpec(), description="the VPC")
+    zone: str = Field(description="availability zone of all resources")
+    network: CoreweaveNetworkSpec = Field(default=CoreweaveNetworkSpec(), description="VPC of the cluster")
     public_endpoint: Boolean = Field(
-        default=False, description="reach the API server from the internet; false: from the VPC alone"
+        default=False,
+        description="whether the API server is reachable from the public internet; false: from the VPC only",
     )
-    oidc: OidcSpec | None = Field(default=None, description="identity provider of people")
+    oidc: OidcSpec | None = Field(default=None, description="OIDC identity provider of users")
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     object_store_secret: Name = Field(
         default="object-store",
-        description="Secret in each team's namespace, put there by others: no key goes through this stack",
+        description="existing Secret with the access keys, in each team's namespace; the stack never reads"
+        " the keys",
     )
-    existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    existing_bucket: Boolean = Field(
+        default=False, description="whether the object store's bucket exists already"
+    )
     deletion_protection: Boolean = Field(
-        default=True, description="refuse to delete the cluster; put it off before a destroy"
+        default=True,
+        description="whether the cluster is protected from deletion; set it to false before `pulumi destroy`",
     )

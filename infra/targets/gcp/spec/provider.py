@@ -71,51 +71,76 @@ ResourceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class ExistingGcpNetworkSpec(Spec):
-    """A VPC of the project that exists already, with NAT and private services access; it remains."""
+    """An existing VPC of the project, with NAT and private services access.
+
+    It is retained when the stack is destroyed.
+    """
 
     network: ResourceName = Field(description="name of the VPC")
-    subnetwork: ResourceName = Field(description="subnet of the nodes, in the stack's region")
-    pods_range: ResourceName = Field(description="secondary range of the subnet for pods")
-    services_range: ResourceName = Field(description="secondary range of the subnet for Services")
+    subnetwork: ResourceName = Field(description="name of the nodes' subnet, in the stack's region")
+    pods_range: ResourceName = Field(description="name of the subnet's secondary range for pods")
+    services_range: ResourceName = Field(description="name of the subnet's secondary range for Services")
 
 
 class GcpNetworkSpec(Spec):
-    """The cluster's VPC, made by the stack unless `existing` names one; fabrics have VPCs of their own."""
+    """The cluster's VPC. The stack creates one unless `existing` is set; fabrics get separate VPCs."""
 
-    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of all VPCs of the stack")
-    nat: Boolean = Field(default=True, description="Cloud NAT; false: nodes reach Google's services only")
-    existing: ExistingGcpNetworkSpec | None = Field(default=None, description="a VPC to use")
+    cidr: Cidr = Field(
+        default=IPv4Network("10.64.0.0/16"),
+        description="CIDR from which all VPCs of the stack get their ranges",
+    )
+    nat: Boolean = Field(
+        default=True,
+        description="whether to create a Cloud NAT gateway; without one nodes reach Google APIs only",
+    )
+    existing: ExistingGcpNetworkSpec | None = Field(default=None, description="an existing VPC to use")
 
 
 class GcpAccessSpec(Spec):
-    """Who may use the cluster. Nobody reaches it by an IP address from outside of the VPC."""
+    """IAM members with access to the cluster. The API server has no public IP address."""
 
-    admins: tuple[Member, ...] = Field(min_length=1, description="IAM members that may do all")
-    viewers: tuple[Member, ...] = Field(default=(), description="IAM members that may look, secrets apart")
+    admins: tuple[Member, ...] = Field(
+        min_length=1, description="IAM members with administrator access to the cluster"
+    )
+    viewers: tuple[Member, ...] = Field(
+        default=(), description="IAM members with read access to the cluster, except Secrets"
+    )
     break_glass: tuple[Member, ...] = Field(
         default=(),
-        description="IAM members that may give themselves all rights for an hour, with a reason that is kept",
+        description="IAM members that may take administrator access for an hour, with a logged reason"
+        " (Privileged Access Manager)",
     )
     security_group: GroupMail | None = Field(
-        default=None, description="Google Group of the groups that teams name: gke-security-groups@DOMAIN"
+        default=None,
+        description="Google Group that contains the groups of teams (Google Groups for RBAC):"
+        " gke-security-groups@DOMAIN",
     )
     dns_endpoint: Boolean = Field(
-        default=True, description="reach the API server by its DNS name, from where IAM lets in"
+        default=True,
+        description="whether the API server is reachable at its DNS endpoint, with authorization by IAM",
     )
 
 
 class ExistingManagedLustreSpec(Spec):
-    """An instance of Managed Lustre that exists already, in the filesystem's zone; it remains."""
+    """An existing Managed Lustre instance in the filesystem's zone.
+
+    It is retained when the stack is destroyed.
+    """
 
     instance: ResourceName = Field(description="name of the instance")
-    address: IPv4Address = Field(description="address in its mount point: ADDRESS@tcp:/NAME")
-    name: str = Field(pattern=r"^[a-z][a-z0-9]{0,7}$", description="name at the end of its mount point")
+    address: IPv4Address = Field(description="address in the mount point ADDRESS@tcp:/NAME")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9]{0,7}$", description="filesystem name in the mount point ADDRESS@tcp:/NAME"
+    )
 
 
 class ExistingFilestoreSpec(Spec):
-    """A Filestore share that exists already; it remains."""
+    """An existing Filestore share.
 
-    address: IPv4Address = Field(description="address of the instance")
+    It is retained when the stack is destroyed.
+    """
+
+    address: IPv4Address = Field(description="IP address of the instance")
     share: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the share")
 
 
@@ -124,39 +149,46 @@ GkeFeature = Literal["workload-identity", "dataplane-v2", "multi-networking", "g
 
 
 class ExistingGkeSpec(Spec):
-    """A regional GKE cluster that exists already, in the project and region; it remains unchanged.
+    """An existing regional GKE cluster in the stack's project and region. The stack does not change it.
 
-    Its network is `network.existing`; its add-ons, its upgrades and who may use it are its owner's.
+    Set its VPC in `network.existing`. Its owner manages add-ons, upgrades and access.
     """
 
     name: ResourceName = Field(description="name of the cluster")
     endpoint: str = Field(
         pattern=r"^https://[A-Za-z0-9.-]+$",
-        description="URL of its API server: DNS name, or private address and `certificate_authority`",
+        description="URL of the API server: its DNS endpoint, or a private IP address with"
+        " `certificate_authority`",
     )
     certificate_authority: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9+/]+={0,2}$",
-        description="`masterAuth.clusterCaCertificate`, in base64; default: the endpoint is its DNS name",
+        description="`masterAuth.clusterCaCertificate`, in base64; not needed for a DNS endpoint",
     )
-    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, in quotes")
-    features: tuple[GkeFeature, ...] = Field(description="what it has, of what a stack can need")
+    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, as a quoted string")
+    features: tuple[GkeFeature, ...] = Field(description="features that are enabled in the cluster")
 
 
 class ManagedLustreSpec(FilesystemSpec):
-    """Managed Lustre: in one zone, all nodes read and write it in parallel."""
+    """Managed Lustre: a parallel filesystem in one zone."""
 
     NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
-    throughput: Literal[125, 250, 500, 1000] = Field(default=1000, description="MB/s per TiB")
-    zone: str | None = Field(default=None, description="zone; default: the stack's first one")
-    existing: ExistingManagedLustreSpec | None = Field(default=None, description="an instance to use")
+    throughput: Literal[125, 250, 500, 1000] = Field(
+        default=1000, description="throughput in MB/s per TiB of capacity"
+    )
+    zone: str | None = Field(
+        default=None, description="zone of the filesystem; default: the stack's first zone"
+    )
+    existing: ExistingManagedLustreSpec | None = Field(
+        default=None, description="an existing instance to use"
+    )
 
 
 class FilestoreSpec(FilesystemSpec):
-    """Filestore: NFS, for development and small clusters."""
+    """Filestore: an NFS share, for development and small clusters."""
 
     NO_SNAPSHOTS: ClassVar[str] = (
         "Filestore takes a backup on request, and has no schedule of its own: have Cloud Scheduler"
@@ -165,36 +197,52 @@ class FilestoreSpec(FilesystemSpec):
 
     kind: Literal["filestore"]
     capacity_gib: Positive = Field(description="size of the share, in GiB")
-    tier: Literal["zonal", "regional"] = Field(default="zonal", description="kept in one zone, or in three")
-    zone: str | None = Field(default=None, description="zone of the zonal tier; default: the first one")
-    existing: ExistingFilestoreSpec | None = Field(default=None, description="a share to use")
+    tier: Literal["zonal", "regional"] = Field(
+        default="zonal", description="service tier: replicated in one zone, or across three"
+    )
+    zone: str | None = Field(
+        default=None, description="zone of the zonal tier; default: the stack's first zone"
+    )
+    existing: ExistingFilestoreSpec | None = Field(default=None, description="an existing share to use")
 
 
 class GcpSpec(WithMachines, ManagedProviderSpec):
-    """GKE with private nodes. A plan looks nothing up, so project, its number and zones are declared here."""
+    """GKE with private nodes.
+
+    A preview makes no API calls, so project, its number and zones are declared here.
+    """
 
     kind: Literal["gcp"]
-    project: ProjectId = Field(description="project of every resource")
+    project: ProjectId = Field(description="ID of the project of all resources")
     project_number: ProjectNumber = Field(
-        description="number of the project, by which Google names its own identities"
+        description="number of the project, as in the names of Google's service agents"
     )
-    region: str = Field(description="region of every resource")
+    region: str = Field(description="region of all resources")
     zones: tuple[str, ...] = Field(min_length=1, max_length=4, description="zones of the nodes")
-    network: GcpNetworkSpec = Field(default=GcpNetworkSpec(), description="the VPC")
-    access: GcpAccessSpec = Field(description="who may use the cluster")
+    network: GcpNetworkSpec = Field(default=GcpNetworkSpec(), description="VPC of the cluster")
+    access: GcpAccessSpec = Field(description="who can access the cluster")
     release_channel: Literal["regular", "stable", "extended", "none"] = Field(
-        default="regular", description="who decides on upgrades; queued provisioning needs none"
+        default="regular",
+        description="release channel for automatic upgrades; `none` for manual upgrades, which queued"
+        " provisioning requires",
     )
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[ManagedLustreSpec | FilestoreSpec, Field(discriminator="kind")] = Field(
-        description="the shared filesystem, under checkpoints"
+        description="the shared filesystem for checkpoints and datasets"
     )
     kms_key: KeyName | None = Field(
-        default=None, description="key for disks, filesystem and bucket; default: one is created"
+        default=None,
+        description="encryption key of disks, filesystem and bucket; default: the stack creates one",
     )
-    existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
-    existing_cluster: ExistingGkeSpec | None = Field(default=None, description="a cluster to use")
+    existing_bucket: Boolean = Field(
+        default=False, description="whether the object store's bucket exists already"
+    )
+    existing_cluster: ExistingGkeSpec | None = Field(
+        default=None, description="an existing GKE cluster to use"
+    )
     deletion_protection: Boolean = Field(
-        default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
+        default=True,
+        description="whether cluster and filesystem are protected from deletion; set it to false before"
+        " `pulumi destroy`",
     )
-    labels: dict[Label, Label] = Field(default={}, description="labels of every resource, such as owner")
+    labels: dict[Label, Label] = Field(default={}, description="labels of all resources, such as owner")

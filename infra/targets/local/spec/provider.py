@@ -22,25 +22,29 @@ LocalClusterChoice = Annotated[
 
 
 class LocalNetworkSpec(Spec):
-    """Address ranges of the embedded cluster; they exist inside its network namespaces only."""
+    """Address ranges of the embedded cluster, inside its own network namespaces."""
 
-    pod_cidr: Cidr = Field(default=IPv4Network("10.244.0.0/16"), description="addresses of pods")
-    service_cidr: Cidr = Field(default=IPv4Network("10.96.0.0/16"), description="addresses of Services")
-    node_cidr: Cidr = Field(default=IPv4Network("10.89.0.0/24"), description="addresses of nodes")
+    pod_cidr: Cidr = Field(default=IPv4Network("10.244.0.0/16"), description="CIDR of pods")
+    service_cidr: Cidr = Field(default=IPv4Network("10.96.0.0/16"), description="CIDR of Services")
+    node_cidr: Cidr = Field(default=IPv4Network("10.89.0.0/24"), description="CIDR of nodes")
 
 
 class LocalSpec(ProviderSpec):
-    """Real Kubernetes on this machine, with simulated accelerators."""
+    """A Kubernetes cluster on this host, with simulated accelerators."""
 
     NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this machine: copy it"
 
     kind: Literal["local"]
-    cluster: LocalClusterChoice = Field(default="embedded", description="or a mapping {context: NAME}")
+    cluster: LocalClusterChoice = Field(
+        default="embedded",
+        description="an embedded cluster, a kind cluster, or an existing one as {context: NAME}",
+    )
     network: LocalNetworkSpec = Field(default=LocalNetworkSpec(), description="address ranges")
     data_dir: str | None = Field(
         default=None,
         pattern=r"^/.+",
-        description="absolute folder; default: $TRAINYARD_STATE/<stack>/data",
+        description="absolute path of the folder for checkpoints and other data; default:"
+        " `$TRAINYARD_STATE/<stack>/data`",
     )
 
     @property

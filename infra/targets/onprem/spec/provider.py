@@ -55,56 +55,60 @@ Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,15}$")]
 
 
 class LeafSpec(Spec):
-    """The machines behind one leaf switch."""
+    """The nodes behind one leaf switch."""
 
-    name: Name = Field(description="name of the leaf")
-    spine: Name = Field(description="name of the spine, or rail group, above it")
+    name: Name = Field(description="name of the leaf switch")
+    spine: Name = Field(description="name of the spine switch or rail group above it")
     nodes: dict[Name, tuple[NodeName, ...]] = Field(
-        min_length=1, description="pool to the names of its nodes that stand here"
+        min_length=1, description="pool to the names of its nodes behind this leaf switch"
     )
 
 
 class IpPoolSpec(Spec):
-    """Addresses for the pods' interfaces in the fabric (NVIDIA's IPAM)."""
+    """An address pool for the pods' fabric interfaces (NVIDIA IPAM)."""
 
-    name: Name = Field(description="name of the pool of addresses")
-    subnet: Cidr = Field(description="addresses of the pool")
-    per_node: Positive = Field(default=16, description="addresses of each node")
+    name: Name = Field(description="name of the address pool")
+    subnet: Cidr = Field(description="CIDR of the address pool")
+    per_node: Positive = Field(default=16, description="number of addresses per node")
     gateway: Address | None = Field(default=None, description="gateway of the subnet; default: none")
 
 
 class IpoibSpec(Spec):
-    """A secondary network with addresses over InfiniBand, for storage and older tools."""
+    """A secondary IPoIB network, for storage and tools that need IP addresses."""
 
-    interface: Interface = Field(description="IPoIB interface of the machines, such as ibs3f0")
-    pool: Name = Field(description="pool of addresses")
+    interface: Interface = Field(description="IPoIB interface of the nodes, such as ibs3f0")
+    pool: Name = Field(description="name of the address pool")
 
 
 class InfinibandSpec(Spec):
-    """The RDMA NICs of the machines, whatever they speak; how pods reach them is the pools' `fabric`."""
+    """The RDMA NICs of the nodes, InfiniBand or RoCE. A pool's `fabric` says how pods use them."""
 
     link: Literal["infiniband", "ethernet"] = Field(
-        default="infiniband", description="what the NICs speak; on Ethernet they are RoCE"
+        default="infiniband", description="link layer of the NICs; `ethernet` is RoCE"
     )
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
-    driver: Installed = Field(default="install", description="NVIDIA's DOCA driver for the NICs")
+    driver: Installed = Field(
+        default="install",
+        description="NVIDIA DOCA driver for the NICs; `present`: installed on the nodes",
+    )
     pool: Name | None = Field(
-        default=None, description="addresses of a pod's interfaces on its NICs; default: none"
+        default=None, description="name of the address pool for the pods' RDMA interfaces; required for RoCE"
     )
     interfaces: tuple[Interface, ...] = Field(
-        default=(), description="interfaces of the 8 Ethernet NICs that pods share (roce-shared)"
+        default=(), description="roce-shared: names of the 8 Ethernet interfaces that pods share"
     )
     mtu: Annotated[Positive, Field(ge=1280, le=9978)] | None = Field(
-        default=None, description="roce-sriov: MTU of virtual functions; default: the driver's, mostly 1500"
+        default=None,
+        description="roce-sriov: MTU of the virtual functions; default: the driver's, mostly 1500",
     )
     traffic_class: Annotated[NonNegative, Field(le=255)] | None = Field(
-        default=None, description="RoCE: NCCL_IB_TC, which switches know lossless traffic by; default: 0"
+        default=None, description="RoCE: traffic class of lossless traffic (NCCL_IB_TC); default: 0"
     )
     gid_index: Annotated[NonNegative, Field(le=255)] | None = Field(
-        default=None, description="RoCE: NCCL_IB_GID_INDEX; default: NCCL finds that of RoCE v2"
+        default=None, description="RoCE: GID index (NCCL_IB_GID_INDEX); default: NCCL selects that of RoCE v2"
     )
-    ip_pools: tuple[IpPoolSpec, ...] = Field(default=(), description="pools of addresses")
-    ipoib: IpoibSpec | None = Field(default=None, description="a secondary network over IPoIB")
+    ip_pools: tuple[IpPoolSpec, ...] = Field(default=(), description="address pools (NVIDIA IPAM)")
+    ipoib: IpoibSpec | None = Field(default=None, description="a secondary IPoIB network")
 
 
 class NfsSpec(FilesystemSpec):
@@ -117,66 +121,82 @@ class NfsSpec(FilesystemSpec):
 
     kind: Literal["nfs"]
     server: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")] = Field(
-        description="name or address of the NFS server"
+        description="host name or IP address of the NFS server"
     )
     share: Annotated[str, Field(pattern=r"^/[^#\s]*[^/#\s]$")] = Field(
-        description="path that the server exports, such as /training"
+        description="exported path, such as /training"
     )
     connections: Annotated[Positive, Field(le=16)] = Field(
-        default=8, description="TCP connections of a node to the server (nconnect)"
+        default=8, description="number of TCP connections per node to the server (nconnect)"
     )
-    driver: Installed = Field(default="install", description="the NFS CSI driver")
+    driver: Installed = Field(
+        default="install", description="the NFS CSI driver; `present`: installed in the cluster"
+    )
 
 
 class S3Spec(Spec):
-    """An S3 store that exists already."""
+    """An existing S3-compatible object store."""
 
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] = Field(description="URL without a path")
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] = Field(
+        description="URL of the endpoint, without a path"
+    )
     secret: Name = Field(
         default="object-store",
-        description="Secret in each team's namespace, put there by others: no key goes through this stack",
+        description="existing Secret with the access keys, in each team's namespace; the stack never reads"
+        " the keys",
     )
 
 
 class OnpremSpec(ManagedProviderSpec):
-    """A cluster that remains when the stack is destroyed; what the stack adds to it goes."""
+    """An existing cluster. Destroying the stack removes what the stack added and retains the cluster."""
 
     kind: Literal["onprem"]
-    cluster: ContextCluster = Field(description="{context: NAME}, a context of the user's kubeconfig")
+    cluster: ContextCluster = Field(description="{context: NAME}, a context of your kubeconfig")
     leaves: tuple[LeafSpec, ...] | None = Field(
         default=None,
         min_length=1,
-        description="where each node is: the stack labels it; default: the nodes have their labels",
+        description="leaf switch of each node, from which the stack sets node labels; default: the nodes are"
+        " labelled already",
     )
     topology: tuple[LabelKey, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=15,
-        description="node labels of the network's levels, the widest first, where nodes have them",
+        description="existing node labels of the network topology, widest level first",
     )
     country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
-        default=None, description="where the machines stand (ISO 3166: DE), for data that may not be anywhere"
+        default=None, description="country of the nodes (ISO 3166, such as DE), for data residency"
     )
     training_image: Image = Field(description="image that jobs run in, by digest")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
-    gpu_operator: Installed = Field(default="install", description="NVIDIA's GPU Operator")
-    gpu_driver: Installed = Field(default="install", description="NVIDIA's driver on the machines")
+    gpu_operator: Installed = Field(
+        default="install", description="NVIDIA GPU Operator; `present`: installed in the cluster"
+    )
+    gpu_driver: Installed = Field(
+        default="install", description="NVIDIA GPU driver; `present`: installed on the nodes"
+    )
     dra_driver: Installed = Field(
-        default="install", description="NVIDIA's DRA driver, for racks whose machines NVLink joins"
+        default="install",
+        description="NVIDIA DRA driver for racks with multi-node NVLink; `present`: installed in the cluster",
     )
     node_os: Annotated[str, Field(pattern=r"^[a-z]+\d+(\.\d+)?$")] = Field(
-        default="ubuntu24.04", description="system of the machines, as tags of driver images name it"
+        default="ubuntu24.04", description="operating system of the nodes, as in tags of driver images"
     )
-    network_operator: Installed = Field(default="install", description="NVIDIA's Network Operator")
+    network_operator: Installed = Field(
+        default="install", description="NVIDIA Network Operator; `present`: installed in the cluster"
+    )
     memory_lock: Installed = Field(
         default="install",
-        description="memory that RDMA may lock; `present`: LimitMEMLOCK=infinity in the unit of containerd or"
-        " CRI-O on every machine",
+        description="DaemonSet that raises the locked-memory limit for RDMA; `present`: the nodes'"
+        " containerd or CRI-O unit has LimitMEMLOCK=infinity",
     )
-    amd_operator: Installed = Field(default="install", description="AMD's GPU Operator")
-    infiniband: InfinibandSpec | None = Field(default=None, description="the RDMA NICs")
-    filesystem: NfsSpec = Field(description="the shared filesystem, under checkpoints")
-    object_store: S3Spec = Field(description="where the object store is")
+    amd_operator: Installed = Field(
+        default="install", description="AMD GPU Operator; `present`: installed in the cluster"
+    )
+    infiniband: InfinibandSpec | None = Field(default=None, description="RDMA NICs of the nodes")
+    filesystem: NfsSpec = Field(description="the shared filesystem for checkpoints and datasets")
+    object_store: S3Spec = Field(description="the object store for checkpoints")
     service_monitors: Boolean = Field(
-        default=False, description="GPU metrics for the Prometheus operator, where the cluster has it"
+        default=False,
+        description="whether to create ServiceMonitors of GPU metrics for an installed Prometheus Operator",
     )
