@@ -16,7 +16,7 @@ from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
 """Each has its node's one accelerator."""
-ROUNDS = 6
+ROUNDS = 14
 WHERE = f"--namespace={NAMESPACE}"
 SETTLE_SECONDS = 2.0
 """Until the nodes have heard of a policy that came or went."""

@@ -112,6 +112,8 @@ class EmbeddedCluster:
         site = self._site()
         with self._lock(), self.progress.task(f"cluster {self.config.name}"):
             site.prepare()
+            for line in site.attach_volumes():
+                self.progress.log(line)
             site.start_control_plane()
             site.start_nodes(self.config.nodes)
         return self.info()

@@ -20,6 +20,7 @@ SERVICE_PREFIXES = range(12, 25)
 # At most 12 characters: a network interface on the host carries the name, and Linux allows 15.
 ClusterName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,10}[a-z0-9])?$")]
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+FolderName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 
 
 class _Model(BaseModel):
@@ -68,6 +69,8 @@ class ClusterConfig(_Model):
     node_cidr: str = "10.89.0.0/24"
     data_dir: str
     """hostPath root of the static volumes."""
+    volume_sizes: Mapping[FolderName, Annotated[int, Field(gt=0)]] = {}
+    """Folder of `data_dir` → GiB that it holds at most; others hold what the disk does."""
 
     @classmethod
     def parse(cls, data: object) -> ClusterConfig:

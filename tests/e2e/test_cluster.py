@@ -6,6 +6,7 @@ It has a name, a state folder and ranges of its own.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from local.cluster.network import CONTROL
 from local.cluster.objects import is_ready, node_path
 from local.cluster.preflight import BINARIES
 from local.cluster.site import ClusterSite
+from local.cluster.volumes import GIB, BoundedVolume
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.stack import BARE
 from tests.processes import wait_for
@@ -68,6 +70,7 @@ def new_cluster(state: Path, *nodes: NodeConfig) -> EmbeddedCluster:
         service_cidr="10.222.0.0/16",
         node_cidr="10.223.0.0/24",
         data_dir=str(paths.cluster_data(BARE)),
+        volume_sizes={"bounded": 1},
     )
     toolchain = Toolchain(paths, versions, progress)
     toolchain.ensure("image/pause", "image/training", *(f"binary/{name}" for name in BINARIES))
@@ -338,6 +341,14 @@ def test_nodes_come_and_go_in_place(cluster: EmbeddedCluster, api: ApiServerClie
     wait_until_up(cluster)
 
 
+def test_a_volume_holds_no_more_than_its_size(cluster: EmbeddedCluster, pods: Pods) -> None:
+    for name, phase in {"first": "Succeeded", "second": "Failed"}.items():
+        pods.run(name, "spot-0", "fallocate", "--length=700M", f"/data/bounded/{name}")
+        pods.wait(name, phase)
+    for file in Path(cluster.config.data_dir, "bounded").iterdir():
+        file.unlink()
+
+
 def test_two_at_once_are_refused(cluster: EmbeddedCluster) -> None:
     with cluster._lock(), pytest.raises(TrainyardError, match="another process is changing it"):
         new_cluster(cluster.paths.state).up()
@@ -351,6 +362,19 @@ def test_a_range_that_the_host_uses_is_refused_before_anything_starts(
     with pytest.raises(MachineError, match=r"10\.223\.0\.0/24 is in use on this host by ty-e2e"):
         other.up()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_volume_grows_while_the_cluster_is_down(cluster: EmbeddedCluster) -> None:
+    folder = Path(cluster.config.data_dir, "bounded")
+    (folder / "checkpoint").write_text("weights")
+    larger = BoundedVolume(folder, size_gib=2)
+    assert "grows when the cluster is taken down" in larger.attach(nodes_run=True)
+    cluster.down()
+    assert not folder.joinpath("checkpoint").exists()
+    assert larger.attach(nodes_run=False) == ""
+    assert (folder / "checkpoint").read_text() == "weights"
+    assert shutil.disk_usage(folder).total > 1.8 * GIB
+    assert "does not shrink" in BoundedVolume(folder, size_gib=1).attach(nodes_run=False)
 
 
 def test_down_leaves_nothing_but_the_data(cluster: EmbeddedCluster) -> None:

@@ -36,7 +36,14 @@ def test_a_config_is_the_same_after_a_round_trip_through_json() -> None:
 
 def test_json_keys_are_camel_case() -> None:
     keys = ClusterConfig.parse(data()).to_json().keys()
-    assert keys == {"name", "kubernetesVersion", "nodes", "podCidr", "serviceCidr", "nodeCidr", "dataDir"}
+    ranges = {"podCidr", "serviceCidr", "nodeCidr"}
+    assert keys == {"name", "kubernetesVersion", "nodes", "dataDir", "volumeSizes"} | ranges
+
+
+@pytest.mark.parametrize("sizes", [{"bounded": 0}, {"../bounded": 1}, {"": 1}])
+def test_a_volume_has_a_folder_of_the_data_and_a_size(sizes: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=r"cluster\.volumeSizes"):
+        ClusterConfig.parse(data(volumeSizes=sizes))
 
 
 def test_a_config_cannot_be_changed() -> None:

@@ -121,6 +121,7 @@ def embedded_inputs(
     labels: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the inputs of EmbeddedCluster, as plain data; `labels` are for every node."""
+    size_gib = stack.storage.object_store.size_gib
     return {
         "name": stack.name,
         "kubernetesVersion": spec.kubernetes_version,
@@ -140,6 +141,7 @@ def embedded_inputs(
         "serviceCidr": str(spec.network.service_cidr),
         "nodeCidr": str(spec.network.node_cidr),
         "dataDir": settings.data_dir,
+        "volumeSizes": {names.OBJECT_STORE: size_gib} if size_gib else {},
     }
 
 

@@ -1,0 +1,103 @@
+"""Folders of the data that hold no more than they say: each is a filesystem of its own.
+
+It lies in a sparse file beside the folder (`object-store` in `object-store.ext4`), mounted by a loop device.
+The file takes from the disk what was written, and outlives the cluster as the rest of the data does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.errors import TrainyardError
+from local.cluster.commands import program, run
+
+GIB = 2**30
+# Inode tables are zeroed neither now nor in the background: the file begins with zeros.
+MAKE_OPTIONS = ("-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+MOUNT_OPTIONS = "loop,nodev,nosuid,noexec,noinit_itable"
+
+_CORRECTED = 1
+"""Exit status of e2fsck that has put something right, such as a `lost+found` that is gone."""
+
+
+@dataclass(frozen=True)
+class BoundedVolume:
+    """One folder and its size; every method can be repeated."""
+
+    folder: Path
+    size_gib: int
+
+    @property
+    def image(self) -> Path:
+        """The file in which the filesystem lies."""
+        return self.folder.with_name(f"{self.folder.name}.ext4")
+
+    def attach(self, *, nodes_run: bool) -> str:
+        """Mount it, made or grown where it has to be; return why its size isn't enforced, empty if it is.
+
+        Raises TrainyardError when a filesystem that is there already can't be mounted: without it the folder
+        would look empty.
+        """
+        if self.folder.is_mount():
+            return self._difference()
+        if self.image.exists():
+            self._grow()
+            self._mount()
+            return self._difference()
+        if nodes_run:  # their namespaces would go on with the folder beneath
+            return "its nodes run: take the cluster down and up once"
+        if self.folder.exists() and any(self.folder.iterdir()):
+            return "the folder has files of an earlier release: it stays as it is"
+        return self._begin()
+
+    def detach(self) -> None:
+        """Unmount it; the loop device goes with the last mount."""
+        if self.folder.is_mount():
+            run(program("umount"), str(self.folder))
+
+    def _begin(self) -> str:
+        draft = self.image.with_suffix(".new")
+        try:
+            draft.unlink(missing_ok=True)
+            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.truncate(self.size_gib * GIB)
+            run(program("mkfs.ext4"), *MAKE_OPTIONS, str(draft))
+            draft.rename(self.image)
+            self._mount()
+        except FileNotFoundError as error:
+            draft.unlink(missing_ok=True)
+            return f"{error} (apt-get install e2fsprogs)"
+        except TrainyardError as error:  # a container without loop devices
+            self.image.unlink(missing_ok=True)
+            return error.problems[0].got
+        return ""
+
+    def _mount(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        run(program("mount"), "-o", MOUNT_OPTIONS, str(self.image), str(self.folder))
+        with suppress(OSError):  # the object store would serve it as a bucket
+            (self.folder / "lost+found").rmdir()
+
+    def _grow(self) -> None:
+        """Give the file more, while it is not mounted: a kernel resizes only for CAP_SYS_RESOURCE."""
+        size = self.size_gib * GIB
+        if self.image.stat().st_size < size:
+            run(program("e2fsck"), "-f", "-p", str(self.image), max_status=_CORRECTED)
+            os.truncate(self.image, size)
+            run(program("resize2fs"), str(self.image))
+
+    def _difference(self) -> str:
+        has = self.image.stat().st_size // GIB
+        if has < self.size_gib:
+            return f"it has {has} GiB, and grows when the cluster is taken down and up"
+        return f"it has {has} GiB, and does not shrink" if has > self.size_gib else ""
+
+
+def bounded_volumes(data_dir: str, sizes: Mapping[str, int]) -> Iterator[BoundedVolume]:
+    """Give the volumes of a cluster, from their folders below `data_dir` and their sizes in GiB."""
+    for folder, size_gib in sizes.items():
+        yield BoundedVolume(Path(data_dir, folder), size_gib)

@@ -1,0 +1,53 @@
+"""Volumes that get no filesystem of their own; `tests/e2e/test_cluster.py` fills a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.errors import Problem, TrainyardError
+from local.cluster import volumes
+from local.cluster.volumes import BoundedVolume
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> BoundedVolume:
+    return BoundedVolume(tmp_path / "object-store", size_gib=1)
+
+
+def test_without_its_program_the_folder_serves_and_the_package_is_named(
+    volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise FileNotFoundError(f"no program {name}")
+
+    monkeypatch.setattr(volumes, "program", missing)
+    assert volume.attach(nodes_run=False) == "no program mkfs.ext4 (apt-get install e2fsprogs)"
+    assert not list(volume.folder.parent.iterdir())
+
+
+def test_without_loop_devices_the_folder_serves(
+    volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(program: str, *arguments: str, max_status: int = 0) -> str:
+        if program == "mount":  # words and status of mount(8) in a container
+            got = "failed to setup loop device (exit status 32)"
+            raise TrainyardError([Problem("mount", got, "exit status 0", "")])
+        return ""
+
+    monkeypatch.setattr(volumes, "program", str)
+    monkeypatch.setattr(volumes, "run", run)
+    assert volume.attach(nodes_run=False) == "failed to setup loop device (exit status 32)"
+    assert [path.name for path in volume.folder.parent.iterdir()] == ["object-store"]
+    volume.image.touch()
+    with pytest.raises(TrainyardError, match="failed to setup loop device"):
+        volume.attach(nodes_run=False)
+
+
+def test_files_and_nodes_that_are_there_stay_as_they_are(volume: BoundedVolume) -> None:
+    assert "its nodes run" in volume.attach(nodes_run=True)
+    volume.folder.mkdir()
+    (volume.folder / "checkpoint").touch()
+    assert "files of an earlier release" in volume.attach(nodes_run=False)
+    assert not volume.image.exists()
