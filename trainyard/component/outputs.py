@@ -30,40 +30,40 @@ def _described(of: Mapping[str, Any], description: str, **more: Any) -> dict[str
 
 TYPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "CheckpointsPlace": {
-        "claim": _described(_TEXT, "claim that pods mount"),
-        "mount": _described(_TEXT, "where pods have it"),
-        "folders": _described(_map(_TEXT), "team → folder"),
+        "claim": _described(_TEXT, "PersistentVolumeClaim that pods mount"),
+        "mount": _described(_TEXT, "mount path in pods"),
+        "folders": _described(_map(_TEXT), "team to its folder"),
     },
     "ObjectStorePlace": {
-        "endpoint": _described(_TEXT, "as pods reach it"),
+        "endpoint": _described(_TEXT, "URL of the endpoint as seen from pods"),
         "bucket": _described(_TEXT, "bucket of checkpoints"),
         "secret": _described(
-            _TEXT, "Secret of each team's namespace with the keys; none with a cloud's identity"
+            _TEXT, "Secret with the access keys in each team's namespace; not set with workload identity"
         ),
-        "outside": _described(_TEXT, "as it is reached from outside, where that differs"),
+        "outside": _described(_TEXT, "URL of the endpoint from outside of the cluster, if it differs"),
     },
     "PoolState": {
         "capacity": _described(_TEXT, "spot, on-demand, reserved or system"),
-        "nodes": _described(_list(_TEXT), "names of nodes; none where the cloud names them"),
-        "acceleratorsPerNode": _described(_NUMBER, "0: takes no jobs"),
-        "simulated": _described(_FLAG, "whether its accelerators are a number alone"),
+        "nodes": _described(_list(_TEXT), "names of the nodes; empty if the cloud names them"),
+        "acceleratorsPerNode": _described(_NUMBER, "accelerators per node; 0: the pool runs no jobs"),
+        "simulated": _described(_FLAG, "whether the accelerators are simulated"),
         "preemptionNoticeSeconds": _described(
-            _NUMBER, "from notice to loss, s; none where nodes are not taken"
+            _NUMBER, "seconds from a preemption notice to the node's termination; not set without preemption"
         ),
     },
     "TeamQueue": {
-        "namespace": _described(_TEXT, "where the team's jobs are"),
-        "localQueue": _described(_TEXT, "what jobs name"),
-        "clusterQueue": _described(_TEXT, "where its quota is"),
-        "moreLocalQueues": _described(_map(_TEXT), "its other queues"),
+        "namespace": _described(_TEXT, "namespace of the team's jobs"),
+        "localQueue": _described(_TEXT, "local queue that jobs name by default"),
+        "clusterQueue": _described(_TEXT, "cluster queue of that local queue"),
+        "moreLocalQueues": _described(_map(_TEXT), "the team's further cluster queues to their local queues"),
     },
     "WorkerState": {
-        "place": _described(_TEXT, "region or country"),
-        "tokenExpires": _described(_TEXT, "when the hub's token ends"),
+        "place": _described(_TEXT, "region or country of the worker"),
+        "tokenExpires": _described(_TEXT, "expiry of the hub's token (RFC 3339)"),
     },
     "FleetQueue": {
-        "teams": _described(_list(_TEXT), "who may use it"),
-        "workers": _described(_list(_TEXT), "where its jobs may run"),
+        "teams": _described(_list(_TEXT), "teams that may use the queue"),
+        "workers": _described(_list(_TEXT), "workers that the queue's jobs may run on"),
     },
 }
 """Type → its properties."""
@@ -73,31 +73,33 @@ LEFT_OUT = frozenset({"secret", "outside", "preemptionNoticeSeconds", "moreLocal
 OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "Cluster": {
         "name": _described(_TEXT, "name of the cluster"),
-        "kind": _described(_TEXT, "its target"),
-        "place": _described(_TEXT, "region, zone or country; empty where the stack says none"),
-        "endpoint": _described(_TEXT, "its API server"),
-        "kubeconfig": _described(_TEXT, "how to reach it", secret=True),
-        "dataDir": _described(_TEXT, "root of the shared volumes on nodes; empty for a filesystem"),
-        "checkpoints": _described(_type("CheckpointsPlace"), "where checkpoints are"),
-        "objectStore": _described(_type("ObjectStorePlace"), "the object store of jobs"),
-        "datasets": _described(_map(_TEXT), "dataset → path in pods"),
+        "kind": _described(_TEXT, "kind of the target"),
+        "place": _described(_TEXT, "region, zone or country; empty if the stack declares none"),
+        "endpoint": _described(_TEXT, "URL of the API server"),
+        "kubeconfig": _described(_TEXT, "kubeconfig of the cluster", secret=True),
+        "dataDir": _described(
+            _TEXT, "root folder of the shared volumes on the nodes; empty with a shared filesystem"
+        ),
+        "checkpoints": _described(_type("CheckpointsPlace"), "shared checkpoint volume"),
+        "objectStore": _described(_type("ObjectStorePlace"), "object store for checkpoints"),
+        "datasets": _described(_map(_TEXT), "dataset to its path in pods"),
         "pools": _described(_map(_type("PoolState")), "pools by name"),
-        "queues": _described(_map(_type("TeamQueue")), "team → where its jobs queue"),
-        "priorities": _described(_list(_TEXT), "lowest first"),
-        "runtimes": _described(_list(_TEXT), "training runtimes"),
-        "job": _described(_ANY, "the job that the stack declares"),
+        "queues": _described(_map(_type("TeamQueue")), "team to its namespace and queues"),
+        "priorities": _described(_list(_TEXT), "names of the priorities, lowest first"),
+        "runtimes": _described(_list(_TEXT), "names of the training runtimes"),
+        "job": _described(_ANY, "the stack's training job, if it declares one"),
     },
     "Fleet": {
         "name": _described(_TEXT, "name of the fleet"),
-        "hub": _described(_TEXT, "stack of the hub"),
+        "hub": _described(_TEXT, "name of the hub's stack"),
         "workers": _described(_map(_type("WorkerState")), "workers by name"),
         "queues": _described(_map(_type("FleetQueue")), "queues by name"),
     },
     "TrainingJob": {
         "name": _described(_TEXT, "name of the TrainJob"),
-        "namespace": _described(_TEXT, "its team's"),
-        "queue": _described(_TEXT, "local queue that it waits in"),
-        "runDir": _described(_TEXT, "folder of its checkpoints, as its pods see it"),
+        "namespace": _described(_TEXT, "namespace of the team"),
+        "queue": _described(_TEXT, "local queue of the job"),
+        "runDir": _described(_TEXT, "path of the job's checkpoints in its pods"),
     },
 }
 """Component → its outputs. Each is declared by itself: a map that holds one unknown is wholly unknown."""

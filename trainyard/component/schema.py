@@ -19,24 +19,24 @@ from trainyard.schema import REFERENCES, file_schema
 MOST_CHOICES = 12
 """An enum of more (machines, regions) remains text: an editor's list of hundreds helps nobody."""
 COMPONENTS = {
-    "Cluster": ("stack", "Stack", f"what `{STACK_KEY}` of a stack file holds"),
-    "Fleet": ("fleet", "Fleet", f"what `{FLEET_KEY}` of a stack file holds"),
-    "TrainingJob": ("job", "JobSpec", "what `job` of a stack file holds, and a job.yaml"),
+    "Cluster": ("stack", "Stack", f"the value of `{STACK_KEY}` in a stack file"),
+    "Fleet": ("fleet", "Fleet", f"the value of `{FLEET_KEY}` in a stack file"),
+    "TrainingJob": ("job", "JobSpec", "the value of `job` in a stack file, or the content of a job.yaml"),
 }
 """Component → its input, the model that reads it, and where else the same is written."""
 OTHER_INPUTS = {
     "TrainingJob": {
         "queues": {
             **OUTPUTS["Cluster"]["queues"],
-            "description": "the output `queues` of the Cluster that the job runs on: a team or queue that it"
-            " has not is refused at the preview; default: the cluster itself is asked",
+            "description": "the output `queues` of the job's Cluster, to validate team and queue in the"
+            " preview; default: they are validated against the cluster",
         }
     }
 }
 """Component → inputs that may be left out."""
 DESCRIPTIONS = {
     "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
-    "Fleet": "What joins clusters: jobs of a hub run on workers, and only where their data may be.",
+    "Fleet": "A multi-cluster fleet (MultiKueue): jobs of a hub run on workers that data residency permits.",
     "TrainingJob": "One training job in a team's queue, on the cluster of the program's Kubernetes provider.",
 }
 PATH = Path(service.__file__).parent / "schema.json"
