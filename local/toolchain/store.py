@@ -84,7 +84,8 @@ class ArtifactStore:
         folder = self.folder(entry)
         try:
             seal = Seal(**json.loads((folder / SEAL).read_text()))
-            whole = all((folder / name).lstat().st_size == size for name, size in seal.files.items())
+            # By strings: a path object for each of the training environment's 38,000 files takes 0.2 s.
+            whole = all(os.lstat(f"{folder}/{name}").st_size == size for name, size in seal.files.items())
         except (OSError, ValueError, TypeError):
             return None
         return seal if whole else None

@@ -176,7 +176,7 @@ class Versions(_Pinned):
     def load(cls, file: Path = REPOSITORY / "versions.yaml") -> Versions:
         """Read the file; raise InputError with every fault in it."""
         try:
-            return cls.model_validate(yaml.safe_load(file.read_text()))
+            return cls.model_validate(yaml.load(file.read_bytes(), Loader=yaml.CSafeLoader))
         except ValidationError as error:
             faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
         except (OSError, yaml.YAMLError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -19,13 +20,14 @@ import pytest
 import yaml
 from pulumi.runtime.proto import errors_pb2
 
-from infra.artifacts import ROOT
+from infra.artifacts import ROOT, Artifacts
 from infra.errors import InputError, MachineError, Problem
 from infra.spec import parse
 from infra.spec.load import parse_job
 from infra.spec.source import FLEET_KEY, STACK_KEY
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of
+from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches
@@ -33,11 +35,12 @@ from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
-from trainyard.component.construct import _status, whole_numbers
+from trainyard.component.construct import _known, _status, whole_numbers
 from trainyard.component.guards import check_stack, no_policy_warning
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 from trainyard.component.training_job import check, local_queue
+from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
 
 SCHEMA = package_schema()
 NAMED = r"trainyard(?:\*|\.git)?(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)"
@@ -336,6 +339,31 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     with pytest.raises(MachineError) as error:
         needs.check_machine(stack, refuse=True)
     assert _status(error.value).message == refused
+
+
+def test_a_preview_provides_what_is_missing_and_an_update_looks_at_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To look whether each file is whole would take a fifth of a preview's time."""
+    asked: list[set[str]] = []
+    monkeypatch.setattr(Toolchain, "ensure", lambda _, *names: asked.append(set(names)))
+    monkeypatch.setattr(Toolchain, "find", lambda _, name: None if name == "env/training" else ROOT)
+    monkeypatch.setattr(Artifacts, "from_environment", lambda: None)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    for preview in (True, False):
+        needs.provide(parse(shipped("local")), print, preview=preview)
+    assert asked[0] == {"env/training"}
+    assert asked[1] >= {"env/training", "binary/helm", *CHART_PARTS, *CLUSTER_PARTS}
+
+
+def test_a_component_of_known_values_and_one_of_unknown_values_are_told_apart() -> None:
+    unknown = pulumi.UNKNOWN
+
+    async def known() -> list[Any]:
+        given = [{"pools": [1, "a"]}, {"pools": [unknown]}, pulumi.Output.from_input({"pools": [1]})]
+        return [await _known(value) for value in given]
+
+    assert asyncio.run(known()) == [{"pools": [1, "a"]}, unknown, {"pools": [1]}]
 
 
 def test_a_plan_without_a_policy_pack_says_how_to_add_it(

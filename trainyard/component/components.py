@@ -103,7 +103,7 @@ def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
     stack: Stack = parse(inputs[source.key], source)
     check_stack(stack, run)
     check_machine(stack, refuse=not run.dry_run)
-    artifacts = provide(stack, pulumi.log.info)
+    artifacts = provide(stack, pulumi.log.info, preview=run.dry_run)
     allowed = run.residency.stack
     return lambda options: _named_after(
         stack.name, lambda: declare(stack, artifacts, options, residency=allowed)

@@ -52,13 +52,17 @@ def _as_input(path: str) -> str:
     return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
 
 
-def provide(stack: Stack, say: Say) -> Artifacts:
-    """Install what is missing, and say so. Raises MachineError for what cannot be had."""
+def provide(stack: Stack, say: Say, *, preview: bool) -> Artifacts:
+    """Install what is missing, and say so. Raises MachineError for what cannot be had.
+
+    `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
+    environment alone), and only looks whether it is there.
+    """
     target, paths = target_of(stack.provider.kind), Paths.from_environment()
     _provide_sdk(target, paths, say)
     os.environ["PATH"] = f"{paths.bin}{os.pathsep}{os.environ.get('PATH', '')}"
     if not _has_charts(paths.bin.parent) or stack.provider.on_host is not None:
-        _provide_parts(stack, target, paths, say)
+        _provide_parts(stack, target, paths, say, preview=preview)
     return Artifacts.from_environment()
 
 
@@ -95,7 +99,7 @@ def _has_charts(links: Path) -> bool:
     return there and shutil.which("helm") is not None
 
 
-def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say) -> None:
+def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, preview: bool) -> None:
     from engine.progress import PlainProgress
     from local.toolchain import Toolchain, load_versions
 
@@ -108,4 +112,6 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say) -> None
     if stack.provider.on_host is not None:
         made = [name for name in toolchain.names() if name.startswith(("package/", "image/"))]
         wanted += [*CLUSTER_PARTS, "binary/kubectl", *made]
+    if preview:
+        wanted = [name for name in wanted if toolchain.find(name) is None]
     toolchain.ensure(*wanted)
