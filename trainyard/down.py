@@ -26,7 +26,8 @@ def take_down(session: Session, *, purge: bool) -> None:
         if session.cluster_exists:  # made by an engine that was killed before it could write that down
             session.cluster.down()
         if purge:
-            shutil.rmtree(session.paths.cluster_data(name), ignore_errors=True)
+            for folder in (session.paths.cluster_data(name), session.audit):
+                shutil.rmtree(folder, ignore_errors=True)
     data = session.paths.cluster_data(name)
     if data.exists():
         session.console.print(f"checkpoints stay in {data} (remove them: make down PURGE=1)", highlight=False)

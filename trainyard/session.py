@@ -212,6 +212,11 @@ class Session:
         return self._layout.kubeconfig
 
     @property
+    def audit(self) -> Path:
+        """Folder of the embedded cluster's audit log."""
+        return self._layout.audit
+
+    @property
     def _layout(self) -> Layout:
         from local.cluster.layout import Layout
         from local.cluster.privileges import check_privileges

@@ -197,6 +197,7 @@ def test_a_second_down_has_nothing_to_do(stack: LocalStack) -> None:
 
 
 def test_purge_removes_the_data_as_well(stack: LocalStack) -> None:
-    assert stack.data.exists()
+    folders = [stack.data, stack.data.with_name("audit")]
+    assert all(folder.exists() for folder in folders)
     stack.trainyard("down", "--purge")
-    assert not stack.data.exists()
+    assert not any(folder.exists() for folder in folders)
