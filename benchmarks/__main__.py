@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.figures import save, show, write_pages
+from benchmarks.figures import save, show, update_pages
 from engine.paths import Paths
 
 BENCHES = {
@@ -54,8 +54,7 @@ def main(
         figures = importlib.import_module(f"benchmarks.{name}").measure()
         show(console, figures)
         save(name, figures)
-        for page, text in write_pages().items():
-            page.write_text(text)
+        update_pages()
         missed |= not all(figure.holds for figure in figures)
     sys.exit(missed)
 

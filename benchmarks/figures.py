@@ -176,6 +176,12 @@ def write_pages(results: Path = RESULTS) -> dict[Path, str]:
     return {page: _with_table(page.read_text(), table) for page, table in tables.items()}
 
 
+def update_pages() -> None:
+    """Write both pages anew."""
+    for page, text in write_pages().items():
+        page.write_text(text)
+
+
 def _with_table(text: str, table: str) -> str:
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"
@@ -198,10 +204,11 @@ def _summary(taken: Mapping[str, Sequence[Figure]], loads: Mapping[str, Mapping[
     busy = ", ".join(
         f"`{name}` ({loads[name]['load']:.0f})" for name in taken if loads[name].get("load", 0) > BUSY
     )
+    beside = f" Other work ran on the machine beside {busy} (load average in brackets)." if busy else ""
     return "\n".join(
         (
             f"{len(every)} figures were taken; {len(every) - missed} hold and {missed} miss their target."
-            f" All misses are below. Other work ran on the machine beside {busy} (load average in brackets).",
+            f" All misses are below.{beside}",
             "",
             "| claim | ours | peer | ratio | target | |",
             "|---|---|---|---|---|---|",
@@ -258,5 +265,4 @@ def _samples(stored: Mapping[str, Any]) -> Repeats:
 
 
 if __name__ == "__main__":
-    for page, text in write_pages().items():
-        page.write_text(text)
+    update_pages()

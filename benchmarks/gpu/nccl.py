@@ -2,7 +2,8 @@
 
 The collective waits behind a kernel that spins, as one does behind a peer that has ended. What the agent
 makes of the SIGABRT that follows is tested without a GPU. There, gloo and an abort of the process take their
-place."""
+place.
+"""
 
 from __future__ import annotations
 

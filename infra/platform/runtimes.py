@@ -240,7 +240,7 @@ def _replicated_job(
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
     own = dict(context.settings.pod_labels)
     # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
-    # its node is deleted.
+    # its node is lost.
     ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

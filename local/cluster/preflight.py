@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -185,10 +185,8 @@ def _controllers(folder: Path) -> list[str]:
 
 
 def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
-    if (
-        shutil.which("ip", path=PROGRAM_PATH) is None
-    ):  # reported already, or installed before the cluster starts
-        return
+    if shutil.which("ip", path=PROGRAM_PATH) is None:
+        return  # reported already, or installed before the cluster starts
     routes = {IPv4Network(destination): interface for destination, interface in host_routes()}
     clusters = run_folders()
     if (namesake := clusters.get(link)) and namesake.resolve() != own.resolve():
@@ -207,9 +205,8 @@ def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
             )
 
 
-def _free_range(routes: Iterable[IPv4Network]) -> str:
+def _free_range(taken: Collection[IPv4Network]) -> str:
     """Return a range for nodes beside these, apart from the usual ones of pods and Services."""
-    taken = [*routes]
     candidates = IPv4Network("10.89.0.0/16").subnets(new_prefix=24)
     free = (str(each) for each in candidates if not any(each.overlaps(used) for used in taken))
     return next(free, "another one")

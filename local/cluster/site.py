@@ -35,7 +35,7 @@ from local.cluster.objects import (
 )
 from local.cluster.preemption import fail_pods
 from local.cluster.processes import wait_until
-from local.cluster.volumes import bounded_volumes
+from local.cluster.volumes import BoundedVolume
 
 API_SECONDS = 90.0
 NODE_SECONDS = 120.0
@@ -96,12 +96,10 @@ class ClusterSite:
     def attach_volumes(self) -> list[str]:
         """Give volumes their sizes; return a line for each that has none, with the reason."""
         nodes_run = any(self.node(node.name).is_running() for node in self.config.nodes)
-        volumes = list(bounded_volumes(self.config.data_dir, self.config.volume_sizes))
-        reasons = {volume: volume.attach(nodes_run=nodes_run) for volume in volumes}
         return [
             f"{volume.folder}: not limited to {volume.size_gib} GiB: {reason}"
-            for volume, reason in reasons.items()
-            if reason
+            for volume in self._volumes
+            if (reason := volume.attach(nodes_run=nodes_run))
         ]
 
     def start_control_plane(self) -> None:
@@ -154,11 +152,16 @@ class ClusterSite:
         machines = [self.control, self._unpacker, *(self.node(name) for name in names)]
         with ThreadPoolExecutor() as pool:
             list(pool.map(ClusterMachine.stop, machines))
-        for volume in bounded_volumes(self.config.data_dir, self.config.volume_sizes):
+        for volume in self._volumes:
             volume.detach()
         self.network.remove()
         cgroups.remove(self.config.name)
         shutil.rmtree(self.layout.run, ignore_errors=True)
+
+    @property
+    def _volumes(self) -> list[BoundedVolume]:
+        sizes = self.config.volume_sizes
+        return [BoundedVolume(Path(self.config.data_dir, folder), sizes[folder]) for folder in sizes]
 
     @property
     def _context(self) -> ClusterContext:

@@ -7,7 +7,6 @@ The file takes from the disk what was written, and outlives the cluster as the r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +94,3 @@ class BoundedVolume:
         if has < self.size_gib:
             return f"it has {has} GiB, and grows when the cluster is taken down and up"
         return f"it has {has} GiB, and does not shrink" if has > self.size_gib else ""
-
-
-def bounded_volumes(data_dir: str, sizes: Mapping[str, int]) -> Iterator[BoundedVolume]:
-    """Give the volumes of a cluster, from their folders below `data_dir` and their sizes in GiB."""
-    for folder, size_gib in sizes.items():
-        yield BoundedVolume(Path(data_dir, folder), size_gib)

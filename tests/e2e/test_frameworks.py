@@ -37,9 +37,9 @@ def one_node(source: str) -> str:
 
 
 def of_all_nodes(source: str) -> str:
-    """Lightning is told in the program on how many nodes it runs."""
-    told = 'accelerator="cpu", num_nodes=int(os.environ["GROUP_WORLD_SIZE"])'
-    return source.replace('accelerator="cpu"', told)
+    """Lightning takes the number of nodes as an argument."""
+    with_nodes = 'accelerator="cpu", num_nodes=int(os.environ["GROUP_WORLD_SIZE"])'
+    return source.replace('accelerator="cpu"', with_nodes)
 
 
 CASES = {

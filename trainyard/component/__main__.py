@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
 
 def main() -> int:
     """Return 0 with a response on stdout, 2 with a status; anything else is a fault, reported on stderr."""
-    # As in infra/__main__.py: no search for garbage, and no search of packages for pydantic's plugins.
-    gc.set_threshold(100_000)
+    # As in infra/__main__.py: no search of packages for pydantic's plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer

@@ -1,10 +1,10 @@
 """`TrainingJob`: one job in the queue of a team, on a cluster that exists.
 
 The program's provider of Kubernetes says on which; nothing else of the cluster is known, so that what only a
-stack can say (its datasets, pools for what a job needs) is refused. Which queues the team has says the input
-`queues`, the output of a `Cluster`, at the preview. Without it the cluster says so: the local queue into the
-team's first one is read, and for another name that one's own, without which a preview ends. A dry run would
-not do: the provider takes a policy's refusal of one for a lack of rights (pulumi-kubernetes 4.25, `Create`).
+stack can say (its datasets, pools for what a job needs) is refused. The input `queues`, the output of a
+`Cluster`, names the team's queues, so that a preview can refuse another one. Without it the preview reads the
+job's local queue from the cluster, and ends where there is none. A dry run would not do: the provider takes
+an admission policy's refusal for missing rights (pulumi-kubernetes 4.25, `Create`).
 
 Queues suspend and resume a job while it lives: that is a field that this never declares. All else of a
 TrainJob is fixed once it is there (Kubeflow Trainer, "spec is immutable"): a changed job replaces the former

@@ -108,7 +108,7 @@ class Saver:
         pace_seconds: float = 0,
         *,
         report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _extra_report_fields: {},
+        merge: Merge = lambda _reports: {},
     ) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
         begin = time.monotonic()
@@ -146,7 +146,7 @@ class Saver:
         pace_seconds: float = 0,
         *,
         report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _extra_report_fields: {},
+        merge: Merge = lambda _reports: {},
     ) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
