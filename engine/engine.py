@@ -165,7 +165,8 @@ class Engine:
         """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
 
         What is found determines where to look for more (the subnets of a VPC): it is asked until nothing is
-        found."""
+        found.
+        """
         started = time.monotonic()
         taken = 0
         while True:

@@ -52,7 +52,8 @@ SEVERITIES = {
 
 class Analyzer:
     """Evaluates each resource before the engine creates it: the methods of the service
-    `pulumirpc.Analyzer`."""
+    `pulumirpc.Analyzer`.
+    """
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = policies

@@ -74,7 +74,8 @@ def _is_secret(fields: Mapping[str, struct_pb2.Value]) -> bool:
 
 def patched(properties: struct_pb2.Struct, patch: Mapping[str, Value]) -> struct_pb2.Struct:
     """A copy with the values of `patch` set at its paths; all else, unknown and secret values too,
-    remains."""
+    remains.
+    """
     copy = struct_pb2.Struct()
     copy.CopyFrom(properties)
     for path, value in patch.items():

@@ -101,7 +101,8 @@ def leaks_in(lines: Mapping[str, str], known: Mapping[str, str] = {}) -> list[Le
 
 def lines_of(files: Iterable[Path]) -> dict[str, str]:
     """Return each line that files have → the first file and line where it is: states repeat nearly all of
-    theirs."""
+    theirs.
+    """
     found: dict[str, str] = {}
     for file in files:
         for number, line in enumerate(file.read_bytes().decode(errors="replace").splitlines(), 1):

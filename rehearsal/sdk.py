@@ -1,7 +1,8 @@
 """The types of the SDKs: what a resource may be given, and what it must be.
 
 An SDK states them for type checkers only; here they evaluate what really arrives, from whatever it was
-computed."""
+computed.
+"""
 
 from __future__ import annotations
 

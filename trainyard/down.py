@@ -35,7 +35,8 @@ def take_down(session: Session, *, purge: bool) -> None:
 
 def _drain(session: Session) -> None:
     """Stop every job while its queue lives: later, finalizers would wait for a controller that has been
-    deleted."""
+    deleted.
+    """
     if all(node.state != "ready" for node in session.cluster.status().nodes):
         return  # an `up` that was killed: no queue lives yet
     for key in session.jobs.of_teams():

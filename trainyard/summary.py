@@ -41,7 +41,8 @@ class Summary:
         """What was done to each preempted node first, and the seconds from then to the first new step.
 
         With a notice the job may continue before the node is deleted, so the notice is where the clock
-        starts."""
+        starts.
+        """
         losses: dict[str, tuple[str, float]] = {}
         for event in self.story.events:
             node, _, fate = event.text.partition(" ")

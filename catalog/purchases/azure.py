@@ -1,5 +1,6 @@
 """Purchases of an Azure stack, for its cost: machines, Managed Lustre, NetApp Files or Blob over NFS, and
-Blob."""
+Blob.
+"""
 
 from __future__ import annotations
 

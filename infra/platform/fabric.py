@@ -71,7 +71,8 @@ def pod_annotations(fabric: str) -> dict[str, str]:
 
 def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Sidecar, str]]:
     """Return the daemons that Pod Security's `restricted` refuses in a job's pod, and where that is
-    configured."""
+    configured.
+    """
     found = [catalog.fabric(fabric) for fabric in fabrics]
     return [(each.daemon, each.source.url) for each in found if each.daemon and each.daemon.capabilities]
 

@@ -96,7 +96,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
     A cluster's component carries its whole spec, so its total is evaluated before anything of it exists.
     Clusters, and what other programs declare of pools, filesystems, control planes and NAT, are added up in
-    the order in which they are declared: the one that passes the ceiling is refused before it is made."""
+    the order in which they are declared: the one that passes the ceiling is refused before it is made.
+    """
     limits = (resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS)
     if all(limit is None for limit in limits):
         return

@@ -15,7 +15,8 @@ TLS_POLICY = "BucketPolicy"
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """What each companion says is evaluated where it is declared; here that there is one, or its inline
-    form."""
+    form.
+    """
     beside = {
         other.type.rpartition(":")[2].removesuffix("V2")
         for other in resource.related_resources.pointing_at(resource, "bucket", "bucket")

@@ -54,7 +54,8 @@ class Ec2(Client):
     """A client of EC2 that knows placement groups, which moto lacks.
 
     The engine distinguishes two of one type by names that the provider makes up: a group that is not found
-    would be made a second time, and a launch template that names it would roll its nodes."""
+    would be made a second time, and a launch template that names it would roll its nodes.
+    """
 
     def can_paginate(self, operation: str) -> bool:
         """Whether an answer may come in parts."""

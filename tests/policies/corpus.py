@@ -1,7 +1,8 @@
 """The corpus: compliant resources, and cases that each break one property of one of them.
 
 Every case is a pair, the compliant resource and its twin, evaluated with the same configuration unless the
-one thing that differs is a piece of configuration."""
+one thing that differs is a piece of configuration.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 others.
 
 `reference_cli.py TABLE WORD…`: the table names the reference of each command, its options and those that it
-wants."""
+wants.
+"""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ class Attempt(ABC):
 
     def _extra_report_fields(self) -> Mapping[str, Any]:
         """Return further keyword arguments of `Saver.start`: what ranks report of their files. Default:
-        none."""
+        none.
+        """
         return {}
 
     def _agree(self, what: str, own: Mapping[str, Any]) -> None:

@@ -48,7 +48,8 @@ class ControlPlane:
 
 def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
     """Make the cluster: private, secrets encrypted, all logs retained, nobody in it but the access
-    entries."""
+    entries.
+    """
     logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)
     spec = scope.spec
     cluster = aws.eks.Cluster(
@@ -139,7 +140,8 @@ def _access(
     scope: Scope, cluster: pulumi.Input[str], teams: Sequence[TeamSpec]
 ) -> list[aws.eks.AccessPolicyAssociation]:
     """Grant access to those whom the stack file names: by a policy of EKS, in teams as a group that is bound
-    there."""
+    there.
+    """
     of_teams = {principal for team in teams for principal in team.groups}
     rights = {
         principal: (group, policy)

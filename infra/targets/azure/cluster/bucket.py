@@ -1,5 +1,6 @@
 """The object store: a container for checkpoints, encrypted, private, versioned, retained when the stack is
-destroyed."""
+destroyed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Quotas of a project of Google Cloud: those of Compute's API, and those of machine families that it
-lacks."""
+lacks.
+"""
 
 from __future__ import annotations
 

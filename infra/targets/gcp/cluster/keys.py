@@ -1,7 +1,8 @@
 """KMS keys: one for the control plane's secrets, one for data (disks, filesystem, bucket).
 
 A key ring can never be removed, and data outlives the cluster, so ring and keys stay when the stack is
-destroyed."""
+destroyed.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class GkePool:
         """Whether the group is created empty and grows as capacity becomes available; `up` does not wait.
 
         Creating a node pool with nodes fails where Compute Engine has no capacity. The system pool has its
-        size at once, since operators run on it; slices and racks are created as a whole or not at all."""
+        size at once, since operators run on it; slices and racks are created as a whole or not at all.
+        """
         whole = self.is_slice or self.rack is not None
         return self.pool.capacity != "system" and not self.pool.provisioning and not whole
 

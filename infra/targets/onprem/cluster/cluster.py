@@ -56,7 +56,8 @@ _OWN = "the machines are yours, and nothing is bought"
 
 class OnpremCluster(Cluster):
     """Kubernetes that remains when the stack is destroyed; the stack labels its nodes and installs
-    operators."""
+    operators.
+    """
 
     KIND: ClassVar[ProviderKind] = "onprem"
 

@@ -1,7 +1,8 @@
 """IAM's evaluation of a call by identity policies, as far as ours go (IAM guide, policy evaluation logic).
 
 A call asks for one action on one or more resources; each of them must be allowed. moto evaluates actions
-alone."""
+alone.
+"""
 
 from __future__ import annotations
 

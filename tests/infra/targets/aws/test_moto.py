@@ -1,7 +1,8 @@
 """Every AWS resource of the stacks lives its whole life through boto3: made, read, changed, removed.
 
 botocore's models evaluate each request, moto makes it. What moto lacks is evaluated by the models alone; the
-golden list says what that is, and may not grow."""
+golden list says what that is, and may not grow.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ def measured_mtbf(lines: Iterable[dict[str, Any]], expected_seconds: float) -> f
     """Mean time between losses of a run in seconds, from its metrics.
 
     A failure is an attempt that ended without a final event: preemption with notice loses no step. The
-    expectation counts like one failure that was seen after that long, so a young run has an answer too."""
+    expectation counts like one failure that was seen after that long, so a young run has an answer too.
+    """
     spans: dict[int, list[float]] = {}
     orderly = set()
     for line in lines:

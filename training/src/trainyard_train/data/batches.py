@@ -268,7 +268,8 @@ class Batches(Generic[Batch]):
 
 class _Order:
     """In place of a loader's batch sampler: begins at the given position, and numbers the batches for
-    workers."""
+    workers.
+    """
 
     def __init__(self) -> None:
         self.batches: Iterable[Any] = ()

@@ -9,7 +9,8 @@
 for shards that others made. The index says where in its shard each picture is, so that any sample can be read
 by its number with one range request: the global order of samples, and with it a resume in the middle of an
 epoch by any number of ranks, works as for any other data. How a picture is cropped and mirrored follows from
-its position in that order alone."""
+its position in that order alone.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class SampleSource(Protocol):
 
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         """Return the samples at these positions; augmented if `at`, the position of the first in the order,
-        is given."""
+        is given.
+        """
 
     def close(self) -> None:
         """Let go of threads."""

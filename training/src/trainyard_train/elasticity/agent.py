@@ -6,7 +6,8 @@ touches no GPU, so that it may be forked at any time; a node with eight ranks ha
 
 The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since no rank may
 find out that another has died. If not all come back soon, a node has failed: all end, and whoever started
-this process (JobSet) starts them elsewhere."""
+this process (JobSet) starts them elsewhere.
+"""
 
 from __future__ import annotations
 

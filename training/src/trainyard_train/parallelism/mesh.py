@@ -153,7 +153,8 @@ class Mesh:
         """Shutdown barrier where all ranks find the same error, so that each leaves with its own message.
 
         One that left before another has connected, or rank 0 with its store, would look like a failed rank to
-        it."""
+        it.
+        """
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")
             others = [f"refused/{rank}" for rank in range(self.world_size)]
