@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainyard_train.checkpointing.checkpoint import Data
+from trainyard_train.checkpointing.digests import Data
 from trainyard_train.checkpointing.folder_store import Files
 
 

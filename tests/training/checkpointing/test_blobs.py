@@ -63,7 +63,8 @@ def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Bl
 def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
     cloud: BlobCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard_train.checkpointing.checkpoint.BLOCK", 5 << 20)
+    for module in ("digests", "checkpoint"):
+        monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 5 << 20)
     store, data = ObjectStore(cloud.url), os.urandom(1 << 20) * 12
     save(store, 1, data)
     assert store.open(1).read(FILES[0]) == data

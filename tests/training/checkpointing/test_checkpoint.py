@@ -225,8 +225,8 @@ def test_a_manifest_of_another_step_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("format", "advice"),
     [
-        (2, "reads 4; it was written by an older version: use that one to go on"),
-        (5, "reads 4; it was written by a newer version: update this one to go on"),
+        (2, "reads 5; it was written by an older version: use that one to go on"),
+        (6, "reads 5; it was written by a newer version: update this one to go on"),
     ],
 )
 def test_a_manifest_of_another_version_is_refused_with_what_to_do(
@@ -245,7 +245,7 @@ def test_a_format_that_was_altered_is_damage_and_no_other_version(tmp_path: Path
     store = FolderStore(tmp_path)
     save(store, 10)
     path = save(store, 20) / MANIFEST
-    path.write_text(path.read_text().replace('"format": 4', '"format": 7'))
+    path.write_text(path.read_text().replace('"format": 5', '"format": 7'))
     with pytest.raises(DamagedError, match="its own checksum does not match"):
         store.open(20)
     assert newest_step(store) == 10

@@ -67,7 +67,8 @@ def test_a_checkpoint_comes_back_as_it_was_saved(url: str) -> None:
 
 
 def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainyard_train.checkpointing.checkpoint.BLOCK", 1000)
+    for module in ("digests", "checkpoint"):
+        monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 1000)
     store = ObjectStore(url)
     data = os.urandom(10_500)
     save(store, 1, data)

@@ -14,7 +14,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainyard_train.checkpointing.checkpoint import Data, FileEntry, Manifest, Retention
+from trainyard_train.checkpointing.checkpoint import Manifest, Retention
+from trainyard_train.checkpointing.digests import Data, FileEntry
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 from trainyard_train.checkpointing.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
 from trainyard_train.parallelism.mesh import Mesh

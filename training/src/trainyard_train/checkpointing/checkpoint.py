@@ -1,17 +1,14 @@
 """Checkpoints with atomic commit, on any store.
 
-A checkpoint is a set of files and a manifest, written last, that lists the size and the sha256 of each. A
-file of tensors holds in its header the sha256 of each block of what follows, and the manifest then has that
-of the header: so a part of a file can be verified without the rest. Loading verifies all that it takes, and
-falls back past what is damaged. `folder_store` keeps them in a folder that
-the ranks share, `object_store` in S3 and its like.
+A checkpoint is a set of files and a manifest, written last, that lists the size and the digest of each (see
+`digests`). Loading verifies all that it takes, and falls back past what is damaged. `folder_store` keeps
+them in a folder that the ranks share, `object_store` in S3 and its like.
 
 Nothing here needs PyTorch.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import re
@@ -24,23 +21,25 @@ from dataclasses import asdict, dataclass, field
 from itertools import cycle
 from typing import Any, ClassVar, Final, TypeVar
 
+from trainyard_train.checkpointing.digests import (
+    BLOCK,
+    SHA256,
+    Algorithm,
+    Data,
+    Digest,
+    FileEntry,
+    Hash,
+    digests_of,
+)
 from trainyard_train.observability.origin import origin_of
 
 T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
-FORMAT: Final = 4
-READABLE: Final = frozenset({3, FORMAT})
-"""Formats that this version reads; in 3 no file has digests of its blocks."""
-Data = bytes | memoryview
-"""The content of a file."""
-BLOCK: Final = 8 << 20
-"""Bytes that have a digest of their own, are read by one request and sent by one message."""
-_SEAL: Final = b'{"__metadata__": {"sha256": "'
-"""How the header of a file with room for the digests of its blocks begins, after its length of 8 bytes."""
-_HEX: Final = 64
-"""Characters of a sha256."""
+FORMAT: Final = 5
+READABLE: Final = frozenset({3, 4, FORMAT})
+"""Formats that this version reads; in 3 no file has digests of its blocks, in 4 they are SHA-256."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -50,21 +49,6 @@ class DamagedError(ValueError):
 
 class FormatError(ValueError):
     """A checkpoint was written by another version of this package; nothing is wrong with it."""
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """Size in bytes and sha256 of one file."""
-
-    size: int
-    sha256: str
-    header: int = 0
-    """Bytes of the header, whose sha256 it is, and which has that of each block; 0: it is of all."""
-
-    @staticmethod
-    def of(data: Data) -> FileEntry:
-        """The entry of a file with this content."""
-        return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -259,7 +243,7 @@ class StoredFile:
             DamagedError: missing, or altered.
         """
         if self.entry.header:
-            return self._verified(0, self.entry.header, self.entry.sha256)
+            return self._verified(0, self.entry.header, self.entry.digest)
         size = 8 + int.from_bytes(self.read(0, min(8, self.entry.size)), "little")
         if size > self.entry.size:
             raise DamagedError(f"{self.name} was altered: its header is longer than the file")
@@ -290,14 +274,14 @@ class StoredFile:
             digests = digests_of(data)
             yield from ahead(lambda number, room: self.block(number, digests, room), numbers, self.store)
             return
-        found = hashlib.sha256()
+        found = SHA256.new()
         for start, block in ahead(lambda number, room: self.block(number, (), room), numbers, self.store):
             found.update(block)
             yield start, block
-        self.compare(found.hexdigest(), self.entry.sha256)
+        self.verify_whole(found)
 
     def block(
-        self, number: int, digests: Sequence[str] = (), room: memoryview | None = None
+        self, number: int, digests: Sequence[Digest] = (), room: memoryview | None = None
     ) -> tuple[int, memoryview]:
         """A block, and where it begins.
 
@@ -314,17 +298,14 @@ class StoredFile:
             return start, self.read(start, stop, room)
         return start, self._verified(start, stop, digests[number], room)
 
-    def put_block(self, number: int, digest: str, parts: Sequence[memoryview]) -> None:
+    def put_block(self, number: int, digest: Digest, parts: Sequence[memoryview]) -> None:
         """Read a block to where its bytes go.
 
         Raises:
             DamagedError: missing, or altered; the parts then hold what was read.
         """
         self.read_into(self.ranges()[number][0], parts)
-        found = hashlib.sha256()
-        for part in parts:
-            found.update(part)
-        self.compare(found.hexdigest(), digest)
+        self._verify(digest, *parts)
 
     def read_held(self, start: int, stop: int) -> memoryview:
         """Some bytes in this node's memory, which somebody else verifies."""
@@ -335,24 +316,31 @@ class StoredFile:
         """Whether what was read is in this node's memory, and not from the store."""
         return self.held is not None and data.obj is self.held.obj
 
-    def _verified(self, start: int, stop: int, digest: str, room: memoryview | None = None) -> memoryview:
+    def _verified(self, start: int, stop: int, digest: Digest, room: memoryview | None = None) -> memoryview:
         """Some bytes that have a digest: from this node's memory, unless they differ there."""
         if self.held is not None:
             data = self.held[start:stop]
-            if hashlib.sha256(data).hexdigest() == digest:
+            if digest.matches(data):
                 return data
         data = self.read(start, stop, room)
-        self.compare(data, digest)
+        self._verify(digest, data)
         return data
 
-    def compare(self, found: Data | str, digest: str) -> None:
-        """Compare data, or its digest, with the digest that it should have.
+    def verify_whole(self, found: Hash) -> None:
+        """Compare what all of a file was hashed to with the manifest.
 
         Raises:
             DamagedError: they differ.
         """
-        if (found if isinstance(found, str) else hashlib.sha256(found).hexdigest()) != digest:
-            raise DamagedError(f"{self.name} was altered: its sha256 does not match the manifest")
+        if found.hexdigest() != self.entry.sha256:
+            raise self._altered(SHA256)
+
+    def _verify(self, digest: Digest, *parts: Data) -> None:
+        if not digest.matches(*parts):
+            raise self._altered(digest.algorithm)
+
+    def _altered(self, algorithm: Algorithm) -> DamagedError:
+        return DamagedError(f"{self.name} was altered: its {algorithm.name} does not match the manifest")
 
 
 @dataclass(frozen=True)
@@ -530,42 +518,6 @@ def blank(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
 
 
-def room_for_digests(size: int) -> str:
-    """What stands first in the metadata of a header, under `sha256`, until `seal` fills it in.
-
-    Args:
-        size: bytes after the header.
-    """
-    return "0" * (_HEX * -(-size // BLOCK))
-
-
-def header_size(data: Data) -> int:
-    """Bytes of the header of a file with room for the digests of its blocks; 0 for any other."""
-    size = 8 + int.from_bytes(data[:8], "little")
-    has_room = bytes(data[8 : 8 + len(_SEAL)]) == _SEAL and size <= len(data)
-    return size if has_room else 0
-
-
-def seal(data: Data) -> FileEntry:
-    """Write the digests of a file's blocks into its header, where it has room for them; returns its entry."""
-    header = header_size(data)
-    if not header or isinstance(data, bytes) or data.readonly:
-        return FileEntry.of(data)
-    starts = range(header, len(data), BLOCK)
-    digests = "".join(hashlib.sha256(data[at : at + BLOCK]).hexdigest() for at in starts).encode()
-    first = 8 + len(_SEAL)
-    if bytes(data[first + len(digests) : first + len(digests) + 1]) != b'"':  # room for other blocks
-        return FileEntry.of(data)
-    data[first : first + len(digests)] = digests
-    return FileEntry(len(data), hashlib.sha256(data[:header]).hexdigest(), header)
-
-
-def digests_of(header: Data) -> list[str]:
-    """The digests that `seal` wrote, of each block in order."""
-    text = bytes(header[8 + len(_SEAL) :]).partition(b'"')[0].decode()
-    return [text[at : at + _HEX] for at in range(0, len(text), _HEX)]
-
-
 def step_name(step: int) -> str:
     """The name of a step's checkpoint."""
     return f"step-{step:08d}"
@@ -587,4 +539,4 @@ def _of_another_version(found: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return SHA256.of(json.dumps(body, sort_keys=True).encode())

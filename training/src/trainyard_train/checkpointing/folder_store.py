@@ -28,16 +28,13 @@ from trainyard_train.checkpointing.checkpoint import (
     LATEST,
     MANIFEST,
     CheckpointStore,
-    Data,
-    FileEntry,
     Manifest,
     Retention,
     blank,
-    header_size,
-    seal,
     step_name,
     step_of,
 )
+from trainyard_train.checkpointing.digests import Data, FileEntry, header_size, seal
 
 _LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST})\.(tmp|trash)\.[0-9a-f]+")
 

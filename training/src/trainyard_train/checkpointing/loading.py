@@ -11,7 +11,6 @@ Damage is found by all ranks together, at the same points, so that none waits fo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from bisect import bisect_right
@@ -22,15 +21,8 @@ from typing import Any
 
 import torch
 
-from trainyard_train.checkpointing.checkpoint import (
-    BLOCK,
-    Checkpoint,
-    DamagedError,
-    Data,
-    StoredFile,
-    ahead,
-    digests_of,
-)
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, StoredFile, ahead
+from trainyard_train.checkpointing.digests import BLOCK, SHA256, Data, Digest, Hash, digests_of
 from trainyard_train.checkpointing.tensor_files import (
     Offset,
     Piece,
@@ -58,7 +50,7 @@ class Header:
     file: StoredFile
     pieces: Mapping[str, Piece]
     metadata: Mapping[str, str]
-    digests: Sequence[str]
+    digests: Sequence[Digest]
     """Of its blocks; empty if only the whole file has one."""
     unverified: bytes
     """Itself, if only the whole file has a digest; else empty."""
@@ -221,7 +213,9 @@ class Reading:
         store = self.checkpoint.store
         found = ahead(lambda index, room: self._block(*mine[index], room), range(len(mine)), store)
         received = torch.empty(BLOCK, dtype=torch.uint8, device=self.mesh.device)
-        hashes = {name: hashlib.sha256(each.unverified) for name, each in self.headers.items()}
+        hashes = {name: SHA256.new() for name in self.headers}
+        for name, found_so_far in hashes.items():
+            found_so_far.update(self.headers[name].unverified)
         for at, number in events:
             run = runs[number]
             file = self.headers[run.file].file
@@ -261,13 +255,13 @@ class Reading:
             self._note(error)
             return _Block(memoryview(bytes(stop - start)), placed=False)
 
-    def _verify_whole(self, run: _Run, at: int, content: Data, found: hashlib._Hash) -> None:
+    def _verify_whole(self, run: _Run, at: int, content: Data, found: Hash) -> None:
         """Compare a file that has one digest, once all was read; the header counts as it was used."""
         header = self.headers[run.file]
         found.update(content[max(0, len(header.unverified) - header.file.ranges()[at][0]) :])
         if at == len(run.blocks) - 1:
             try:
-                header.file.compare(found.hexdigest(), header.file.entry.sha256)
+                header.file.verify_whole(found)
             except DamagedError as error:
                 self._note(error)
 

@@ -23,14 +23,12 @@ from trainyard_train.checkpointing.checkpoint import (
     LATEST,
     MANIFEST,
     CheckpointStore,
-    Data,
-    FileEntry,
     Manifest,
     Retention,
-    seal,
     step_name,
     step_of,
 )
+from trainyard_train.checkpointing.digests import Data, FileEntry, seal
 from trainyard_train.checkpointing.lifecycle import Marks, marks_of
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
     CheckpointStore,
     DamagedError,
-    Data,
-    FileEntry,
     Manifest,
     step_name,
 )
+from trainyard_train.checkpointing.digests import Data, FileEntry
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh

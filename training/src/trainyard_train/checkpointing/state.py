@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from trainyard_train.checkpointing import tensor_files
-from trainyard_train.checkpointing.checkpoint import Checkpoint, Data, room_for_digests
+from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.digests import Data, room_for_digests
 from trainyard_train.checkpointing.loading import Reading, Targets
 from trainyard_train.checkpointing.tensor_files import (
     TYPES,
@@ -229,7 +230,7 @@ def lay_out(
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
     room = room_for_digests(sum(tensor.nbytes for tensor in tensors.values()))
-    about = {"sha256": room, "places": json.dumps(offsets), **(metadata or {})}  # `seal` looks for it there
+    about = {**room, "places": json.dumps(offsets), **(metadata or {})}  # `seal` looks for it there
     entries: dict[str, Any] = {"__metadata__": about}
     spans, end, other = {}, 0, {}
     for name in order:
