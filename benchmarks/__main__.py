@@ -1,4 +1,4 @@
-"""`make bench`: measure what the project claims, each figure against a named peer in the same run."""
+"""`make bench`: runs the benchmarks, each against a named peer in the same run."""
 
 from __future__ import annotations
 

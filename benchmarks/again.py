@@ -1,4 +1,4 @@
-"""A second `trainyard up` with nothing to change: the whole command, to its end."""
+"""Benchmark: time of a second `trainyard up` with nothing to change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What the policy of a team's network costs: all-reduces between two pods on two nodes of the local stack.
+"""Benchmark: all-reduce between two pods on two nodes of the local stack, with the team's NetworkPolicy and
+without it.
 
-The same pods are asked with the team's NetworkPolicy and without it.
+The same pods are measured in both arms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where benchmarks run: a state folder of their own, so that no cluster of the user's is touched."""
+"""The environment that benchmarks run in: a separate state folder, so that no cluster of the user is touched.
+"""
 
 from __future__ import annotations
 

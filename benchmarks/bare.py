@@ -1,4 +1,4 @@
-"""A bare Pulumi program: the resources of a stack, with no spec, checks, charts or dependencies."""
+"""A bare Pulumi program, the peer: registers the resources of a stack without spec, checks or charts."""
 
 from __future__ import annotations
 

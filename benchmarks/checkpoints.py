@@ -1,4 +1,6 @@
-"""What a checkpoint costs the training, against `torch.distributed.checkpoint.async_save` with fsync."""
+"""Benchmark: training time that a checkpoint costs, against `torch.distributed.checkpoint.async_save` with
+fsync.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure: what we take, what the peer takes in the same run, and what we aim at."""
+"""`Figure`: the result of a benchmark, ours and the peer's of the same run, with its target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From the command to the first step of a folder of 5,000 files, against kubectl and code baked in.
+"""Benchmark: time from the command to the first step of a folder of 5,000 files, against kubectl.
 
 Both arms start the same program on the same warm cluster, by the same runtime and launcher. The peer's code
-lies on the team's volume before the clock starts, as if baked into an image. Ours packs the folder, asks the
+is on the team's volume before the clock starts, as if built into an image. Ours packs the folder, asks the
 store for its digest, and unpacks it in each pod; the folder was sent once before.
 """
 

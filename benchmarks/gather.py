@@ -1,7 +1,7 @@
-"""What it takes to give each of 1,000 ranks a value of every other, against the former way.
+"""Benchmark: time to give each of 1,000 ranks a value of every other, against the former algorithm.
 
-The former way let each rank ask the store for the value of each. Every rank is a thread with a
-connection to one TCPStore on this machine's loopback. The threads share one interpreter in both arms alike.
+In the former algorithm each rank asked the store for the value of each. Every rank is a thread with a
+connection to one TCPStore on this host's loopback. The threads share one interpreter in both arms alike.
 """
 
 from __future__ import annotations

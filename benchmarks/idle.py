@@ -1,4 +1,4 @@
-"""What the cluster costs while nothing runs on it."""
+"""Benchmark: CPU and memory of the idle cluster."""
 
 from __future__ import annotations
 

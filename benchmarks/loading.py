@@ -1,10 +1,10 @@
-"""Pictures per second from shards, decoded and cropped by chance: ours, WebDataset's and torchdata's loaders.
+"""Benchmark: images per second from shards, decoded and randomly cropped, against WebDataset and torchdata.
 
-All read the same shards, from a disk and from an S3 server on this machine, and decode with the same
-functions, by two threads or two processes. What differs is how a sample is found, fetched, shuffled and
-handed over: WebDataset streams whole shards and shuffles what it holds (from S3 by curl, as it does by
-itself); torchdata's StatefulDataLoader asks a dataset for samples by their numbers, which reads the bytes
-that our index names (from S3 by boto3, a range for each). Ours is the only one with one order for all ranks.
+All read the same shards, from a disk and from an S3 server on this host, and decode with the same functions,
+by two threads or two processes. What differs is how a sample is found, fetched, shuffled and handed over.
+WebDataset streams whole shards and shuffles a buffer (from S3 by curl, as it does by itself). torchdata's
+StatefulDataLoader asks a dataset for samples by number, which reads the bytes that our index names (from S3
+by boto3, a range for each). Ours is the only one with one order for all ranks.
 """
 
 from __future__ import annotations

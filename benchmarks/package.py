@@ -1,4 +1,4 @@
-"""Preview of the local stack through the component package, against our own program on the same stack."""
+"""Benchmark: preview of the local stack through the component package, against our own program."""
 
 from __future__ import annotations
 

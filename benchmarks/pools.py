@@ -1,7 +1,7 @@
-"""Preview of generated stacks with 50, 100 and 200 pools, against a bare program with as many resources.
+"""Benchmark: preview of generated stacks with 50, 100 and 200 pools, against a bare program of the same size.
 
-Both talk to the same fakes, which take whatever they are given: what is measured is the program and the
-engine, not a cloud's API.
+Both talk to the same fakes, which accept any input: the program and the engine are measured, not a cloud's
+API.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Preview of the local stack against a bare Pulumi program that registers the same resources."""
+"""Benchmark: preview of the local stack, against a bare Pulumi program that registers the same resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a node's death to the first new step of its job."""
+"""Benchmark: time from the failure of a node to the next new step of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it takes to load a checkpoint under another layout, against `torch.distributed.checkpoint.load`."""
+"""Benchmark: loading a checkpoint under another layout, against `torch.distributed.checkpoint.load`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From nothing to the first optimizer step: `trainyard up` against a script of helm and kubectl.
+"""Benchmark: time from nothing to the first optimizer step, `trainyard up` against helm and kubectl.
 
 Both arms start the same embedded cluster, install the same charts with the same values, and submit the
-same job. The script waits for nothing that it need not wait for.
+same job. The peer's script has no wait that it does not need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples per second of the training package, against peers with the same model and data."""
+"""Benchmark: samples per second of the training package, against peers with the same model and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings of two ranks, ours and peers, as subprocesses that a benchmark starts, kills and measures."""
+"""Trainings of two ranks, ours and the peers', as subprocesses that benchmarks start, kill and measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware, regions and dated prices as data, so that a plan is known without asking a cloud."""
+"""The catalogue: machine types, fabrics, regions and dated prices as data, so that planning asks no cloud."""
 
 from catalog.cost import (
     Cost,

@@ -1,4 +1,4 @@
-"""What a stack buys and what that costs: one model for `trainyard price` and the policies' ceilings."""
+"""Cost of a stack: what it buys and at what price, for `trainyard price` and the policy on cost ceilings."""
 
 from __future__ import annotations
 

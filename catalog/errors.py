@@ -1,4 +1,4 @@
-"""What the catalogue says of a name that it does not have."""
+"""The error for a name that the catalogue does not have: it lists the names that exist."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether an image holds what its ranks need to reach a fabric.
+"""The image lint: checks whether an image has the libraries that its ranks need to use a fabric.
 
-Pure: it is given what is in the image, and opens nothing. A library counts as there only where the dynamic
-loader would find it: in one of its own folders, in a folder of LD_LIBRARY_PATH, or as a path that
-/etc/ld.so.cache names (ld.so(8)).
+It is pure: it gets the image's contents and opens nothing. A library counts as present only where the dynamic
+loader would find it: in one of the loader's default folders, in a folder of LD_LIBRARY_PATH, or as a path
+that /etc/ld.so.cache names (ld.so(8)).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What machines cost, how old that knowledge is, and what is not known."""
+"""Prices of machine types: the amount, its date and source, and which prices are missing."""
 
 from __future__ import annotations
 

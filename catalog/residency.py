@@ -1,4 +1,4 @@
-"""Where a region is, and whether a residency rule lets data be there."""
+"""The jurisdiction of a region, and whether a residency rule permits data there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the data files, each once and only when it is asked for."""
+"""Loads the catalogue's data files, each once, on first use."""
 
 from __future__ import annotations
 

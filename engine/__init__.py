@@ -1,4 +1,4 @@
-"""The engine (`pulumi`) as a process, its language host and our provider plugin: needed on every target.
+"""The Pulumi engine as a process, its language host and our provider plugin, for every target.
 
-Nothing is imported here: the engine starts two plugins at each operation, and waits for them.
+This package imports nothing: the engine starts two plugins at each operation, and waits for them.
 """

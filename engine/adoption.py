@@ -1,9 +1,8 @@
-"""Taking into a state what exists already: what a `destroy` has retained, or all of a stack whose state is
-lost.
+"""Adoption of existing resources into a state: those that a `destroy` retained, or all after a lost state.
 
-The engine's own import refuses what differs from the program in anything, and makes up new names where the
-program gives none. Here a resource enters the state as the one that the program means, and is refreshed: what
-differs is then a change that the next preview shows.
+The engine's own import refuses a resource that differs from the program in any property, and generates new
+names where the program gives none. Here a resource enters the state as the program declares it, and is
+refreshed: the next preview shows the differences as changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the engine keeps state, asked for what `pulumi` has no command for.
+"""The engine's state backends: reads of stacks and states for which `pulumi` has no command.
 
-A file backend's files are read: that costs milliseconds. Any other one (a bucket, a service) is asked by the
-engine itself.
+A file backend's files are read directly, which costs milliseconds. Any other backend (a bucket, a service) is
+read through the engine.
 """
 
 from __future__ import annotations

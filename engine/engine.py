@@ -1,4 +1,4 @@
-"""Operations on the stacks of one project."""
+"""Engine operations (preview, up, refresh, destroy, ...) on the stacks of one project."""
 
 from __future__ import annotations
 

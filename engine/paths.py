@@ -1,4 +1,4 @@
-"""Every place on a machine that Trainyard reads or writes, known in one file."""
+"""Every path on the host that Trainyard reads or writes."""
 
 from __future__ import annotations
 

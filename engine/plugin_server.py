@@ -1,4 +1,4 @@
-"""What every plugin of the engine does: serve on loopback, print the port, end quietly with the engine."""
+"""The base of every engine plugin: serve on loopback, print the port, end with the engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The plugins that the engine is to use, where it looks for installed ones.
+"""Installs our plugins for the engine: links from the engine's plugin folder to the clone's executables.
 
-A plugin that is only on PATH works too, but the engine warns of it at each operation, and then another one on
-PATH could take its place.
+The engine also accepts a plugin on PATH, but warns at each operation, and another plugin on PATH could then
+take its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run of `pulumi`. Interrupted once, it ends what is under way; interrupted twice, it ends now."""
+"""One run of `pulumi`. The first interrupt ends it after the current operations, the second at once."""
 
 from __future__ import annotations
 

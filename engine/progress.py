@@ -1,4 +1,4 @@
-"""Progress of long tasks: bars on a terminal, lines elsewhere."""
+"""Progress display of long tasks: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine that was killed leaves behind: plugins, a lock, operations that it never saw the end of."""
+"""Recovery after an engine was killed: its plugins, its lock, and its pending operations."""
 
 from __future__ import annotations
 

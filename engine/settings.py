@@ -1,4 +1,4 @@
-"""Variables that any `pulumi` on a stack of ours needs: that of `up`, and one by hand after `env`."""
+"""Environment variables of every `pulumi` on our stacks: under `up`, and by hand after `trainyard env`."""
 
 FOR_ANY_PULUMI = {
     # A certificate Secret that its controller has filled in conflicts with a second apply.

@@ -1,7 +1,7 @@
 """Boosted trees on all ranks of a job: `trainyard run --gpus 2 --include vendor -- python boosted_trees.py`.
 
-XGBoost's ranks meet at a tracker, which rank 0 starts. The training image lacks XGBoost, so that comes
-along in the folder `vendor`.
+XGBoost's ranks connect to a tracker, which rank 0 starts. The training image lacks XGBoost, so the folder
+`vendor` has it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The engine runs this folder as a program: load → cluster → platform → export."""
+"""The Pulumi program of a stack: load the stack file → cluster → platform → outputs."""
 
 from __future__ import annotations
 

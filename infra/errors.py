@@ -1,4 +1,4 @@
-"""Errors that a user can act on: where, what was found, what is allowed, what to do next.
+"""`TrainyardError` and `Problem`: errors with path, value found, values allowed, and next step.
 
 A leaf module: `local`, `trainyard` and `rehearsal` import it too.
 """

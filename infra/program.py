@@ -1,4 +1,4 @@
-"""The program's steps, so that the engine, tests and rehearsals take the same ones."""
+"""The steps of the stack program, shared by the engine's run, tests and rehearsals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pulumi's SDK for Python without what it does for nothing in a program of hundreds of resources.
+"""Patches of Pulumi's Python SDK that remove work which a program of hundreds of resources does not need.
 
-Each part stands for a function of the SDK that the lock pins; `tests/infra/test_sdk_overhead.py` holds that
-programs end as they do without. Processor time of a plan, median of six in turn: aws 2.4 → 1.2 s,
+Each patch replaces a function of the SDK that the lock pins; `tests/infra/test_sdk_overhead.py` shows that
+programs have the same result without. CPU time of a plan, median of six alternating runs: aws 2.4 → 1.2 s,
 gcp 1.6 → 1.1 s, azure 8.6 → 1.4 s.
 """
 

@@ -1,10 +1,10 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""The pack's side of the engine's analyzer protocol.
+"""The engine's analyzer protocol, which the policy pack serves.
 
-Written against the protocol rather than the policy SDK for three reasons. In the SDK an unknown value turns
-a mandatory policy into advice; it hands a pack no stack configuration; and it decodes each resource once per
-policy, which costs milliseconds per resource at this number of policies. Here a resource is decoded once, and
-what cannot be read is refused.
+The policy SDK is not used, for three reasons. It turns a mandatory policy into advice where a value is
+unknown. It gives a pack no stack configuration. It decodes each resource once per policy, which costs
+milliseconds per resource at this number of policies. Here each resource is decoded once, and what cannot be
+read is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How targets say that capacity is spot: labels and taints of nodes, properties of pools."""
+"""How each target marks spot capacity: node labels, taints, and properties of node pools."""
 
 from __future__ import annotations
 

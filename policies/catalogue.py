@@ -1,4 +1,4 @@
-"""The table of all policies in the docs, made from their metadata: `python -m policies.catalogue`."""
+"""Generates the table of policies in docs/policies.md: `python -m policies.catalogue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IAM policy documents, as text or as data."""
+"""Parsing of IAM policy documents, given as text or as data."""
 
 from __future__ import annotations
 

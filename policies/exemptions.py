@@ -1,4 +1,5 @@
-"""Exemptions are data: which policy, on which resources, on whose word, why, and until when."""
+"""Exemptions as configuration: the policy, the resources, who approved it, the reason, and the expiry date.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whose law holds in a region: the catalogue's table.
+"""The jurisdiction of each region, from the catalogue.
 
-A name does not say where a region is: AWS's `eu-west-2` is London. A pattern `in:eu` or `in:de` asks the
-table.
+A region's name does not say where it is: AWS's `eu-west-2` is London. A pattern such as `in:eu` or `in:de`
+is matched by the catalogue's table.
 """
 
 from __future__ import annotations

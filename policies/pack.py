@@ -1,4 +1,4 @@
-"""The policies of the pack: every module of the topic folders holds exactly one, as `POLICY`."""
+"""Collects the policies of the pack: every module in a topic folder defines exactly one, as `POLICY`."""
 
 from __future__ import annotations
 

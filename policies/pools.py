@@ -1,4 +1,4 @@
-"""Node pools of the clouds, in common terms."""
+"""Sizes and machine types of node pools, in one form for all clouds."""
 
 from __future__ import annotations
 

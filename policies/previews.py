@@ -1,7 +1,7 @@
-"""Results of the last preview, for the policies over several resources.
+"""Stores the results of the last preview, for the policies over several resources.
 
-Such a policy runs at the end, when all resources are declared; by then an update has created them. So an
-update creates a resource only if it passed these policies in a recent preview.
+Such a policy is evaluated at the end of a run, when all resources are declared; by then an update has created
+them. So an update creates a resource only if it passed these policies in a recent preview.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A gRPC server for the engine: unary calls on the loopback, one at a time.
 
-Why not grpcio's: it takes 0.3 ms of CPU and eleven changes of thread for a call. The engine makes two calls
-per resource and waits for each, which was most of what the pack added to a preview. A unary call needs little
-of HTTP/2 (RFC 9113), so this takes a fifth of that.
+grpcio's server takes 0.3 ms of CPU and eleven thread switches per call. The engine makes two calls per
+resource and waits for each, which was most of what the pack added to a preview. A unary call needs little of
+HTTP/2 (RFC 9113), so this server takes a fifth of that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules that many policies share, each as violations of one property."""
+"""Rules that several policies share: each yields the violations of one property."""
 
 from __future__ import annotations
 

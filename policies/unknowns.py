@@ -2,7 +2,7 @@
 
 At preview a property may be the output of a resource that does not exist yet. The policy SDK turns every read
 of such a value into advice, even in a mandatory policy, so that a preview passes what an update would refuse.
-Here a read raises `UnknownProperty`, and whoever runs the policy reports it as a violation of that policy.
+Here a read raises `UnknownProperty`, and the policy evaluator reports it as a violation of that policy.
 """
 
 from __future__ import annotations

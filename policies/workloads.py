@@ -1,4 +1,4 @@
-"""Pod specs wherever they are: in pods, workload objects, and custom resources that carry pod templates."""
+"""Finds pod specs wherever they are: pods, workload objects, custom resources with pod templates."""
 
 from __future__ import annotations
 

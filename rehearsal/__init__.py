@@ -1,1 +1,1 @@
-"""Rehearsal: any stack on the real engine, with fakes in the place of the clouds."""
+"""Rehearsal: runs any stack on the real engine, with fake providers instead of the clouds."""

@@ -1,4 +1,4 @@
-"""What a fake asks of the cloud that it stands in for."""
+"""`Cloud`: the interface between a fake provider and the fake cloud behind it."""
 
 from __future__ import annotations
 

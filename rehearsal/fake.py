@@ -1,4 +1,4 @@
-"""What replaces a target's cloud in a rehearsal: each target has a fake in a folder of its own."""
+"""`Fake`: how a target is rehearsed, and which fake replaces its cloud; one per target."""
 
 from __future__ import annotations
 

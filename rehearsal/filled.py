@@ -1,4 +1,4 @@
-"""Groups of nodes that begin empty, and are asked for their nodes by this project's own plugin."""
+"""A fake of this project's node group size resources: the group to resize must exist in the fake cloud."""
 
 from __future__ import annotations
 

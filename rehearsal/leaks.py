@@ -1,4 +1,4 @@
-"""Secrets that can be read in what a stack leaves: its state, its files, the output of commands."""
+"""Searches for readable secrets in a stack's state, its files, and the output of commands."""
 
 from __future__ import annotations
 

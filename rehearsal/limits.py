@@ -1,4 +1,5 @@
-"""What clouds take as names, labels and tags, by their API references: to SDKs most are plain texts."""
+"""Limits of names, labels and tags in each cloud, from its API reference: most SDKs type them as plain text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order resources came to be, and which chain of them the others waited for."""
+"""The order in which resources were created, and the longest chain of dependencies among them."""
 
 from __future__ import annotations
 

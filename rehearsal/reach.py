@@ -1,7 +1,7 @@
-"""Whether the engine reaches the API server of the cluster that was declared, from where it runs.
+"""Whether the engine, from where it runs, can reach the API server of the declared cluster.
 
-A cluster's objects are made through its API server. One that is private answers nobody outside its network:
-the connection is dropped, and the Kubernetes provider says so after half a minute.
+A cluster's objects are created through its API server. A private one answers nobody outside its network: the
+connection is dropped, and the Kubernetes provider reports it after half a minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How clouds refuse what they are asked for, and where that is known from: `refusals.yaml` of each fake.
+"""Cloud errors for fault injection, each with its source: the rows of `refusals.yaml` of each fake.
 
-A row is a state of the account, or a rule of the service: it meets resources of some types whose inputs are
-so. What it says is the cloud's own text, since a user reads that text and no other.
+A row is a state of the account, or a rule of the service: it applies to resources of some types with certain
+inputs. Its message is the cloud's own text, since that is what a user reads.
 """
 
 from __future__ import annotations

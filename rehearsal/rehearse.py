@@ -1,7 +1,7 @@
-"""A rehearsal: all that happens to a stack in its life, on the real engine, with fakes for the providers.
+"""A rehearsal: the whole lifecycle of a stack, on the real engine, with fake providers.
 
-No credential, no network, nothing made. Each phase says what it expects, so that a program that never
-settles, or leaves something over, fails here and not in a cloud.
+It needs no credentials and no network, and creates nothing. Each phase states what it expects, so that a
+program that never converges, or leaves a resource behind, fails here and not in a cloud.
 """
 
 from __future__ import annotations

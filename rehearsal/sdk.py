@@ -1,7 +1,6 @@
-"""The types of the SDKs: what a resource may be given, and what it must be.
+"""Checks a resource's inputs by the type annotations of the Pulumi SDKs.
 
-An SDK states them for type checkers only; here they evaluate what really arrives, from whatever it was
-computed.
+An SDK has them for type checkers only; here they check the values that arrive at run time.
 """
 
 from __future__ import annotations

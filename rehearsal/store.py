@@ -1,4 +1,4 @@
-"""What fakes have made, on disk: one file per resource, so that it outlives whoever asked for it."""
+"""Records of the resources that fakes have made: one file per resource, so that they outlive the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the fakes, which lie as YAML beside the code that reads them."""
+"""Loads the fakes' tables, which are YAML files beside the code that reads them."""
 
 from __future__ import annotations
 

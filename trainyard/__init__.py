@@ -1,4 +1,4 @@
-"""The command line."""
+"""The `trainyard` command line."""
 
 import gc
 

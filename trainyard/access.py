@@ -1,7 +1,7 @@
-"""How a command reaches a stack's cluster.
+"""How a command reaches a stack's cluster: the kubeconfig and context that it uses.
 
-The embedded cluster by its own file; any other by the context that the user names (`--context`), by the one
-that the stack file names, or by the stack's output `kubeconfig`.
+The embedded cluster has a kubeconfig file. For any other the context is the one that the user names
+(`--context`), the one that the stack file names, or that of the stack's output `kubeconfig`.
 """
 
 from __future__ import annotations

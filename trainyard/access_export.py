@@ -1,8 +1,8 @@
-"""`trainyard access export`: what a member of a team needs to reach a cluster, without a secret.
+"""`trainyard access export`: a file with which a member of a team can reach a cluster; it holds no secret.
 
-Where the cluster is, by whose certificate it is known, and which program signs its users in. On the embedded
+It has the API server's address, its CA certificate, and the program that signs users in. On the embedded
 cluster that is `trainyard credential --member`, which signs a certificate with the cluster's own key: root of
-this machine, who may read that, is whoever they say.
+this host, who may read that, can sign in as anybody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`trainyard bootstrap`: where the state of a cloud's stacks is stored, and the key of their secrets."""
+"""`trainyard bootstrap`: creates the state backend of a cloud's stacks, and the key of their secrets."""
 
 from __future__ import annotations
 

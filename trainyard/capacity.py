@@ -1,4 +1,4 @@
-"""Which nodes have joined, reported at the end of `up`, which does not wait for capacity."""
+"""Reports which nodes have joined, at the end of `up`, which does not wait for capacity."""
 
 from __future__ import annotations
 

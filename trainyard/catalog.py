@@ -1,4 +1,4 @@
-"""`trainyard catalog`: what machines there are, where, with which fabric, at what price."""
+"""`trainyard catalog`: lists machine types with their regions, fabrics and prices."""
 
 from __future__ import annotations
 

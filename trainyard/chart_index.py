@@ -1,4 +1,4 @@
-"""Indexes of Helm repositories: which versions of a chart a publisher has, and the digest of each."""
+"""Reads the indexes of Helm repositories: the versions of a chart, and the digest of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: thin over the packages that do the work."""
+"""The command line: parses arguments and dispatches to the packages that do the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard deploy-role`: the role of a pipeline, by what its stack makes."""
+"""`trainyard deploy-role`: prints the role of a CI pipeline, derived from what its stack declares."""
 
 from __future__ import annotations
 

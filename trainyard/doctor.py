@@ -1,4 +1,4 @@
-"""`trainyard doctor`: the machine, seen before anything is done to it."""
+"""`trainyard doctor`: reports what this host has and lacks, before anything is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard down`: queues first, then the cluster; the data remains unless it is asked for twice."""
+"""`trainyard down`: drains queues, then deletes the cluster; data is retained without `--purge`."""
 
 from __future__ import annotations
 

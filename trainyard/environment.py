@@ -1,4 +1,4 @@
-"""The environment in which the engine and the cluster's tools work by hand."""
+"""`trainyard env`: the environment variables for using the engine and the cluster's tools by hand."""
 
 from __future__ import annotations
 

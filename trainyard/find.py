@@ -1,4 +1,4 @@
-"""What a cloud has of a stack and the engine's state has not: where to look for it."""
+"""The finder of a stack's target: it looks up resources that the cloud has and the engine's state lacks."""
 
 from __future__ import annotations
 

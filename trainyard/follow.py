@@ -1,4 +1,4 @@
-"""Following a job from its submission to its end: events for the timeline, steps for the bar."""
+"""Follows a job from its submission to its end: events for the timeline, steps for the progress bar."""
 
 from __future__ import annotations
 

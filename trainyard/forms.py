@@ -1,4 +1,4 @@
-"""Output formats of commands."""
+"""Output formats of commands, and other choices of their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an embedded cluster takes of this host: asked before anything is started."""
+"""Checks the resources of this host that an embedded cluster needs, before anything is started."""
 
 from __future__ import annotations
 

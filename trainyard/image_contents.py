@@ -1,8 +1,8 @@
-"""What is in an image: read from its layers, in a registry or in an archive, with none of it unpacked.
+"""Lists the files of an image from its layers, in a registry or an archive, without unpacking.
 
-Layers are read from the top down, each as a stream: of a file only its name counts, unless it is the loader's
-cache. What an upper layer removes (`.wh.` files) is removed from those below it alone (OCI Image Format
-Specification 1.1, "Image Layer Filesystem Changeset").
+Layers are read from the top down, each as a stream: only file names are used, and the contents of the
+loader's cache. What an upper layer removes (`.wh.` files) is removed from the layers below it only (OCI Image
+Format Specification 1.1, "Image Layer Filesystem Changeset").
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`trainyard images`: every image and chart that a stack brings, whether it is there, and fits its nodes."""
+"""`trainyard images`: lists every image and chart of a stack, and checks that it exists and fits its nodes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Training jobs: what is submitted, and where it stands.
+"""Submits training jobs and reads their status.
 
-A job lives outside the engine's state, since queues change its spec while it lives.
+A job is outside of the engine's state, since queues change its spec while it runs.
 """
 
 from __future__ import annotations

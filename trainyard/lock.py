@@ -1,6 +1,7 @@
-"""`trainyard images --lock`: the digest that each tag has now, written into the stack file.
+"""`trainyard images --lock`: writes the current digest of each tag into the stack file.
 
-The file is edited as text: its comments, order and spelling stay; the rest of it is read again and compared.
+The file is edited as text, so comments, order and spelling are unchanged; then it is read again, and the
+values of all other keys are compared.
 """
 
 from __future__ import annotations

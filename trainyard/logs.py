@@ -1,4 +1,4 @@
-"""Following a job by its logs, where its volumes are out of reach."""
+"""Follows a job by its pods' logs, where its volumes cannot be read from here."""
 
 from __future__ import annotations
 

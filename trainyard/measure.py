@@ -1,4 +1,4 @@
-"""`trainyard measure`: how long a checkpoint takes on a stack, stored beside its file for the policies."""
+"""`trainyard measure`: measures how long a checkpoint takes on a stack, and stores it for the policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard migrate`: a stack file in the present version of its format, first as a diff."""
+"""`trainyard migrate`: rewrites a stack file to the current version of its format; shows a diff first."""
 
 from __future__ import annotations
 

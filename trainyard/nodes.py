@@ -1,4 +1,4 @@
-"""The nodes of a stack's pools, as the API server knows them."""
+"""Reads the nodes of a stack's pools from the API server."""
 
 from __future__ import annotations
 

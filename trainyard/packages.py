@@ -1,4 +1,4 @@
-"""The packages of a target's SDK: installed from the lock before the first command that needs them."""
+"""Installs the packages of a target's SDK from the lock, before the first command that needs them."""
 
 from __future__ import annotations
 

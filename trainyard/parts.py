@@ -1,4 +1,4 @@
-"""What the toolchain makes for a stack, by name: for every preview, and for an embedded cluster."""
+"""Names of the toolchain's artifacts that a stack needs: for every preview, and for an embedded cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack declares, with nobody asked: the program against a recorder in the engine's place."""
+"""The resources that a stack declares, recorded from its program without an engine or a cloud."""
 
 from __future__ import annotations
 

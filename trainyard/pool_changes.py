@@ -1,4 +1,4 @@
-"""What an operation does to node pools, one line each."""
+"""Reports the effect of an operation on node pools, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard price`: what a stack costs, how old that knowledge is, and what is not known."""
+"""`trainyard price`: the cost of a stack, the age of its prices, and which prices are missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What `pulumi new` asks for a template (`template.config` of its Pulumi.yaml), made from the spec.
+"""The questions of `pulumi new` for a template (`template.config` of its Pulumi.yaml), made from the spec.
 
-A question is a path in the template's own stack file: what the value means is the spec's description, and the
-default is what the file has there. Few are asked: single values that depend on no other, and that nobody can
-go without. What else is a user's own is marked `# yours` in the stack file.
+A question is a path in the template's stack file: its text is the spec's description, and its default the
+file's value. Few values are asked for: single ones that depend on no other, and that every user must choose.
+Other values to choose are marked `# yours` in the stack file.
 """
 
 from __future__ import annotations

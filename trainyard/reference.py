@@ -1,4 +1,4 @@
-"""The reference page of stack files (docs/stack-file.md), made from their JSON Schema."""
+"""Generates the reference page of stack files (docs/stack-file.md) from their JSON Schema."""
 
 from __future__ import annotations
 

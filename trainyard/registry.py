@@ -1,4 +1,4 @@
-"""Whether registries have what a stack needs, and what is in it, by OCI's protocol."""
+"""Reads image registries by OCI's protocol: whether an image exists, its digest and its layers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`trainyard schema`: the JSON Schema of stack files, for editors and for programs that write them.
 
 It is made from the models that read a stack file (infra/spec), so that both have the same keys, types, bounds
-and descriptions. What lies between sections (a job that asks for a queue that is not there) only
-`trainyard validate` finds.
+and descriptions. Relations between sections (a job in a queue that does not exist) are checked by
+`trainyard validate` only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A search for settings: each trial is a TrainJob of its own, which waits in the team's queue.
+"""`trainyard search`: a hyperparameter search, whose trials are TrainJobs in the team's queue.
 
-They share one study, a file beside their checkpoints; a trial that promises less than others ends early, and
-its place in the queue goes to the next. One whose node is taken is started again and continues.
+The trials share one study, a file beside their checkpoints. A trial with poor results ends early, and the
+next one takes its position in the queue. A preempted trial is restarted and continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every command starts from: the places, the stack, the engine and the cluster's API."""
+"""`Session`: what every command starts from: paths, the stack, the engine and the cluster's API."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Kubernetes' client without what it imports for ways to sign in that Kubernetes has given up.
+"""Kubernetes' Python client without its imports for sign-in methods that Kubernetes has removed.
 
 `kubernetes.config.kube_config` (37.0) imports Google's and OAuth's packages for the `auth-provider` of a
-kubeconfig. Kubernetes 1.26 took that off, and `infra/targets/kubeconfig.py` refuses it; they are a fifth of
-the processor time in which a command starts.
+kubeconfig. Kubernetes 1.26 removed that, and `infra/targets/kubeconfig.py` refuses it; the packages are a
+fifth of the CPU time in which a command starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Taking local nodes away, and giving them back, as a cloud does with spot machines."""
+"""Preempts local nodes and restores them, as a cloud does with spot capacity."""
 
 from __future__ import annotations
 

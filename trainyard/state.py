@@ -1,4 +1,4 @@
-"""Where a stack's state is stored: as the stack file says, as the environment says, or on this machine."""
+"""The state backend of a stack: from the stack file, from the environment, or a folder of this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person wants to know when a job has ended."""
+"""The summary of a job at its end."""
 
 from __future__ import annotations
 

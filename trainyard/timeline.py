@@ -1,4 +1,4 @@
-"""What happened to a job, as its sources report it, on one clock."""
+"""The timeline of a job: events from several sources, ordered on one clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`trainyard up`: machine, cluster, platform, job, in this order, each step safe to repeat."""
+"""`trainyard up`: prepares the host, starts the cluster, installs the platform, submits the job; idempotent.
+"""
 
 from __future__ import annotations
 

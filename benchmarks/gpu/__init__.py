@@ -1,8 +1,8 @@
-"""All that needs a GPU, in 15 minutes on one: `python -m benchmarks gpu`.
+"""Benchmarks that need a GPU, in 15 minutes on one: `python -m benchmarks gpu`.
 
-Each part runs in a process of its own, which has so many seconds and no more, so that one which hangs, or
-ends with a GPU in its hands, costs no other. Without a GPU all run in tiny sizes on the CPU: that shows that
-they run, and nothing else.
+Each part runs in a separate process with a time limit, so that one which hangs, or ends with memory of the
+GPU in use, does not affect the others. Without a GPU all run in tiny sizes on the CPU: that shows that they
+run, and nothing else.
 """
 
 from __future__ import annotations

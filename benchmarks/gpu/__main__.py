@@ -1,4 +1,4 @@
-"""One part of the GPU's benchmark, in this process: `python -m benchmarks.gpu PART FIGURES.json`."""
+"""Runs one part of the GPU benchmarks in this process: `python -m benchmarks.gpu PART FIGURES.json`."""
 
 from __future__ import annotations
 

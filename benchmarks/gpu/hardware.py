@@ -1,4 +1,4 @@
-"""Where the parts run, and what they say of it."""
+"""The hardware of the GPU benchmarks: its name, waiting for its work, and its memory in use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""One rank under NCCL: a collective that never ends is ended by its watchdog, and a group can be aborted.
+"""GPU check: NCCL's watchdog ends a collective that hangs, and a process group can be aborted.
 
-The collective waits behind a kernel that spins, as one does behind a peer that has ended. What the agent
-makes of the SIGABRT that follows is tested without a GPU. There, gloo and an abort of the process take their
-place.
+The collective waits behind a kernel that spins, as one does behind a peer that has ended. How the agent
+handles the SIGABRT that follows is tested without a GPU, with gloo and an abort of the process.
 """
 
 from __future__ import annotations

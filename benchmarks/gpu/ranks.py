@@ -1,8 +1,8 @@
-"""Two ranks on one GPU under the agent: forks, CUDA in each, and what a rank leaves that is killed.
+"""GPU check: two ranks on one GPU under the agent: CUDA after a fork, and the GPU memory of a killed rank.
 
-A GPU that was touched before a fork is of no use after it, so the agent must not have; and a rank that ends
-by SIGKILL must give its memory on the GPU back. gloo carries the collectives, since NCCL takes one rank for
-each GPU. The run is killed again and again, and must end with the weights of one that was not.
+A process cannot use a GPU after a fork if it used one before, so the agent must not have; and a rank that
+ends by SIGKILL must free its memory on the GPU. gloo runs the collectives, since NCCL takes one rank per GPU.
+The run is killed again and again, and must end with the weights of one that was not.
 """
 
 from __future__ import annotations

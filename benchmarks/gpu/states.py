@@ -1,7 +1,7 @@
-"""Saving and loading 3 billion parameters and their moments, 18 GB in bfloat16, against dcp.
+"""GPU benchmark: saving and loading 3 billion parameters and their moments, 18 GB in bfloat16, against dcp.
 
 Ours is captured into memory that the node's agent would keep, which the GPU reaches directly, and loaded once
-from there and once from the disk. Every load begins with zeros, and must give what was saved.
+from there and once from the disk. Every load begins with zeros, and must restore what was saved.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Tokens per second and MFU of a GPT on one GPU, against plain PyTorch: the same model, data and optimizer.
+"""GPU benchmark: tokens per second and MFU of a GPT on one GPU, against plain PyTorch.
 
-Without a GPU it trains a tiny model on the CPU, which shows no more than that both arms run and have the same
-losses. Ours trains as `trainyard_train.train`
-does, with deterministic algorithms, its tally of each step and its metrics; the peer is the loop of
-PyTorch's tutorial, which looks at its loss in the first steps alone.
+Model, data and optimizer are the same. Without a GPU it trains a tiny model on the CPU, which shows only that
+both arms run and have the same losses. Ours trains as `trainyard_train.train` does, with deterministic
+algorithms, per-step metrics and aggregation; the peer is the loop of PyTorch's tutorial, which reads its loss
+in the first steps only.
 """
 
 from __future__ import annotations

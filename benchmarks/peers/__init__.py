@@ -1,4 +1,4 @@
-"""What a team would write without this package: the arms that our training package is measured against."""
+"""The peers of the training benchmarks: what a team would write without this package."""
 
 from __future__ import annotations
 

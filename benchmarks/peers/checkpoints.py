@@ -1,9 +1,9 @@
-"""Two ranks that train and save by our saver, by `dcp.async_save`, or not at all, in turn: A B C C B A.
+"""Two ranks that train and save by our saver, by `dcp.async_save`, or not at all, alternating: A B C C B A.
 
-The arm that saves nothing says how long steps take meanwhile, in the same round: what a save adds is what its
-steps take beyond that. Steps are taken until the save is durable, so that none of its work is left out.
+The arm that saves nothing gives the time of a step in the same round: the cost of a save is what its steps
+take beyond that. Steps are taken until the save is durable, so that all of its work is included.
 `python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.checkpoints FOLDER ROUNDS`
-writes what was measured to FOLDER/measured.json.
+writes the measurements to FOLDER/measured.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same training by Accelerate and by Lightning, one step at a time."""
+"""The same training with Accelerate and with Lightning, one step at a time."""
 
 from __future__ import annotations
 

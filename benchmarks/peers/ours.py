@@ -1,4 +1,4 @@
-"""Our training, as `python -m trainyard_train.train` starts it, and what it reads at the start."""
+"""Our training, as `python -m trainyard_train.train` starts it, with the bytes that it reads at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes of checkpoints a process reads at its start, by the kernel's account, alike in all arms."""
+"""Counts the bytes of checkpoints that a process reads at its start, by the kernel's accounting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stacks of each target buy, as pure functions of a stack as plain data: a module per target."""
+"""The purchases of a stack, by target: pure functions of the stack as plain data, one module per target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""AWS: machines by market, FSx for Lustre or EFS with its backups, S3, EKS and NAT gateways."""
+"""Purchases of an AWS stack: machines by market, FSx for Lustre or EFS with backups, S3, EKS, NAT gateways.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Purchases of an Azure stack, for its cost: machines, Managed Lustre, NetApp Files or Blob over NFS, and
-Blob.
-"""
+"""Purchases of an Azure stack: machines, Managed Lustre, NetApp Files or Blob over NFS, and Blob."""
 
 from __future__ import annotations
 

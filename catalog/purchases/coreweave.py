@@ -1,4 +1,4 @@
-"""CoreWeave: machines, priced by zone. Of its storage the catalogue has no prices."""
+"""Purchases of a CoreWeave stack: machines, priced by zone. The catalogue has no prices of its storage."""
 
 from __future__ import annotations
 

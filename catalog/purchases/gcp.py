@@ -1,4 +1,4 @@
-"""Google Cloud: machines, Filestore or Managed Lustre, Cloud Storage, GKE and Cloud NAT."""
+"""Purchases of a Google Cloud stack: machines, Filestore or Managed Lustre, Cloud Storage, GKE, Cloud NAT."""
 
 from __future__ import annotations
 

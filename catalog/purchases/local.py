@@ -1,4 +1,4 @@
-"""A cluster on this machine: nothing is bought."""
+"""Purchases of a stack on this host: none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that exist: nothing is bought."""
+"""Purchases of an on-premises stack: none, since its nodes exist already."""
 
 from __future__ import annotations
 

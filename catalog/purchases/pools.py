@@ -1,4 +1,5 @@
-"""What the targets' rules share: machines of pools, and which services and filesystems a stack makes."""
+"""Shared by the targets' purchases: the machines of pools, and which services and filesystems a stack makes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`pulumi-language-python`: the engine's language host for Python, where the official one cannot be had.
+"""`pulumi-language-python`: the engine's language host for Python, where the official one is not available.
 
-It finds the program's environment, tells the engine which plugins that environment needs, and runs programs,
-policy packs and plugins written in Python with it.
+It finds the program's environment, reports the plugins that it needs to the engine, and runs programs, policy
+packs and plugins written in Python with it.
 """
 
 from __future__ import annotations

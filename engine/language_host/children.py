@@ -1,4 +1,5 @@
-"""The processes that the host starts: programs, policy packs, plugins, installers. None outlives the host."""
+"""Child processes of the language host: programs, policy packs, plugins, installers. All end with the host.
+"""
 
 from __future__ import annotations
 

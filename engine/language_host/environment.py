@@ -1,4 +1,4 @@
-"""The Python environment that a program runs in, as its Pulumi.yaml names it."""
+"""The Python environment of a program, as its Pulumi.yaml names it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""The LanguageRuntime service over the SDK's own stubs."""
+"""The LanguageRuntime gRPC service, over the SDK's own stubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pulumi-resource-trainyard`: the resources of ours that no published provider has.
+"""`pulumi-resource-trainyard`: the provider plugin for resource types that no published provider has.
 
 One file per resource type; the engine speaks to it over gRPC, and nothing of `infra` is imported here.
 """

@@ -1,4 +1,4 @@
-"""What the resources that live in a cluster share: a client for it, its refusals, and waiting."""
+"""Shared by the resources in a cluster: a client of its API server, its errors, and waiting."""
 
 from __future__ import annotations
 

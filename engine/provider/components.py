@@ -1,7 +1,7 @@
-"""Components: each is declared by a process of its own, so that several of one program are made at a time.
+"""Runs each component of a program in a separate process, so that several are declared at a time.
 
-The process may load an SDK that was installed a moment ago, and holds the SDK's globals for one component
-alone. It gets the engine's request on stdin and answers on stdout; stderr is shown where it fails.
+The process may load an SDK that was installed a moment ago, and has the SDK's globals for one component. It
+gets the engine's request on stdin and answers on stdout; stderr is shown where it fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the sizes of node groups share on every cloud: their inputs, and waiting while a group is busy.
+"""The base of the node group size resources: their inputs, and waiting while a group is being changed.
 
-A group is made empty and asked for nodes afterwards: one that asks when it is made fails where the cloud has
-no machines. The nodes are not waited for. Each cloud's type says in its module how it asks, and why so.
+A group is created empty and resized afterwards: one that requests nodes at its creation fails where the cloud
+has no capacity. Nothing waits for the nodes. Each cloud's module says how it resizes, and why so.
 """
 
 from __future__ import annotations

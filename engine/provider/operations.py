@@ -1,4 +1,4 @@
-"""Running one operation so that the user sees how far it is and can interrupt it."""
+"""Runs one resource operation with progress for the user, and interruptible."""
 
 from __future__ import annotations
 

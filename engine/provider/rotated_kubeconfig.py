@@ -1,8 +1,8 @@
-"""`trainyard:kubernetes:RotatedKubeconfig`: one cluster's way into another, with a token that ends.
+"""`trainyard:kubernetes:RotatedKubeconfig`: one cluster's kubeconfig for another, with a token that expires.
 
-The token is asked of the cluster that will honour it, and written into a Secret of the cluster that uses it.
-It is in neither the engine's state nor its logs: the state knows when it ends. At half of its life an update
-asks for another one; the old one remains good until its own end, so nobody who holds it is cut off.
+The token is requested from the cluster that will accept it, and written into a Secret of the cluster that
+uses it. Neither the engine's state nor its logs hold it: the state has its expiry. At half of its lifetime an
+update requests another one; the former one remains valid until its expiry, so no user of it is cut off.
 """
 
 from __future__ import annotations

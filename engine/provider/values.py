@@ -1,6 +1,6 @@
-"""Properties as the engine sends them, and back: plain values, unknowns, secrets.
+"""Conversion of properties between the engine's wire format and plain values, unknowns and secrets.
 
-The marks are those of the engine's wire format (`sdk/go/common/resource/plugin/rpc.go` of Pulumi).
+The marks are those of `sdk/go/common/resource/plugin/rpc.go` of Pulumi.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Clients of clouds' APIs, which accounts and the provider plugin ask with the user's own token."""
+"""HTTP clients of the clouds' APIs, with the user's own token, for account checks and the provider plugin."""

@@ -1,4 +1,4 @@
-"""Azure's Resource Manager, as far as it is asked here: JSON over HTTPS, by a token of its command line."""
+"""A client of Azure Resource Manager: JSON over HTTPS, with a token from `az`."""
 
 from __future__ import annotations
 

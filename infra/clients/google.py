@@ -1,4 +1,4 @@
-"""Google Cloud's APIs, as far as they are asked here: JSON over HTTPS, with the user's own token."""
+"""A client of Google Cloud's APIs: JSON over HTTPS, with the user's own token."""
 
 from __future__ import annotations
 

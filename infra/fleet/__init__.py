@@ -1,4 +1,4 @@
-"""A fleet: clusters that exist, joined by MultiKueue."""
+"""A fleet: existing clusters joined by MultiKueue."""
 
 from infra.fleet.joined import FleetLinks
 

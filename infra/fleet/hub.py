@@ -1,4 +1,4 @@
-"""What the hub has of the fleet: its workers with their tokens, and queues that send jobs to them."""
+"""The hub's part of a fleet: worker clusters with their tokens, and queues that dispatch jobs to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub and its workers: what joins them, over stacks that keep their own states."""
+"""The fleet's component: joins a hub and its workers, whose stacks keep separate states."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Training runtimes of the fleet: the same pods in the hub as on each worker of a queue.
+"""Training runtimes of the fleet: the hub's and each worker's must make the same pods.
 
-Kueue gives a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
-own pods differ. So a runtime must say the same on all of them; one that the hub has not is copied to it.
+Kueue sends a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
+pods differ. So a runtime must be the same on all of them; one that the hub lacks is copied to it.
 """
 
 from __future__ import annotations

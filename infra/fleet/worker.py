@@ -1,4 +1,5 @@
-"""What a worker has of the fleet: the hub's account with the least rights, and queues by the hub's names."""
+"""A worker's part of a fleet: the hub's service account with the least rights, and queues of the hub's names.
+"""
 
 from __future__ import annotations
 

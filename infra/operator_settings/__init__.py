@@ -1,5 +1,5 @@
 """Settings of the operators that the platform installs: plain values that a target gives.
 
-Each module has the name of the operator's own module in `infra/platform`. They are a package of their own
-since targets cannot import the platform, which imports the contract of targets.
+Each module has the name of the operator's module in `infra/platform`. They are a separate package, since
+targets cannot import the platform, which imports the contract of targets.
 """

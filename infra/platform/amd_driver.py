@@ -1,6 +1,6 @@
-"""AMD's kernel driver on nodes whose system comes without: machines of a cloud.
+"""A DaemonSet that installs AMD's kernel driver on cloud nodes whose OS image lacks it.
 
-AMD's packages for Ubuntu, put there by a pod that is as mighty as its node, as Azure's own recipe does it
+It installs AMD's packages for Ubuntu from a privileged pod, as Azure's own recipe does
 (Azure/aks-rdma-infiniband, configs/amd-driver-installer, read 2026-11-22). AMD's operator would build the
 driver as an image instead, for which it needs a registry to push to.
 """

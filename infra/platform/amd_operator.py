@@ -1,4 +1,4 @@
-"""AMD's GPU Operator: device plugin, node labels and metrics, on machines that have the driver.
+"""AMD's GPU Operator: device plugin, node labels and metrics, on nodes that have the driver.
 
 Values: ROCm/gpu-operator v1.5.1, helm-charts-k8s, and its DeviceConfig, read 2026-11-21.
 """

@@ -1,6 +1,7 @@
-"""The upstream Cluster Autoscaler: nodes come as jobs ask for them, and go when they have nothing to do.
+"""The upstream Cluster Autoscaler: adds nodes for waiting jobs, and removes idle ones.
 
-Kueue asks for all nodes of a job at once, by a ProvisioningRequest, so that half a gang never holds nodes.
+Kueue requests all nodes of a job at once, by a ProvisioningRequest, so that half a gang never holds nodes.
+
 Values: kubernetes/autoscaler, cluster-autoscaler-chart-9.59.0 (Cluster Autoscaler 1.35.0), read 2026-11-22.
 """
 

@@ -1,4 +1,4 @@
-"""What the platform's layers share: their context, and the component that a layer is."""
+"""The base of the platform's layers: their shared context, and the component that each layer is."""
 
 from __future__ import annotations
 

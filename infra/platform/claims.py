@@ -1,4 +1,4 @@
-"""What pods claim by Dynamic Resource Allocation: devices of a fabric, and a place in an NVLink domain."""
+"""ResourceClaims of Dynamic Resource Allocation: devices of a fabric, and channels of an NVLink domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets: a Job for each, which copies it to the shared filesystem once and verifies it."""
+"""Datasets: a Job for each, which copies it to the shared filesystem once and verifies its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device plugins and installers: what pods need on a node to use its devices, where the cloud lacks it."""
+"""Device plugins and driver installers: what nodes need to offer their devices, where the cloud lacks it."""
 
 from __future__ import annotations
 

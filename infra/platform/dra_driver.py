@@ -1,4 +1,4 @@
-"""NVIDIA's driver for Dynamic Resource Allocation, for NVLink domains alone: GPUs stay the device plugin's.
+"""NVIDIA's DRA driver, for NVLink domains only: GPUs are allocated by the device plugin.
 
 Values: kubernetes-sigs/dra-driver-nvidia-gpu v0.4.1, deployments/helm, read 2026-11-22.
 """

@@ -1,4 +1,4 @@
-"""EKS's driver of EFA for Dynamic Resource Allocation (DRANET): pods claim the NICs of their machine.
+"""EKS's DRA driver for EFA (DRANET): pods claim the NICs of their node.
 
 Values: aws/eks-charts, stable/aws-dranet 1.0.0, read 2026-11-22.
 """

@@ -1,4 +1,5 @@
-"""What a fabric class asks of a pod, from the catalogue."""
+"""What a pod needs for each fabric class: resources, environment, interfaces and volumes, from the catalogue.
+"""
 
 from __future__ import annotations
 

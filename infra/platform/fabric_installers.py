@@ -1,6 +1,6 @@
-"""What Google's fabrics need on their nodes: NCCL's plugins, and what gives pods devices without privilege.
+"""DaemonSets for Google's fabrics: they install NCCL's plugins, and give unprivileged pods the devices.
 
-These run as root on the node, which they change; Google publishes no other way.
+They run as root on the node, which they change; Google publishes no other way.
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.
 """
 

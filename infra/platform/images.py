@@ -1,4 +1,4 @@
-"""References of images, taken apart as charts want them."""
+"""Splits image references into registry, repository, tag and digest, as charts need them."""
 
 from __future__ import annotations
 

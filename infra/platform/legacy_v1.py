@@ -1,4 +1,4 @@
-"""training-operator 1.9 for jobs of kubeflow.org/v1, without the kinds that others own or that ended."""
+"""training-operator 1.9 for jobs of kubeflow.org/v1, limited to the kinds that the stack enables."""
 
 from __future__ import annotations
 

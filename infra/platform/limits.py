@@ -1,4 +1,4 @@
-"""Limits: what the namespace of a team may hold, whoever fills it."""
+"""ResourceQuota and LimitRange of each team's namespace."""
 
 from __future__ import annotations
 

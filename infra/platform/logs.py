@@ -1,9 +1,9 @@
-"""Logs: what the teams' pods write is retained on the shared filesystem, after the pods are deleted.
+"""Logs of the teams' pods, retained on the shared filesystem after the pods are deleted.
 
-On each node the OpenTelemetry Collector copies the files that the kubelet keeps, line by line as they are,
+On each node the OpenTelemetry Collector copies the files that the kubelet writes, line by line and unchanged,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the
-kubelet's files are its group's. The members of a team read them by a pod that mounts the team's folder alone,
-and that they may enter by its name (`role_bindings.py`).
+kubelet's files are readable by its group. The members of a team read them by a pod that mounts the team's
+folder alone, and in which they may `exec` (`role_bindings.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Namespaces: one per installed operator, for storage, for logs, for the rules of teams, one per team."""
+"""Namespaces: one per operator and per team, and one each for storage, logs and admission parameters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Networks: in the namespace of a team nothing connects but what one NetworkPolicy names.
+"""NetworkPolicies of team namespaces: pods connect only to what their policy names.
 
-A policy takes addresses, not names, and sees them after a Service's address has become a pod's. The cluster
+A policy takes addresses, not names, and is applied after a Service's address has become a pod's. The cluster
 must enforce it: each target's guide says how.
 """
 

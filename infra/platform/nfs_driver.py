@@ -1,4 +1,4 @@
-"""The NFS CSI driver: folders of a server as volumes.
+"""The NFS CSI driver: mounts folders of an NFS server as volumes.
 
 Values: kubernetes-csi/csi-driver-nfs v4.13.4, charts/v4.13.4, read 2026-11-21.
 """

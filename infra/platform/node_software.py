@@ -1,7 +1,7 @@
-"""What vendors' operators put on nodes, in the order that works.
+"""Node software from the vendors' operators, installed in the order of its dependencies.
 
 NICs before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature Discovery
-comes once, with the first operator that wants it.
+is installed once, with the first operator that needs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The platform: its layers, composed in order."""
+"""The Kubernetes platform: its layers, composed in order."""
 
 from __future__ import annotations
 

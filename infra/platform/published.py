@@ -1,4 +1,4 @@
-"""A vendor's chart, installed from where it is published, in a namespace of its own."""
+"""Helm releases of vendors' charts, from the vendor's repository, each in a separate namespace."""
 
 from __future__ import annotations
 

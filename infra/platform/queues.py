@@ -1,4 +1,4 @@
-"""Queues: flavors over pools, cluster queues that prefer spot, a local queue per team, priorities.
+"""Kueue's queues: a flavor per pool, cluster queues that prefer spot, a local queue per team, priorities.
 
 Every flavor names the topology. With it Kueue counts the nodes that exist, so a job moves on to the next
 flavor when the first has no nodes left, and not only when its quota is used up.

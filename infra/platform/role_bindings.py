@@ -1,4 +1,4 @@
-"""Role bindings: what the groups of a team may do, in the namespace of their team and nowhere else."""
+"""Role bindings: the rights of a team's groups, in the team's namespace only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Training runtimes: what a TrainJob of each framework and fabric class looks like."""
+"""Training runtimes: a ClusterTrainingRuntime for each framework and fabric class, from which TrainJobs are
+made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volumes: per team one for checkpoints (read and write by all its pods) and the training environment."""
+"""Volumes of each team: its checkpoints (read and written by all its pods) and the training environment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Teams of the object store that the platform serves: a user each, and what the bucket lets it do.
+"""Users of the platform's object store: one per team, with a bucket policy that limits it to its folder.
 
-Their secret keys are derived from the store's own, so that nothing more has to be stored.
+Their secret keys are derived from the store's own, so that no other secret has to be stored.
 """
 
 from __future__ import annotations

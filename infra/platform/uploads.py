@@ -1,7 +1,7 @@
-"""Uploads: in each team's namespace a pod that takes code into the team's store, for `trainyard run`.
+"""The upload pod of each team's namespace: it receives code for `trainyard run` into the team's store.
 
-Members of a team may start programs in its pods, and make none: a pod of theirs would count against no quota.
-So one is there, which waits, and each program in it ends with the connection that it was started by.
+Members of a team may `exec` in the team's pods, and create none: a pod of theirs would count against no
+quota. So one pod waits, and each program in it ends with the connection that started it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the user declares: typed, frozen, pure. `load` and `parse` are the way in."""
+"""Models of stack files: typed, frozen, pure. `load` and `parse` are the entry points."""
 
 from infra.spec.fleet import Fleet
 from infra.spec.job import JobSpec

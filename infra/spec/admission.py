@@ -1,4 +1,4 @@
-"""Admission: what the API server holds the teams of a stack to, beyond what it always does."""
+"""The `admission` section: which admission rules apply to teams, beyond those that always do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pools with AMD GPUs need, on whatever target."""
+"""The `amd` section: pinned images for pools with AMD GPUs, and its validators."""
 
 from __future__ import annotations
 

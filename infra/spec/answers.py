@@ -1,8 +1,8 @@
-"""Answers to a template's questions: `trainyard:stack.PATH`, beside `trainyard:stack` with its defaults.
+"""Answers to a template's questions: `trainyard:stack.PATH`, merged into `trainyard:stack`.
 
-`pulumi new` asks for values of the configuration that are text, each by a key of its own, and writes them
-into the stack file (Pulumi, "Creating templates", `template.config`). A section's values are thus answered by
-keys that begin with the section's; `provider.access.admins[0]` is spelt as problems spell a path.
+`pulumi new` asks for configuration values that are text, each by a separate key, and writes them into the
+stack file (Pulumi, "Creating templates", `template.config`). So a section's values are answered by keys that
+begin with the section's; `provider.access.admins[0]` is spelt as problems spell a path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all parts of the spec share: the base model and the field types."""
+"""The base model and the field types of all parts of the spec."""
 
 from __future__ import annotations
 

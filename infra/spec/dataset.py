@@ -1,4 +1,4 @@
-"""Datasets: what jobs read, staged once from where it is to the cluster's shared filesystem."""
+"""The `datasets` section: data that jobs read, copied once to the cluster's shared filesystem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabric classes: what a job asks for when its ranks talk to each other."""
+"""Fabric classes: the interconnect that a job requests for communication between its ranks."""
 
 from __future__ import annotations
 

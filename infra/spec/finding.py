@@ -1,4 +1,4 @@
-"""What a check between the sections of a file finds."""
+"""`Finding`: the result of a validator that compares sections of a stack file."""
 
 from __future__ import annotations
 

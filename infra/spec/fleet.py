@@ -1,4 +1,4 @@
-"""The fleet: stacks that exist, joined so that one of them sends jobs to the others."""
+"""The fleet model: existing stacks, one of which dispatches jobs to the others."""
 
 from __future__ import annotations
 

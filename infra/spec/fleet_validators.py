@@ -1,4 +1,4 @@
-"""What the sections of a fleet would get wrong together."""
+"""Validators that compare the sections of a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images by what is in them: the digest that each tag had when somebody looked."""
+"""The `images` section: the digest that `trainyard images --lock` recorded for each tag."""
 
 from __future__ import annotations
 

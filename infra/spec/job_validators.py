@@ -1,4 +1,4 @@
-"""Checks between the keys of a job. Each names the keys that it needs as its parameters."""
+"""Validators that compare the keys of a job. Each takes the keys that it needs as parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a team's namespace, with what the stack leaves out filled in from the pools of its queues."""
+"""Limits of a team's namespace; what the stack leaves out is computed from the pools of the team's queues."""
 
 from __future__ import annotations
 

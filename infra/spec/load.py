@@ -1,4 +1,4 @@
-"""Read a stack or a fleet: every problem found at once, before anything is started."""
+"""Loads a stack or fleet file: reports every problem at once, before anything is started."""
 
 from __future__ import annotations
 

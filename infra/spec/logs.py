@@ -1,4 +1,4 @@
-"""Logs: what the cluster keeps of what jobs write, after their pods are deleted."""
+"""The `logs` section: how long and how much of the jobs' logs is retained after their pods are deleted."""
 
 from __future__ import annotations
 

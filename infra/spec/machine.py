@@ -1,4 +1,4 @@
-"""Machine types that a stack declares, where the catalogue has none of that name."""
+"""The `machines` section: machine types that a stack declares because the catalogue lacks them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stack files of an older `schema:`, rewritten key by key: comments, order and spelling of the rest stay.
+"""Migrations of stack files with an older `schema:`, key by key; comments, order and spelling are unchanged.
 
-A release that renames or moves a key of the spec raises `LATEST` and says here what it did, so that
-`trainyard migrate` can do the same to everyone's files.
+A release that renames or moves a key of the spec raises `LATEST` and adds a migration here, so that
+`trainyard migrate` can apply it to every user's files.
 """
 
 from __future__ import annotations

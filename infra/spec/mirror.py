@@ -1,4 +1,4 @@
-"""A registry that holds every image and chart, where nodes reach no other."""
+"""The `mirror` section: a registry with every image and chart, for nodes that reach no other."""
 
 from __future__ import annotations
 

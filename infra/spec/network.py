@@ -1,4 +1,5 @@
-"""Networks: what pods of teams may connect to, beside each other and what the target gives them."""
+"""The `network` section: destinations that teams' pods may connect to, besides each other and the defaults.
+"""
 
 from __future__ import annotations
 

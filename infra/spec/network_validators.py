@@ -1,4 +1,4 @@
-"""Checks of what teams may connect to. They are run as those of `validators` are."""
+"""Validators of the `network` section. They run as those of `validators` do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool offers to jobs, in one line of JSON: members of teams see queues and flavors, and no nodes."""
+"""A pool's offer to jobs, as one line of JSON: team members can read queues and flavors, but no nodes."""
 
 from __future__ import annotations
 

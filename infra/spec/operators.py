@@ -1,4 +1,4 @@
-"""Operators: which controllers the stack installs, finds, or does without."""
+"""The `operators` section: which controllers the stack installs, expects to exist, or leaves out."""
 
 from __future__ import annotations
 

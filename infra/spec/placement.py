@@ -1,4 +1,4 @@
-"""Where a job that says what it needs would run: its queue, its runtime, the pools that are good for it."""
+"""Placement of a job by its requirements: the queue, runtime and pools that fit."""
 
 from __future__ import annotations
 

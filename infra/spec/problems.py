@@ -1,4 +1,4 @@
-"""Pydantic's errors as Problems: path, what was found, what is allowed, what to do."""
+"""Converts Pydantic's errors to Problems: path, value found, values allowed, next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the specs of all targets share; `kind` distinguishes them."""
+"""The base of the targets' provider specs; `kind` distinguishes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues: who may use how many accelerators of which pools, in which order."""
+"""The `queues` section: how many accelerators of which pools each team may use, and at which priority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what queues of a cohort share, and of the limits of teams. They are run as `validators` are."""
+"""Validators of cohorts (what queues share) and of team limits. They run as those of `validators` do."""
 
 from __future__ import annotations
 

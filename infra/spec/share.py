@@ -1,4 +1,4 @@
-"""The share of a machine's processors and memory that goes with each of its accelerators."""
+"""The share of a node's CPUs and memory that belongs to each of its accelerators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack file as data, with the place of each value."""
+"""A stack file as data, with the line and column of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stack: all that a user declares, in one frozen value."""
+"""The stack model: all sections of a stack file in one frozen value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage: the shared checkpoint volume and the object store."""
+"""The `storage` section: the shared checkpoint volume and the object store."""
 
 from __future__ import annotations
 

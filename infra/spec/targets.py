@@ -1,4 +1,4 @@
-"""The `provider:` section, read with the model of the target that its `kind` names."""
+"""Reads the `provider` section with the model of the target that its `kind` names."""
 
 from __future__ import annotations
 

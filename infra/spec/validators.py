@@ -1,4 +1,4 @@
-"""Checks between the sections of a stack. Each names the sections that it needs as its parameters."""
+"""Validators that compare the sections of a stack. Each takes the sections that it needs as parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target's account can be asked with the user's credentials, whichever cloud it is in."""
+"""The interface of a target's cloud account: what is asked there with the user's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next step where a cloud refuses: its own text → what a user does about it."""
+"""The next step for the user after a cloud's error: a pattern of the error text → advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the engine keeps the state of a cloud's stacks: what is asked for, and what is made."""
+"""The state backend of a cloud's stacks: what a user requests, and what `trainyard bootstrap` creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What more than one cloud would refuse."""
+"""Validators that several clouds share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The role of a pipeline that runs the engine: who may take it, and what it may do."""
+"""The role of a CI pipeline that runs the engine: who may assume it, and its rights."""
 
 from __future__ import annotations
 

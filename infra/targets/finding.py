@@ -1,6 +1,6 @@
-"""What the finders of all targets share: they look in a cloud for resources that the engine's state lacks.
+"""Shared by the targets' finders: look-up of existing cloud resources that the engine's state lacks.
 
-An engine that was killed, or whose state is lost, has made what nobody has written down.
+An engine that was killed, or that lost its state, has created resources that no state records.
 """
 
 from __future__ import annotations

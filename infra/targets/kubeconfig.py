@@ -1,8 +1,8 @@
-"""A context of the user's kubeconfig: how its cluster is reached, and who the user is there.
+"""Reads one context of the user's kubeconfig: the cluster's address, its CA, and how the user signs in.
 
-What a stack keeps is a reference: the cluster's address, its authority, and the context's name. Whoever uses
-it asks `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's own
-kubeconfig at that moment. So no token and no key is in the engine's state, and each user is themselves.
+A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
+runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at
+that moment. So the engine's state holds no token and no key, and each user signs in as themselves.
 """
 
 from __future__ import annotations

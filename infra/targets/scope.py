@@ -1,4 +1,4 @@
-"""What every part of a cloud's target needs to know to declare a resource."""
+"""`CloudScope`: the stack's name and the resource options that every part of a cloud's target uses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""All that production knows of one target, named part by part.
+"""`Target`: everything that the rest of the project knows of one target, part by part.
 
-The command line, price, rehearsal, adoption and doctor know this alone. Each part lies in the target's
-folder: `spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported
-on use.
+The command line, price, rehearsal, adoption and doctor use only this. The parts are in the target's folder:
+`spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported on use.
 """
 
 from __future__ import annotations

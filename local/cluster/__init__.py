@@ -1,6 +1,6 @@
-"""The embedded cluster: a real control plane and real nodes, as processes of this machine.
+"""The embedded cluster: a real Kubernetes control plane and real nodes, as processes of this host.
 
-Its parts are imported on use: commands that reach another cluster read the names of a few of them alone.
+Modules are imported on use: commands that reach another cluster need only a few names of this package.
 """
 
 from __future__ import annotations

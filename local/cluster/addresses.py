@@ -1,4 +1,4 @@
-"""Which address every part has; pure arithmetic on the three ranges of the config."""
+"""IP addresses of the cluster's parts; pure arithmetic on the three ranges of the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kubernetes API over HTTPS: the few calls that the cluster makes itself."""
+"""A minimal Kubernetes API client over HTTPS: the few calls that the cluster itself makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server's audit log: who asked for what, and what came of it; never what a request held."""
+"""The API server's audit log: who requested what, and the response; never the content of a request."""
 
 from __future__ import annotations
 

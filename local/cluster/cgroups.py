@@ -1,4 +1,4 @@
-"""The folder of each node in every cgroup hierarchy, made before kubelet starts and removed after."""
+"""The cgroup of each node in every hierarchy, created before the kubelet starts and removed after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded cluster: the real parts of Kubernetes as processes of this machine."""
+"""`EmbeddedCluster`: starts, loads and ends a cluster whose Kubernetes parts are processes of this host."""
 
 from __future__ import annotations
 

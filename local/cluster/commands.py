@@ -1,4 +1,4 @@
-"""Short-lived programs of the operating system."""
+"""Runs short-lived programs of the operating system, and turns their failures into errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a cluster is made of: frozen, checked, and the same in JSON (camelCase) as in Python."""
+"""The cluster's configuration: frozen, validated, and with the same fields in JSON (camelCase) as in Python.
+"""
 
 from __future__ import annotations
 

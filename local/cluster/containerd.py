@@ -1,4 +1,4 @@
-"""How containerd is set up: on a node, and where images are unpacked for all nodes."""
+"""containerd's configuration: on a node, and where images are unpacked for all nodes."""
 
 from __future__ import annotations
 

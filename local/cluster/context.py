@@ -1,4 +1,4 @@
-"""What every part of a cluster is composed from."""
+"""The context that all parts of a cluster share: paths, addresses, credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster asks of others: artifacts by name."""
+"""What the embedded cluster needs from its caller: the artifacts, by name."""
 
 from __future__ import annotations
 

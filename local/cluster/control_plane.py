@@ -1,6 +1,6 @@
-"""The control plane as one machine: etcd, the three Kubernetes servers, DNS, and kube-proxy.
+"""The control plane's machine: etcd, the three Kubernetes servers, DNS, and kube-proxy.
 
-kube-proxy is there because the API server calls webhooks by their Services.
+It has kube-proxy since the API server calls webhooks by their Services.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is who in a cluster: certificates of all its parts, and their kubeconfigs."""
+"""Certificates and kubeconfigs of every part of a cluster."""
 
 from __future__ import annotations
 

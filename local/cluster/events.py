@@ -1,4 +1,4 @@
-"""What happened to nodes and when: the material of a timeline."""
+"""The log of preemption events: what happened to which node and when, for timelines."""
 
 from __future__ import annotations
 

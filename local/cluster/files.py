@@ -1,4 +1,4 @@
-"""Files that exist as a whole or not at all, and that only root reads."""
+"""Atomic writes of files that only root can read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Containerd image stores of nodes, hard-linked from a template into which images are imported once.
+"""containerd image stores of nodes, hard-linked from a template into which images are imported once.
 
-A containerd of no node imports the images and ends; what it leaves is a template. A node's own store is a
-tree of hard links to it: layers and blobs are never changed in place, only the databases are copied. So
-five nodes take the time and the space of one, and a node that returns is there at once.
+A temporary containerd imports the images and ends; its store is the template. A node's store is a tree of
+hard links to it: layers and blobs are never changed in place, only the databases are copied. So five nodes
+take the time and the space of one, and a restarted node has its images at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images without a registry: OCI archives, imported into the containerd of a node."""
+"""Imports OCI archives into a node's containerd, with no registry."""
 
 from __future__ import annotations
 

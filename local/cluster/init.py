@@ -1,7 +1,7 @@
-"""Process 1 of a machine: makes its mounts, sets its network, keeps its daemons running.
+"""Process 1 of a machine (a node or the control plane): mounts, network, and supervision of its daemons.
 
-Runs by path, alone, on the standard library (`python -I -S init.py machine.json`): it lives longer than
-the process that started it, and there is one per machine, so it must be small. The file's format is
+It runs by path, on the standard library alone (`python -I -S init.py machine.json`): it outlives the process
+that started it, and there is one per machine, so it must be small. The file's format is
 `local.cluster.machine.MachineSpec`. Killing it ends every process and mount of the machine.
 """
 

@@ -1,4 +1,4 @@
-"""Where the parts of one cluster lie below its run folder."""
+"""Paths of a cluster's files below its run folder."""
 
 from __future__ import annotations
 

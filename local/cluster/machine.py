@@ -1,7 +1,7 @@
-"""A machine: namespaces of its own, and an init in them that keeps its daemons running.
+"""A machine of the embedded cluster: Linux namespaces, and an init in them that supervises its daemons.
 
-The control plane is one, and so is every node. Killing the init, as losing a machine's power would, ends
-every process and every mount of it at once.
+The control plane is one machine, and so is every node. Killing the init ends every process and mount of the
+machine at once, as a power failure would.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Network namespaces, the bridge between them, and the one link from the host.
+"""The cluster's network: network namespaces, the bridge between them, and the one link from the host.
 
-Bridge and routes live inside the control namespace. The host gets an interface `ty-<cluster>` with an
+Bridge and routes are inside the control plane's namespace. The host gets an interface `ty-<cluster>` with an
 address in the range of the nodes: no rule, no port, no forwarding.
 """
 

@@ -1,4 +1,4 @@
-"""What enforces NetworkPolicies on a node: a program of ours around kube-network-policies' verdicts.
+"""The NetworkPolicy agent of a node: our program around kube-network-policies' policy evaluation.
 
 Its source is `local/go/network-policies`.
 """

@@ -1,4 +1,4 @@
-"""A node as one machine: containerd, kubelet, kube-proxy, and what enforces NetworkPolicies."""
+"""A node's machine: containerd, kubelet, kube-proxy, and the NetworkPolicy agent."""
 
 from __future__ import annotations
 

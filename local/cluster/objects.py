@@ -1,4 +1,4 @@
-"""The objects that a cluster of ours has from its start: Nodes, the Service of its DNS, daemons' rights."""
+"""Kubernetes objects of every embedded cluster from its start: Nodes, the DNS Service, RBAC of daemons."""
 
 from __future__ import annotations
 

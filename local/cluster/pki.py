@@ -1,6 +1,6 @@
-"""Certificates: authorities of the cluster's own and what they sign; keys are readable by root only.
+"""The cluster's certificate authorities and the certificates that they sign; only root can read the keys.
 
-Everything is made once and read back after, so that a second `up` finds what the first one made.
+Each is created once and read afterwards, so that a second `up` uses those of the first.
 """
 
 from __future__ import annotations

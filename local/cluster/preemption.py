@@ -1,6 +1,7 @@
 """Preemption of a spot node, as a cloud and its controllers do it.
 
-Optional notice (taints, graceful termination), power-off, NotReady, deletion of the node, failed pods.
+Optional preemption notice (taints, graceful termination), power-off, NotReady, deletion of the Node, failed
+pods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the machine must have before anything is started; every problem at once."""
+"""Preflight of the host before anything is started: reports every problem at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command must be allowed to do on this machine; it imports nothing else of the cluster."""
+"""Privileges that a command needs on this host; it imports nothing else of the cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Start, find and end long-running processes, by what they are and never by a number on file.
+"""Starts, finds and ends long-running processes, identified by their command line and not by a PID file.
 
-A process is known by its last argument, a path that only it has. So nothing can go stale: a number that
-the kernel gave to another process after a crash or a reboot is never taken for ours.
+A process is identified by its last argument, a path that only it has. So no record can be stale: a PID that
+the kernel reuses after a crash or a reboot is never taken for ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Folders of the data that hold no more than they say: each is a filesystem of its own.
+"""Folders of limited size: each is a separate filesystem.
 
-It lies in a sparse file beside the folder (`object-store` in `object-store.ext4`), mounted by a loop device.
-The file takes from the disk what was written, and outlives the cluster as the rest of the data does.
+Its image is a sparse file beside the folder (`object-store` in `object-store.ext4`), mounted by a loop
+device. The file takes as much disk space as was written, and outlives the cluster as the rest of the data
+does.
 """
 
 from __future__ import annotations

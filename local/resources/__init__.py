@@ -1,1 +1,2 @@
-"""The provider plugin's resources that are made on this machine; `engine.provider` imports them on use."""
+"""Resource types of the provider plugin that are created on this host; `engine.provider` imports them on use.
+"""

@@ -1,4 +1,4 @@
-"""`trainyard:local:EmbeddedCluster`: a Kubernetes cluster of processes on this machine."""
+"""`trainyard:local:EmbeddedCluster`: a Kubernetes cluster of processes on this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard:local:ReadyNodes`: the moment from which every node of an embedded cluster takes pods."""
+"""`trainyard:local:ReadyNodes`: waits until every node of an embedded cluster is Ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an artifact is to the toolchain: where it may be found, and how it is made."""
+"""`Artifact`: how the toolchain finds, downloads or builds one pinned thing."""
 
 from __future__ import annotations
 

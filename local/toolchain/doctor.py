@@ -1,4 +1,4 @@
-"""What is on this machine, what is missing, what would be done about it, and why; it only looks."""
+"""Reports what the toolchain has, what is missing, and what it would do about it; changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs and files out of pinned Go modules."""
+"""Builds programs from pinned Go modules, and downloads files of such modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images without a registry: around one static program, and the one that training jobs run in."""
+"""Builds container images: of one static program, and the training image."""
 
 from __future__ import annotations
 

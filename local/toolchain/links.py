@@ -1,4 +1,4 @@
-"""What a clone sees of the cache: links under `.trainyard`, and the variables that the engine runs with."""
+"""Links from a clone's `.trainyard` to the cache, and the environment variables of the engine."""
 
 from __future__ import annotations
 

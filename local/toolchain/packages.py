@@ -1,4 +1,4 @@
-"""Debian packages: announced before installation, with none of their services left running."""
+"""Installs Debian packages: announced before installation, with none of their services started."""
 
 from __future__ import annotations
 

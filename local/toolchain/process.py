@@ -1,4 +1,4 @@
-"""Running the programs that make artifacts, and turning how they fail into problems with a next step."""
+"""Runs the programs that build artifacts, and turns their failures into problems with a next step."""
 
 from __future__ import annotations
 

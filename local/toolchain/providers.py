@@ -1,7 +1,7 @@
-"""The clouds' Pulumi providers: the user's own installation, or the publisher's release.
+"""The clouds' Pulumi provider plugins: the user's installed ones, or the publisher's release.
 
-`pulumi` looks for them in its home. Ours is apart from the user's, so that two clones do not take each
-other's plugins; what the user has installed there is linked, and what is missing is downloaded before any
+`pulumi` looks for them in its home folder. Ours is separate from the user's, so that two clones do not use
+each other's plugins. What the user has installed is linked, and what is missing is downloaded before any
 credential is needed.
 """
 

@@ -1,4 +1,4 @@
-"""Folders of Python packages from lock files: exact, by hash, and wheels only."""
+"""Installs folders of Python packages from lock files: exact versions, by hash, wheels only."""
 
 from __future__ import annotations
 

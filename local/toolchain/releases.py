@@ -1,4 +1,4 @@
-"""Official releases: fetched from their publishers, and refused unless they match the checksums there."""
+"""Downloads official releases from their publishers, and refuses those that do not match the checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in the training image, and in the packages that its pods mount: a CycloneDX bill of materials."""
+"""The CycloneDX bill of materials of the training image and of the packages that its pods mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel creation of artifacts in the order of their dependencies, one per lane at a time."""
+"""Builds artifacts in parallel, in the order of their dependencies, one per lane at a time."""
 
 from __future__ import annotations
 

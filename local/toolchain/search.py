@@ -1,4 +1,4 @@
-"""Programs that are already on the machine, and their versions."""
+"""Finds programs that the host has already, and their versions."""
 
 from __future__ import annotations
 

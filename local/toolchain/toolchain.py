@@ -1,4 +1,4 @@
-"""Everything that is pinned in `versions.yaml`: found, downloaded or built, in that order."""
+"""`Toolchain`: finds, downloads or builds, in that order, everything that `versions.yaml` pins."""
 
 from __future__ import annotations
 

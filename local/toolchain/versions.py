@@ -1,4 +1,4 @@
-"""The schema of `versions.yaml`: everything that is pinned, typed and frozen."""
+"""The schema of `versions.yaml`: every pinned version, typed and frozen."""
 
 from __future__ import annotations
 

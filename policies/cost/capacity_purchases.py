@@ -1,4 +1,5 @@
-"""Capacity is not bought by accident."""
+"""Policy `cost-capacity-purchases`: capacity blocks and commitments are bought only if the stack lists them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan cannot cost more than was agreed."""
+"""Policy `cost-ceilings`: the estimated cost of the plan is below the configured ceilings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle accelerators cost nothing."""
+"""Policy `cost-idle-pools`: autoscaled pools with accelerators scale to zero."""
 
 from __future__ import annotations
 

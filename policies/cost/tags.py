@@ -1,4 +1,4 @@
-"""Everything that costs has an owner."""
+"""Policy `cost-tags`: resources that cost something carry the tags of their owner and cost centre."""
 
 from __future__ import annotations
 

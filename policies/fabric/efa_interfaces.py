@@ -1,4 +1,4 @@
-"""Network interfaces of EFA machines are laid out as EC2 takes them."""
+"""Policy `fabric-efa-interfaces`: launch templates list EFA interfaces as their machine type requires."""
 
 from __future__ import annotations
 

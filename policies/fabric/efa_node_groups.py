@@ -1,4 +1,4 @@
-"""A launch template has the EFA interfaces of the machines that its node groups are made of."""
+"""Policy `fabric-efa-node-groups`: a node group's template has all EFA interfaces of its machine types."""
 
 from __future__ import annotations
 

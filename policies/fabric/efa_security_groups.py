@@ -1,4 +1,4 @@
-"""EFA groups talk to themselves, both ways, with everything."""
+"""Policy `fabric-efa-security-groups`: a security group of EFA allows all traffic from and to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GKE pools of machines with a fabric are on its networks."""
+"""Policy `fabric-gke-networks`: a GKE node pool with a fabric is attached to all networks of that fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GKE pools combine only what GKE takes together."""
+"""Policy `fabric-gke-pools`: a GKE node pool has no two settings that GKE refuses together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fabric lint, at plan time: no job falls back to TCP silently."""
+"""Policy `fabric-lint`: pods have what their fabric needs, so that no job falls back to TCP silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that a job may get are alike."""
+"""Policy `fabric-unmixed-pools`: the nodes that one job may get have the same fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fabric is in one zone."""
+"""Policy `fabric-one-zone`: the nodes of a pool with a fabric are in one zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run found, as files for machines and for people."""
+"""Reports of a policy run: HTML to read, JUnit and SARIF for CI systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML, for the test pages of CI systems: one case per policy."""
+"""The JUnit XML report, for the test pages of CI systems: one test case per policy."""
 
 from __future__ import annotations
 

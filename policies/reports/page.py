@@ -1,4 +1,4 @@
-"""One HTML page, for people."""
+"""The HTML report of a policy run, on one page."""
 
 from __future__ import annotations
 

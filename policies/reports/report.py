@@ -1,4 +1,4 @@
-"""The findings of one run, before any format."""
+"""The findings of one policy run, independent of the report's format."""
 
 from __future__ import annotations
 

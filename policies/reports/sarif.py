@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, for code scanning."""
+"""The SARIF 2.1.0 report, for code scanning."""
 
 from __future__ import annotations
 

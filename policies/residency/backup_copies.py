@@ -1,4 +1,4 @@
-"""Backups are copies too."""
+"""Policy `residency-backup-copies`: backups are copied to permitted regions only."""
 
 from __future__ import annotations
 

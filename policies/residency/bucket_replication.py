@@ -1,4 +1,4 @@
-"""Buckets are not copied to buckets of which nothing is known."""
+"""Policy `residency-bucket-replication`: a bucket replicates only to buckets whose region is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack that uses a cloud says where its data may be."""
+"""Policy `residency-declared`: a stack on a cloud declares the regions that its data may be in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge caches store copies in all regions."""
+"""Policy `residency-edge-caches`: data is not served through a CDN, whose caches are in all regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every resource remains inside the declared regions."""
+"""Policy `residency-region`: the effective region of every resource is one that the stack declares."""
 
 from __future__ import annotations
 

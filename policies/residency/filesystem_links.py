@@ -1,4 +1,7 @@
-"""Filesystems that read and write buckets through are a way out."""
+"""Policy `residency-filesystem-links`: a filesystem is linked only to buckets in permitted regions.
+
+A linked filesystem exports what is written to it, wherever its bucket is.
+"""
 
 from __future__ import annotations
 

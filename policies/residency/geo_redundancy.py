@@ -1,4 +1,4 @@
-"""Storage is redundant within one region only, not across regions."""
+"""Policy `residency-geo-redundancy`: storage is redundant within one region, not across regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs, which quote prompts and samples, are sent to permitted regions only."""
+"""Policy `residency-log-sinks`: logs, which quote samples, are exported to permitted regions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets whose data lies in several regions lie in permitted ones."""
+"""Policy `residency-multi-region-buckets`: all regions of a multi-region bucket are permitted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys stay where the data is."""
+"""Policy `residency-multi-region-keys`: encryption keys belong to one region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker clusters that jobs are sent to say where they are."""
+"""Policy `residency-multikueue`: MultiKueue's workers carry a label with their region, a permitted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private networks do not reach into other regions."""
+"""Policy `residency-network-links`: private endpoints and peerings connect permitted regions only."""
 
 from __future__ import annotations
 

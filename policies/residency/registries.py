@@ -1,4 +1,4 @@
-"""Images carry code and often data; registries replicate them."""
+"""Policy `residency-registries`: image registries replicate to permitted regions only."""
 
 from __future__ import annotations
 

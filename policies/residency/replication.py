@@ -1,4 +1,4 @@
-"""Copies that a service keeps elsewhere by itself."""
+"""Policy `residency-replication`: replicas that a service makes by itself are in permitted regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spot that moves does not move abroad."""
+"""Policy `residency-spot-targets`: the fallback locations of spot capacity are in permitted regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs talk to storage of permitted regions."""
+"""Policy `residency-workloads`: pods are configured to use storage in permitted regions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AKS sends its audit log somewhere: that is a resource beside the cluster."""
+"""Policy `security-aks-audit-logs`: an AKS cluster has a diagnostic setting that exports its audit log."""
 
 from __future__ import annotations
 

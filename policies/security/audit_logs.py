@@ -1,4 +1,4 @@
-"""What was done to the cluster can be read afterwards."""
+"""Policy `security-audit-logs`: the control plane of a cluster writes an audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An S3 bucket has beside it what locks it."""
+"""Policy `security-bucket-companions`: an S3 bucket has encryption, a public access block and a TLS policy.
+
+In S3 these are separate resources, declared beside the bucket.
+"""
 
 from __future__ import annotations
 

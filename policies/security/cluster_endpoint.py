@@ -1,4 +1,5 @@
-"""Control planes are private, or open to named networks where the organisation lets them be."""
+"""Policy `security-private-endpoint`: an API server is private, or open to named networks that are permitted.
+"""
 
 from __future__ import annotations
 

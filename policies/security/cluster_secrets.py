@@ -1,4 +1,4 @@
-"""Secrets of the cluster are encrypted with a key of one's own."""
+"""Policy `security-cluster-secrets`: Kubernetes Secrets are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

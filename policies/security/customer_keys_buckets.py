@@ -1,4 +1,4 @@
-"""Buckets are encrypted with a key of one's own."""
+"""Policy `security-bucket-keys`: buckets are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

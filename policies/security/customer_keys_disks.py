@@ -1,4 +1,4 @@
-"""Disks are encrypted with a key of one's own."""
+"""Policy `security-disk-keys`: disks are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

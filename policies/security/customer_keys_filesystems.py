@@ -1,4 +1,5 @@
-"""Filesystems and their backups are encrypted with a key of one's own."""
+"""Policy `security-filesystem-keys`: filesystems and their backups are encrypted with a customer-managed key.
+"""
 
 from __future__ import annotations
 

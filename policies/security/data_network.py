@@ -1,4 +1,4 @@
-"""Data and keys are reached from the stack's own networks."""
+"""Policy `security-data-network`: data and keys are reachable from the stack's own networks only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters and data are not deleted by accident."""
+"""Policy `security-deletion-protection`: clusters and data stores are protected against deletion."""
 
 from __future__ import annotations
 

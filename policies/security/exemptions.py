@@ -1,4 +1,4 @@
-"""Expired exemptions, and those that last too long, are violations."""
+"""Policy `exemptions`: no exemption has expired, or lasts longer than is allowed."""
 
 from __future__ import annotations
 

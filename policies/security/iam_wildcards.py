@@ -1,4 +1,4 @@
-"""Rights are named, not wildcards."""
+"""Policy `security-iam-wildcards`: IAM policies name their actions and resources, without wildcards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is open to the public internet."""
+"""Policy `security-ingress`: no firewall rule admits the public internet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pools are resources of their own, so that the policies on pools see them."""
+"""Policy `security-inline-pools`: node pools are separate resources, so that the policies on pools see them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata service answers only who asks properly."""
+"""Policy `security-instance-metadata`: the metadata service of a node requires session tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services are not open to the public internet."""
+"""Policy `kubernetes-service-exposure`: Kubernetes Services are not open to the public internet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Policies see what is installed."""
+"""Policy `kubernetes-hidden-objects`: charts are rendered into resources, so that policies see their objects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Container images are pinned to their content."""
+"""Policy `kubernetes-images-pinned`: container images are pinned by digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only known workloads may be as mighty as their node."""
+"""Policy `kubernetes-privileged`: only workloads of an allow list run privileged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles inside the cluster are named rights too."""
+"""Policy `kubernetes-rbac-wildcards`: Kubernetes roles name their verbs and resources, without wildcards."""
 
 from __future__ import annotations
 

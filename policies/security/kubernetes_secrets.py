@@ -1,4 +1,4 @@
-"""Credentials are not written into pod specs."""
+"""Policy `kubernetes-plain-credentials`: pod specs refer to Secrets and hold no credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network policies work, and say something."""
+"""Policy `security-network-policies`: clusters enforce NetworkPolicies, and each names who may connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No bucket is public."""
+"""Policy `security-public-buckets`: no bucket is public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes in is somebody."""
+"""Policy `security-shared-keys`: access is by identity, not by a key or password that several users share."""
 
 from __future__ import annotations
 

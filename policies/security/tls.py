@@ -1,4 +1,4 @@
-"""Storage is reached by TLS only."""
+"""Policy `security-tls`: storage accepts TLS only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Spot in scaling groups is bought where it lasts, and moves before it is taken."""
+"""Policy `spot-allocation`: scaling groups buy spot by available capacity, and replace nodes at risk early.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint fits into the notice."""
+"""Policy `spot-checkpoint-time`: a checkpoint takes less time than the preemption notice gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is where the job continues."""
+"""Policy `spot-checkpoint-volumes`: checkpoints are on storage that every fallback pool can mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on spot can continue from where it was."""
+"""Policy `spot-checkpoints`: a job on spot nodes stores checkpoints outside its node."""
 
 from __future__ import annotations
 

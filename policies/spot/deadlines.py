@@ -1,4 +1,4 @@
-"""A deadline can be met."""
+"""Policy `spot-deadline`: on-demand nodes can meet a job's deadline, even after two changeovers."""
 
 from __future__ import annotations
 

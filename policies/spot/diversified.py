@@ -1,4 +1,4 @@
-"""Spot is bought in more than one market."""
+"""Policy `spot-diversified`: a spot pool has several machine types or zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue that uses spot can continue without it."""
+"""Policy `spot-fallback`: in a stack file, a queue with a spot pool has an on-demand or reserved pool too."""
 
 from __future__ import annotations
 

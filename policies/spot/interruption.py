@@ -1,4 +1,4 @@
-"""Somebody listens when a spot node is taken away."""
+"""Policy `spot-interruption-handling`: something drains a spot node on its preemption notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPI launchers and rendezvous stores, which a job cannot lose, do not run on spot."""
+"""Policy `spot-launchers`: MPI launchers and rendezvous stores, which end the job, do not run on spot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Kueue queue that uses spot has another flavor to fall back on."""
+"""Policy `spot-queue-fallback`: a Kueue ClusterQueue with a spot flavor has another flavor to fall back on.
+"""
 
 from __future__ import annotations
 

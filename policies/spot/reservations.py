@@ -1,4 +1,4 @@
-"""Placement groups and reservations do not mix."""
+"""Policy `spot-reservations-placement`: reserved capacity is launched without a placement group."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""AWS, as far as moto has it and botocore's models know it."""
+"""Fake AWS: moto, and botocore's models for what moto lacks."""

@@ -1,6 +1,6 @@
-"""An account of AWS in this process: resources are made, read, changed and removed by boto3 and moto.
+"""A fake AWS account in this process: creates, reads, changes and deletes resources by boto3 and moto.
 
-What moto lacks is evaluated by botocore's models alone, and remembered as such.
+Types that moto lacks are checked by botocore's models alone, and recorded as such.
 """
 
 from __future__ import annotations

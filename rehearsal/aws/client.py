@@ -1,4 +1,4 @@
-"""Clients of boto3 for a finder: moto answers; what moto lacks is answered from what the fake has made."""
+"""boto3 clients for a finder: moto answers; what moto lacks is answered from the fake's own records."""
 
 from __future__ import annotations
 

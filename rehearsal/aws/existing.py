@@ -1,4 +1,4 @@
-"""What exists already where a stack uses it, put into moto before anything is asked of it.
+"""Existing resources that a stack refers to, created in moto before the rehearsal.
 
 moto makes up its own IDs; requests and answers have AWS's (`models.motos_ids`).
 """

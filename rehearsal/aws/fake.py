@@ -1,4 +1,4 @@
-"""AWS, as moto has it."""
+"""`Fake` of the `aws` target: its cloud is a moto account."""
 
 from __future__ import annotations
 

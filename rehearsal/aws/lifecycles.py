@@ -1,4 +1,4 @@
-"""How each type of AWS resource is read, changed and removed: `lifecycles.yaml`, and its placeholders."""
+"""Reads, updates and deletes AWS resources by type, as `lifecycles.yaml` says; resolves its placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""botocore's models of AWS's API: the enums, limits and patterns that the SDK has as plain strings."""
+"""botocore's models of AWS's API: enums, limits and patterns of values that the SDK types as plain strings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Principals of a key's policy: KMS refuses a policy that names one that does not exist."""
+"""Checks the principals of a key policy: KMS refuses a policy that names one that does not exist."""
 
 from __future__ import annotations
 

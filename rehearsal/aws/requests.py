@@ -1,4 +1,4 @@
-"""The AWS API's requests behind a resource of the plan, in the order that the provider makes them."""
+"""The AWS API requests that create a resource, in the order in which the provider makes them."""
 
 from __future__ import annotations
 

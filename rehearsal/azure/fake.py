@@ -1,4 +1,4 @@
-"""Azure, known by its SDK."""
+"""`Fake` of the `azure` target, checked by the types of Azure's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fake Azure: validates inputs by the SDK's types, and returns IDs and outputs as Azure's API does."""
+"""A fake Azure subscription: validates inputs by the SDK's types, and returns IDs and outputs as Azure does.
+"""
 
 from __future__ import annotations
 

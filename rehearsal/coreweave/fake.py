@@ -1,4 +1,4 @@
-"""CoreWeave, known by its SDK; its node pools are objects of the cluster."""
+"""`Fake` of the `coreweave` target, checked by its SDK; node pools are custom resources of the cluster."""
 
 from __future__ import annotations
 

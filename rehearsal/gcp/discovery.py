@@ -1,7 +1,8 @@
-"""Google's own word on values: the enums, limits and patterns of its client library's discovery documents.
+"""Enums, limits and patterns of Google Cloud's API, from the discovery documents of its client library.
 
-The SDK has most of them as plain texts. A property that the API calls otherwise is looked for under that name
-(`_CALLED`); one that the API does not have under any is the provider's own, and left to the SDK's types.
+The SDK types most of these values as plain text. A property that the API names otherwise is looked up under
+that name (`_CALLED`). One that the API does not have is the provider's own, and is checked by the SDK's
+types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Google Cloud, known by its SDK and by the discovery documents of its API."""
+"""`Fake` of the `gcp` target, checked by its SDK and by the discovery documents of Google's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project of Google Cloud that is none: inputs are held against the SDK's types and Google's own."""
+"""A fake Google Cloud project: validates inputs by the SDK's types and by Google's discovery documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded cluster, which is none."""
+"""`Fake` of the `local` target: an embedded cluster that is not started."""
 
 from __future__ import annotations
 

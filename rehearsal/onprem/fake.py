@@ -1,4 +1,4 @@
-"""A cluster on premises: it exists already, and is reached through a kube context."""
+"""`Fake` of the `onprem` target: its cluster exists already, and is reached through a kube context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components themselves: the outer resource, and below it what a program of ours declares."""
+"""The component resources: the outer resource, and below it what the stack program declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the engine's request to a declared component, with what its target needs installed on the way."""
+"""Declares a component on the engine's request, after installing what its target needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the components refuse by themselves, so that no program is unguarded: lost work, and data abroad.
+"""Checks that the components make themselves, without the policy pack: data residency, and spot checkpoints.
 
 The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
 """

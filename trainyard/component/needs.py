@@ -1,7 +1,7 @@
-"""What a component's target needs on this machine: its SDK, charts, helm; installed for that target alone.
+"""Installs what a component's target needs on this host: its SDK, charts and helm, for that target only.
 
-All by digest: packages by the locks' hashes, charts by go.sum, releases by their publishers' checksums. Where
-everything is there it costs a few look-ups of files.
+All are verified by digest: packages by the locks' hashes, charts by go.sum, releases by their publishers'
+checksums. Where everything is installed it costs a few file look-ups.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The package's schema: what editors and compilers of every Pulumi language know of our components.
+"""The package's schema: the types of our components, for editors and compilers of every Pulumi language.
 
 Types come from the JSON Schema of stack files, and so from the models that read them. What only a run can
-tell (a pattern, a bound, a machine in its region) is in the descriptions, and checked when a program runs.
+check (a pattern, a bound, a machine type in its region) is in the descriptions.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""`TrainingJob`: one job in the queue of a team, on a cluster that exists.
+"""`TrainingJob`: one job in the queue of a team, on an existing cluster.
 
-The program's provider of Kubernetes says on which; nothing else of the cluster is known, so that what only a
-stack can say (its datasets, pools for what a job needs) is refused. The input `queues`, the output of a
-`Cluster`, names the team's queues, so that a preview can refuse another one. Without it the preview reads the
-job's local queue from the cluster, and ends where there is none. A dry run would not do: the provider takes
-an admission policy's refusal for missing rights (pulumi-kubernetes 4.25, `Create`).
+The program's Kubernetes provider determines the cluster. Nothing else of the cluster is known, so what only a
+stack can resolve (its datasets, pools for a job's requirements) is refused. The input `queues`, the output of
+a `Cluster`, names the team's queues, so that a preview can refuse another one. Without it the preview reads
+the job's local queue from the cluster, and fails where there is none. A dry run would not do: the provider
+takes an admission policy's refusal for missing rights (pulumi-kubernetes 4.25, `Create`).
 
-Queues suspend and resume a job while it lives: that is a field that this never declares. All else of a
-TrainJob is fixed once it is there (Kubeflow Trainer, "spec is immutable"): a changed job replaces the former
-one, with a folder of its own.
+Queues suspend and resume a running job by a field that this component never declares. All else of a TrainJob
+is immutable (Kubeflow Trainer, "spec is immutable"): a changed job replaces the former one, with a separate
+run folder.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""`trainyard rehearse`: the one command that knows the fakes of `rehearsal`."""
+"""`trainyard rehearse`: the only command that imports `rehearsal`."""

@@ -1,4 +1,4 @@
-"""The real engine on a rehearsed stack, as the rehearsal asks for its operations."""
+"""Runs the real engine on a rehearsed stack, one operation at a time, for the rehearsal."""
 
 from __future__ import annotations
 

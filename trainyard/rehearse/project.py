@@ -1,4 +1,5 @@
-"""The project folder of a rehearsal: the clone's program and a copy of the stack file, apart from all."""
+"""The project folder of a rehearsal: the clone's program and a copy of the stack file, in a separate folder.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Admission: what the API server refuses in the namespaces of teams, whoever asks for it.
+"""Admission policies: what the API server refuses in the namespaces of teams.
 
-`rules` is what must hold, one CEL expression and one message each. `jobs` is the table of paths: where each
-kind of job has its pods. `policies` makes ValidatingAdmissionPolicies of the two, and `parameters` the lists
-that differ from team to team, from the stack file.
+`rules` has a CEL expression and a message for each rule. `jobs` is the table of paths: where each kind of job
+has its pod templates. `policies` makes ValidatingAdmissionPolicies of the two, and `parameters` the lists
+that differ between teams, from the stack file.
 """
 
 from infra.platform.admission.layer import Admission

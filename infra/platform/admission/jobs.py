@@ -1,4 +1,4 @@
-"""The table of paths: where each kind of job has the templates of its pods, and how many nodes it takes."""
+"""Field paths of each kind of job: where its pod templates are, and how many nodes it takes."""
 
 from __future__ import annotations
 

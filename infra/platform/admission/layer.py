@@ -1,4 +1,4 @@
-"""The layer: the parameters first, since without them every policy refuses."""
+"""The admission layer: declares the parameters first, since every policy refuses without them."""
 
 from __future__ import annotations
 

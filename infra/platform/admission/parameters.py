@@ -1,4 +1,4 @@
-"""What differs from team to team: lists of text in one ConfigMap, made from the stack file."""
+"""Parameters of the admission policies by team, from the stack file: lists of text in one ConfigMap."""
 
 from __future__ import annotations
 

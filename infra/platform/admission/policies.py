@@ -1,8 +1,8 @@
-"""ValidatingAdmissionPolicies: rules and paths, as the API server reads them.
+"""Builds the ValidatingAdmissionPolicies from rules and paths.
 
 Each policy has one binding for all teams: it selects the namespaces with the label `trainyard.dev/team`, and
-reads what differs in one ConfigMap that no team can write. Where that, or the team's part, is missing,
-nothing is admitted.
+reads the team's parameters from one ConfigMap that no team can write. Where the ConfigMap or the team's entry
+is missing, every request is refused.
 """
 
 from __future__ import annotations

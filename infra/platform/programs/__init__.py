@@ -1,4 +1,4 @@
-"""Programs that containers run. Each is a file, which a manifest carries as the text after `-c`."""
+"""Programs that containers run. Each is a file, whose text a manifest has after `-c`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AWS: EKS with managed node groups: the parts of the target, by name."""
+"""The `aws` target's registration: its spec, cluster component, account and the other parts, by name."""
 
 from __future__ import annotations
 

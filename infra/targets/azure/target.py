@@ -1,4 +1,4 @@
-"""Azure: AKS: the parts of the target, by name."""
+"""The `azure` target's registration: its spec, cluster component, account and the other parts, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CoreWeave: CKS: the parts of the target, by name."""
+"""The `coreweave` target's registration: its spec, cluster component and the other parts, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google Cloud: GKE: the parts of the target, by name."""
+"""The `gcp` target's registration: its spec, cluster component, account and the other parts, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine, a kind cluster, or any kube context: the parts of the target, by name."""
+"""The `local` target's registration (embedded cluster, kind, any kube context): its parts, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that exist, with Kubernetes on them: the parts of the target, by name."""
+"""The `onprem` target's registration: its spec, cluster component and the other parts, by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A data bucket and a machine on AWS, as somebody wrote them who never heard of this project.
+"""An example that the pack refuses: a bucket and a virtual machine on AWS, written without this project.
 
-Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
-so the policies, see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. With
-`pulumi preview --policy-pack ../..` seven policies refuse it; a flag makes each right:
-`pulumi config set compliant true`.
+Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
+the policies see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulumi preview --policy-pack ../..`
+fails on seven policies. With `pulumi config set compliant true` it passes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A key, a data bucket and a firewall on Google Cloud, by somebody who never heard of this project.
+"""An example that the pack refuses: a key, a bucket and a firewall on Google Cloud, written without this
+project.
 
-Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
-so the policies, see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `gcp.compute.Firewall`. With
-`pulumi preview --policy-pack ../..` six policies refuse it; a flag makes each right:
-`pulumi config set compliant true`.
+Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
+the policies see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `gcp.compute.Firewall`.
+`pulumi preview --policy-pack ../..` fails on six policies. With `pulumi config set compliant true` it passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a team starts its own training from: distributed, exact to the bit, and at home on spot nodes.
+"""The training package: distributed, fault-tolerant and bit-exact training on PyTorch.
 
 It runs under `torchrun`, under Kubeflow Trainer's runtimes and on a laptop with one process, with the
-same configuration file, and imports nothing of the rest of this project. `Run` brings the same to a loop of
+same configuration file, and imports nothing of the rest of this project. `Run` adds the same to a loop of
 yours.
 """
 

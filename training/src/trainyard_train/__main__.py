@@ -1,4 +1,4 @@
-"""`python -m trainyard_train run|checkpoint|export|import`: start a program; look at what a run has saved."""
+"""`python -m trainyard_train run|checkpoint|export|import`: start a program, or work with its checkpoints."""
 
 from __future__ import annotations
 

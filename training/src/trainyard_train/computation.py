@@ -1,4 +1,4 @@
-"""From a batch to gradients: micro-batches, precision, and layers that are divided into stages."""
+"""Forward and backward pass of a step: micro-batches, precision, and pipeline stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a run: typed, frozen, and checked before anything is started."""
+"""The configuration of a run: typed, frozen, and validated before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every section of a run's configuration builds on: its base class, and its errors."""
+"""The base class of a run's configuration sections, and configuration errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop whose steps are DeepSpeed's: see `trainyard_train.by_deepspeed`, which starts it."""
+"""The training loop for DeepSpeed's engine, which `trainyard_train.by_deepspeed` starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of anybody's training loop: what it tracks is saved whole, and it goes on where it was."""
+"""`Run`: makes any training loop resumable; it saves all objects that it tracks, and restores them."""
 
 from __future__ import annotations
 

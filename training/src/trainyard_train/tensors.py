@@ -1,4 +1,4 @@
-"""Tensors that may be cut over ranks (DTensors, whose type is not imported where it is not used), or late."""
+"""Helpers for tensors that are sharded (DTensors, imported only where used), or whose values come late."""
 
 from __future__ import annotations
 

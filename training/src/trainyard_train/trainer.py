@@ -1,4 +1,4 @@
-"""The training loop: exact to the bit over any number of interruptions."""
+"""`Trainer`: the training loop, bit-exact over any number of interruptions."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Searching for settings with Optuna: `python -m trainyard_train.tune SEARCH.yaml [--set key.sub=value ...]`.
+"""Hyperparameter search with Optuna: `python -m trainyard_train.tune SEARCH.yaml [--set key.sub=value ...]`.
 
-Trials are runs of the training package, one after the other; start the command as often as there are
-machines, and they share the study through a file. A trial that promises less than others at the same step
-is ended early (successive halving, as in ASHA). A preempted worker saves its trial, and
-whoever is next goes on with it from there. With `--one NAME` the command ends after one trial, and a second
-one of that name makes no other: that is how `trainyard search` makes each trial a job of its own, which
-waits in the cluster's queue and may be started again at any moment.
+Trials are runs of the training package, one after the other. Start the command on as many hosts as there are,
+and they share the study through a file. A trial with poor results at a step is ended early (successive
+halving, as in ASHA). A preempted worker saves its trial, and the next free one continues it. With
+`--one NAME` the command ends after one trial, and a second start with that name makes no other: so
+`trainyard search` makes each trial a separate job, which waits in the cluster's queue and may be restarted at
+any moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From gradients to new weights, without the host waiting for the device.
+"""From gradients to new weights, without synchronizing host and device.
 
-What all ranks must know of a step (its loss, the length of its gradient, who has a preemption notice) goes
-through one all-reduce on the device; under DDP it goes along with the gradients, whose length all ranks then
-know. There it is decided whether loss and gradient are numbers, and what to divide the gradient by; the
+What all ranks must know of a step (its loss, the norm of its gradient, who has a preemption notice) is
+combined by one all-reduce on the device. Under DDP it travels with the gradients, whose norm all ranks then
+know. There it is decided whether loss and gradient are finite, and what to divide the gradient by; the
 optimizer's kernels read that. The host reads the same numbers later (`Late`).
 """
 

@@ -1,4 +1,4 @@
-"""An AWS account, asked with the user's credentials."""
+"""An AWS account, read and prepared with the user's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State on AWS: a bucket that forgets nothing, and a KMS key. Each call can be made again."""
+"""State backend on AWS: a versioned bucket with object lock, and a KMS key. Every call is idempotent."""
 
 from __future__ import annotations
 

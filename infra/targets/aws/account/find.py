@@ -1,7 +1,7 @@
-"""Finding what was made in an account and is not written down: the engine was killed, or its state was lost.
+"""Finds a stack's resources that exist in an AWS account and not in the engine's state.
 
-AWS has no call that makes a VPC at most once. What was made is known again by its name, by what it belongs
-to, or by the tags `Name` and `trainyard.dev/stack`.
+The engine was killed, or its state was lost. AWS has no call that makes a VPC at most once, so a resource is
+identified by its name, by its parent, or by the tags `Name` and `trainyard.dev/stack`.
 """
 
 from __future__ import annotations

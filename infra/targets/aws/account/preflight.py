@@ -1,4 +1,4 @@
-"""What an AWS account must have before `up`: asked with the user's credentials, changing nothing."""
+"""Preflight of an AWS account before `up`: quotas, features and rights, read with the user's credentials."""
 
 from __future__ import annotations
 

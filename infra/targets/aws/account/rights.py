@@ -1,4 +1,4 @@
-"""IAM policies of whoever runs the engine, by the types of what a stack makes (`rights.yaml`)."""
+"""IAM policies for whoever runs the engine, derived from the stack's resource types (`rights.yaml`)."""
 
 from __future__ import annotations
 

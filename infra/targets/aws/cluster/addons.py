@@ -1,4 +1,4 @@
-"""EKS add-ons, each with no more rights than it uses, by Pod Identity.
+"""EKS add-ons, each with the rights that it uses and no others, by Pod Identity.
 
 Versions are EKS's default for the cluster's Kubernetes version.
 """

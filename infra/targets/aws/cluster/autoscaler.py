@@ -1,9 +1,9 @@
-"""What the Cluster Autoscaler may do in AWS, and by which tags it knows the groups that it may resize.
+"""The Cluster Autoscaler's IAM rights, and the tags by which it finds the scaling groups that it may resize.
 
-EKS itself tags the scaling groups of all managed node groups with the cluster's name; those of pools with a
-fixed size among them, whose idle nodes would be taken away. So a tag of ours says which pools breathe.
-Labels and taints of a group without nodes are read from EKS (DescribeNodegroup), resources that EC2 does not
-know of from the node group's own tags (cloudprovider/aws/README.md of Cluster Autoscaler 1.35).
+EKS tags the scaling groups of all managed node groups with the cluster's name, including those of pools with
+a fixed size, whose idle nodes would then be removed. So a tag of ours marks the autoscaled pools. The
+autoscaler reads labels and taints of a group without nodes from EKS (DescribeNodegroup), and resources that
+EC2 does not know from the node group's tags (cloudprovider/aws/README.md of Cluster Autoscaler 1.35).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Access in an emergency: a role that nobody holds by day, and whose every call in the cluster is counted.
+"""Emergency access: a role that nobody assumes in normal operation; a metric counts its calls in the cluster.
 
-Taking it is in CloudTrail, which this stack does not make; what it does in the cluster is in the audit log.
-The role has no rights that reach either: in AWS it may only look up where the API server is.
+CloudTrail, which this stack does not make, records who assumes it; the cluster's audit log records its calls.
+The role cannot change either: in AWS it may only look up the API server's endpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EFA: the security group that carries it, interfaces of a machine, and where nodes are placed."""
+"""EFA: its security group, the network interfaces of a machine type, and the placement groups of nodes."""
 
 from __future__ import annotations
 

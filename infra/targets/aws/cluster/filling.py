@@ -1,9 +1,9 @@
-"""How groups that begin empty get their nodes: asked for after the group is there, and waited for by nobody.
+"""Sets the size of node groups that are created empty, after their creation and without waiting for nodes.
 
-A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on: its
-group is resized by its scaling group's own clock (EKS user guide, "Create self-managed nodes with Capacity
-Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; what it says of
-groups of one's own holds for managed ones, whose scaling groups are the same).
+A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on. Its
+group is resized by scheduled actions of its scaling group (EKS user guide, "Create self-managed nodes with
+Capacity Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; what
+the guide requires of self-managed groups holds for managed ones, whose scaling groups are the same).
 """
 
 from __future__ import annotations

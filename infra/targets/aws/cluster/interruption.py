@@ -1,6 +1,6 @@
-"""A queue of EC2's notices, for nodes that nobody drains: Karpenter's, or self-managed groups'.
+"""A queue of EC2's interruption notices, for nodes that Karpenter or self-managed groups start.
 
-Managed node groups drain by themselves, so a stack has it only where it asks for it.
+Managed node groups drain by themselves, so a stack has the queue only where it asks for it.
 """
 
 from __future__ import annotations

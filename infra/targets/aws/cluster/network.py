@@ -1,4 +1,4 @@
-"""The VPC: a private subnet per zone, endpoints for what nodes ask of AWS, flow logs, NAT where asked for."""
+"""The VPC: a private subnet per zone, endpoints for AWS's services, flow logs, and NAT where configured."""
 
 from __future__ import annotations
 

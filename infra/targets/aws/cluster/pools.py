@@ -1,4 +1,4 @@
-"""Managed node groups from launch templates; they drain by themselves before a spot node is taken."""
+"""Managed node groups from launch templates; EKS drains a spot node before it is reclaimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part of the AWS target needs to know to declare a resource."""
+"""`Scope`: names, tags, region and resource options for every part of the AWS target."""
 
 from __future__ import annotations
 

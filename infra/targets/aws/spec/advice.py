@@ -1,4 +1,4 @@
-"""What to do where AWS refuses."""
+"""The next step for the user after each AWS error that is known."""
 
 from __future__ import annotations
 

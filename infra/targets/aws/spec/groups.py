@@ -1,4 +1,4 @@
-"""Which node groups a pool is made of. Pure."""
+"""The node groups that a pool is divided into. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network interfaces of an EC2 machine, as its launch template must list them."""
+"""The network interfaces of an EC2 machine type, as its launch template must list them."""
 
 from __future__ import annotations
 

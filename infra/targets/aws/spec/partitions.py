@@ -1,4 +1,4 @@
-"""Partitions of AWS: the first part of every ARN, and those that a stack can be made in."""
+"""Partitions of AWS (the second field of every ARN), and those that stacks support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pools change on AWS, by EKS's API."""
+"""The effect of Pulumi operations on node pools on AWS, by EKS's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators of AWS stacks: what AWS would refuse, or accept and then run badly."""
+"""Validators of AWS stacks: inputs that AWS would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

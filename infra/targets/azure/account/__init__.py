@@ -1,4 +1,4 @@
-"""A subscription of Azure, asked by the user's command line."""
+"""An Azure subscription, read and prepared through the user's `az` command line."""
 
 from __future__ import annotations
 

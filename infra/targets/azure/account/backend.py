@@ -1,6 +1,6 @@
-"""State on Azure: a storage account that keeps versions, and a vault's key. Each call can be made again.
+"""State backend on Azure: a versioned storage account, and a key in a vault. Every call is idempotent.
 
-The data plane takes identities of Entra alone, so whoever runs the engine needs the roles that are printed:
+The data plane accepts identities of Entra only, so whoever runs the engine needs the roles that are printed:
 being the subscription's owner is not enough to read a blob.
 """
 

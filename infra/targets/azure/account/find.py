@@ -1,4 +1,5 @@
-"""Finding what a subscription has of a stack and the engine's state has not, by names and by tags."""
+"""Finds resources of a stack that exist in a subscription and not in the engine's state, by names and tags.
+"""
 
 from __future__ import annotations
 

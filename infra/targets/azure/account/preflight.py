@@ -1,6 +1,6 @@
-"""What a subscription of Azure lacks, known before `up`: the InfiniBand feature first.
+"""Preflight of an Azure subscription before `up`: features (InfiniBand first), providers, offers, quotas.
 
-Azure's own command line asks, with whatever it is signed in by; its answers are the API's.
+It asks through `az`, with whatever that is signed in by.
 """
 
 from __future__ import annotations

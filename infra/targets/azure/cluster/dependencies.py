@@ -1,4 +1,4 @@
-"""Dependencies of control plane, pools and storage."""
+"""Dependencies of the Azure target's parts: what control plane, pools and storage need from one another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Identities and their rights: of control plane, nodes, keys, and each team's jobs; the least that works."""
+"""Managed identities and role assignments, least privilege: control plane, nodes, keys, and each team's jobs.
+"""
 
 from __future__ import annotations
 

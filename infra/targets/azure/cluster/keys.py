@@ -1,6 +1,6 @@
 """Key vault and keys: one for the cluster's secrets, one for data (disks, filesystem, storage account).
 
-Azure retains a deleted vault for months, and data outlives the cluster, so vault and keys stay.
+Azure retains a deleted vault for months, and data outlives the cluster, so vault and keys are retained.
 """
 
 from __future__ import annotations

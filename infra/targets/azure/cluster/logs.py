@@ -1,4 +1,4 @@
-"""What was done to the cluster can be read afterwards: audit logs in a workspace of the stack's region."""
+"""Audit logs of the cluster, exported to a Log Analytics workspace in the stack's region."""
 
 from __future__ import annotations
 

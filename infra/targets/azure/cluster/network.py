@@ -1,4 +1,4 @@
-"""The cluster's VNet: private subnets with a way out, and private endpoints of what the cluster uses."""
+"""The cluster's VNet: private subnets, outbound access, and private endpoints of the services in use."""
 
 from __future__ import annotations
 

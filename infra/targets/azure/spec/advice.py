@@ -1,4 +1,4 @@
-"""What to do where Azure refuses."""
+"""The next step for the user after each Azure error that is known."""
 
 from __future__ import annotations
 

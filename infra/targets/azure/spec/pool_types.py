@@ -1,4 +1,4 @@
-"""How pools change on Azure, by AKS's API."""
+"""The effect of Pulumi operations on node pools on Azure, by AKS's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators of Azure stacks: what Azure would refuse, or accept and then run badly."""
+"""Validators of Azure stacks: inputs that Azure would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

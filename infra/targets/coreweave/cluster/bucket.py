@@ -1,4 +1,4 @@
-"""The checkpoint bucket: versions, lifecycle, an audit log; it is retained when the stack is destroyed."""
+"""The checkpoint bucket: versions, lifecycle rules, an audit log; retained when the stack is destroyed."""
 
 from __future__ import annotations
 

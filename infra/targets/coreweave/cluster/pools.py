@@ -1,4 +1,4 @@
-"""Node pools: custom resources of the cluster itself (CoreWeave: Node Pool reference, read 2026-11-21)."""
+"""Node pools as custom resources of the cluster (CoreWeave: Node Pool reference, read 2026-11-21)."""
 
 from __future__ import annotations
 

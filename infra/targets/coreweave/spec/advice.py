@@ -1,4 +1,4 @@
-"""What to do where CoreWeave refuses."""
+"""The next step for the user after each CoreWeave error that is known."""
 
 from __future__ import annotations
 

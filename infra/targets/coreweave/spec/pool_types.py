@@ -1,4 +1,4 @@
-"""How pools change on CoreWeave."""
+"""The effect of Pulumi operations on node pools on CoreWeave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project of Google Cloud, asked with the user's credentials."""
+"""A Google Cloud project, read and prepared with the user's credentials."""
 
 from __future__ import annotations
 

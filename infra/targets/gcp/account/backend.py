@@ -1,7 +1,7 @@
-"""State on Google Cloud: a bucket that keeps versions, and a key. Each call can be made again.
+"""State backend on Google Cloud: a versioned bucket, and a KMS key. Every call is idempotent.
 
-The engine writes a state in place, which a locked retention policy would refuse: here versions and what is
-deleted stay instead, and the engine's own lock keeps two of them apart.
+The engine overwrites its state in place, which a locked retention policy would refuse. So former versions
+and deleted objects are retained instead, and the engine's own lock prevents concurrent runs.
 """
 
 from __future__ import annotations

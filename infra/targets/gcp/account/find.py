@@ -1,4 +1,4 @@
-"""Finding what a project has of a stack and the engine's state has not, by names."""
+"""Finds resources of a stack that exist in a project and not in the engine's state, by names."""
 
 from __future__ import annotations
 

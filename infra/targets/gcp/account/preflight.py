@@ -1,4 +1,4 @@
-"""What a project of Google Cloud must have before `up`: asked as the user, changing nothing."""
+"""Preflight of a Google Cloud project before `up`: APIs, quotas and rights, read as the user."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Quotas of a project of Google Cloud: those of Compute's API, and those of machine families that it
-lacks.
-"""
+"""Quotas of a Google Cloud project: Compute's, and those of machine families that Compute's API lacks."""
 
 from __future__ import annotations
 

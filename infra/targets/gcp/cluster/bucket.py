@@ -1,7 +1,7 @@
-"""The checkpoint bucket: folders that rename in one step, encrypted, private, retained when the stack is
-destroyed.
+"""The checkpoint bucket: hierarchical namespace, encrypted, private, retained when the stack is destroyed.
 
-A bucket with a hierarchical namespace keeps no versions; what is deleted can be had back for a month.
+In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
+can be restored for a month.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Identities: of nodes, of people, and of each team's jobs; nobody has more than is used."""
+"""Service accounts and IAM bindings, least privilege: nodes, users, and each team's jobs."""
 
 from __future__ import annotations
 

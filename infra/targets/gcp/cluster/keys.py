@@ -1,7 +1,7 @@
 """KMS keys: one for the control plane's secrets, one for data (disks, filesystem, bucket).
 
-A key ring can never be removed, and data outlives the cluster, so ring and keys stay when the stack is
-destroyed.
+A key ring can never be deleted, and data outlives the cluster, so ring and keys are retained when the stack
+is destroyed.
 """
 
 from __future__ import annotations

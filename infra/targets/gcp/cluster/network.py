@@ -1,4 +1,4 @@
-"""The cluster's VPC: one private subnet, a way out where asked for, a peering for Google's filesystems."""
+"""The cluster's VPC: one private subnet, NAT where configured, and a peering for Google's filesystems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GKE node pools: machines, drivers, how they are bought and placed, and their networks."""
+"""GKE node pools: machine type, drivers, provisioning model, placement and networks."""
 
 from __future__ import annotations
 

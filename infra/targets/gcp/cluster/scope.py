@@ -1,4 +1,4 @@
-"""What every part of the Google Cloud target needs to know to declare a resource."""
+"""`Scope`: names, labels, location and resource options for every part of the Google Cloud target."""
 
 from __future__ import annotations
 

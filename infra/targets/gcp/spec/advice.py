@@ -1,4 +1,4 @@
-"""What to do where Google Cloud refuses."""
+"""The next step for the user after each Google Cloud error that is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GKE node pools a pool is made of. Pure."""
+"""The GKE node pools that a pool is divided into. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pools change on Google Cloud, by GKE's API."""
+"""The effect of Pulumi operations on node pools on Google Cloud, by GKE's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators of Google Cloud stacks: what Google Cloud would refuse, or accept and then run badly."""
+"""Validators of Google Cloud stacks: inputs that Google Cloud would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pools change on this machine: all nodes of an embedded cluster are in one resource."""
+"""The effect of Pulumi operations on node pools of the embedded cluster: one resource has all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local target: a cluster on this machine, or one that a kube context reaches."""
+"""The local target: a cluster on this host, or one that a kube context reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only this machine would refuse, between the sections of a stack."""
+"""Validators of local stacks: combinations of sections that an embedded cluster cannot run."""
 
 from __future__ import annotations
 

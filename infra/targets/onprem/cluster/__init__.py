@@ -1,4 +1,4 @@
-"""The on-premises target: a cluster and machines that exist already."""
+"""The on-premises target: a Kubernetes cluster whose nodes exist already."""
 
 from infra.targets.onprem.cluster.cluster import OnpremCluster
 

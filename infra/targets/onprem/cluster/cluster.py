@@ -1,4 +1,4 @@
-"""The on-premises target's component: the labels of the nodes, and what vendors' operators put on them."""
+"""The on-premises target's component: node labels, and the vendors' operators that install node software."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of nodes that exist already: what they are labelled with, and where they stand. Pure."""
+"""Existing nodes of an on-premises cluster: their pool labels, and their racks and rows. Pure."""
 
 from __future__ import annotations
 

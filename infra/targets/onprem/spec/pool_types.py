@@ -1,4 +1,4 @@
-"""How pools change on machines that exist."""
+"""The effect of Pulumi operations on pools of existing nodes."""
 
 from __future__ import annotations
 

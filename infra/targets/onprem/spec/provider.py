@@ -1,4 +1,4 @@
-"""The on-premises target: a Kubernetes cluster that exists, on machines of one's own."""
+"""The on-premises target: an existing Kubernetes cluster on the user's own nodes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Batches of anybody's loader, from which a run goes on in the middle of a pass over the data.
+"""Batches of any loader, resumable in the middle of an epoch.
 
-What counts is what steps have finished, not what workers have read ahead. A `DataLoader` is told at which
-batch to begin, so that none is read in vain; of any other iterable, and of an `IterableDataset`, the batches
-before that are read and dropped. The order comes out the same although samplers draw it from random
-generators: a checkpoint has their states at the beginning of the pass. What workers draw depends on the batch
-alone.
+A checkpoint counts the batches of finished steps, not those that workers have prefetched. A `DataLoader`
+starts at a given batch, so that none is read in vain; of any other iterable, and of an `IterableDataset`, the
+earlier batches are read and dropped. The order is reproduced although samplers draw it from random
+generators: a checkpoint has their states at the beginning of the epoch. What workers draw depends on the
+batch alone.
 """
 
 from __future__ import annotations

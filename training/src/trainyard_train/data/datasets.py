@@ -1,4 +1,4 @@
-"""The dataset that a configuration names."""
+"""Makes the dataset that a configuration names."""
 
 from __future__ import annotations
 

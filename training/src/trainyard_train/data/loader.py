@@ -1,4 +1,4 @@
-"""Data in one global order that does not depend on how many ranks share it."""
+"""A data loader with one global order of samples, whatever the number of ranks."""
 
 from __future__ import annotations
 

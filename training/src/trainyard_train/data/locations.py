@@ -1,4 +1,4 @@
-"""Where data is read from: a folder, or an object store."""
+"""Locations of data: a folder or an object store, with reads of byte ranges."""
 
 from __future__ import annotations
 

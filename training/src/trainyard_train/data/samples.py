@@ -1,4 +1,4 @@
-"""Samples, and the datasets that they make."""
+"""`Samples`, and the interface of datasets."""
 
 from __future__ import annotations
 

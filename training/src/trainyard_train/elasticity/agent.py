@@ -1,11 +1,11 @@
-"""This node's ranks: forks of one process that has imported PyTorch, started again in place.
+"""The agent of a node: starts its ranks as forks of one process that has imported PyTorch, and restarts them.
 
-torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the loss of a rank to
+torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the failure of a rank to
 the next step. Here the import is done once, by a process that computes nothing, has no threads of its own and
 touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
 
-The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since no rank may
-find out that another has died. If not all come back soon, a node has failed: all end, and whoever started
+The agents of several nodes agree on when all ranks are restarted (`elasticity.nodes`), since a rank may not
+notice that another has died. If not all come back soon, a node has failed: all exit, and whoever started
 this process (JobSet) starts them elsewhere.
 """
 

@@ -1,4 +1,7 @@
-"""What all ranks agree on in each step, over a group of its own: nothing of the training waits for it."""
+"""Agreement among all ranks on each step (preemption notices, stops), over a separate process group.
+
+The training waits for none of it.
+"""
 
 from __future__ import annotations
 

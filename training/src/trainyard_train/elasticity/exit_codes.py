@@ -1,4 +1,4 @@
-"""Exit codes of a rank and of its agent, by which whoever started them decides what to do."""
+"""Exit codes of ranks and of their agent, by which their launcher decides whether to restart them."""
 
 from __future__ import annotations
 

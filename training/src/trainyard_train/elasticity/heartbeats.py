@@ -1,15 +1,17 @@
-"""Watching the ranks: one that is gone, one that is slow, and work that does not end.
+"""Heartbeats of ranks: detects ranks that failed, ranks that are slow, and operations that hang.
 
 A collective would wait for its timeout, which must allow for the slowest step. The agent of a node watches
-its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, a rank that lives says so
-every second from a separate thread, however long its steps are; who is silent for too long has failed.
-Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops. Until
-the first step is done a rank may be silent for longer: a load may hold Python's interpreter.
+its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, each rank sends a
+heartbeat every second from a separate thread, however long its steps are; a rank that is silent for too long
+has failed. Rank 0 receives all heartbeats, the others those of rank 0, and notice a failure by the
+connections
+that it closes. Until the first step is done a rank may be silent for longer: a load may hold Python's
+interpreter.
 
-A heartbeat carries how long the rank's own part of a step takes, before it waits for others: by that rank 0
-finds a straggler. It also carries what the rank is busy with if that lasts too long: then all ranks write
-their stacks. What still does not end, and no collective's timeout ends, this thread ends; of a rank that is
-alone there is nothing else to find it.
+A heartbeat has the duration of the rank's own part of a step, before it waits for others: by that rank 0
+detects a straggler. It also names an operation that takes too long: then all ranks write their stacks. What
+still does not end, and no collective's timeout ends, this thread ends; nothing else detects a hang of a
+single rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Hearing from a cloud itself that this machine will be taken away.
+"""Preemption notices from a cloud's metadata service, polled on the virtual machine itself.
 
 On Kubernetes a node's notice arrives as SIGTERM, by way of the cloud's own agent. Where no such agent runs
-(virtual machines, a cluster without one), the metadata service of the machine says it:
+(virtual machines, a cluster without one), the metadata service has it:
 
 | cloud | what is asked | notice given |
 |---|---|---|

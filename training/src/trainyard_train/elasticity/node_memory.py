@@ -1,12 +1,12 @@
-"""The newest checkpoint in the memory of its node, for ranks that the agent starts again in place.
+"""The newest checkpoint in the memory of its node, for ranks that the agent restarts in place.
 
-The agent makes memory files before it forks, two for each of its ranks, and never looks into them. A rank
-captures its part of a checkpoint into the one that does not hold the newest committed; so there always is
-one that is whole, whenever a rank dies. The agent outlives its ranks, and so do these files; they end with
-the agent. Each rank reads those of the whole node.
+The agent makes memory files before it forks, two for each of its ranks, and never reads them. A rank captures
+its part of a checkpoint into the file that does not hold the newest committed one, so one of them is whole
+whenever a rank dies. The agent outlives its ranks, and so do these files; they end with the agent. Each rank
+reads those of the whole node.
 
-What is in a file is not written down beside it, where it could be wrong: the manifest in the store says what
-the sha256 of a checkpoint's files is, and one that has it is that file.
+A file's content is identified by the manifest in the store: it has the sha256 of each of a checkpoint's
+files, and a memory file with that sha256 is that file.
 """
 
 from __future__ import annotations

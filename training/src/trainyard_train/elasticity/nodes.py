@@ -1,13 +1,13 @@
-"""The agents of several nodes agree on when all ranks are started again.
+"""Agreement of the agents of several nodes on when all ranks are restarted.
 
-Where a collective blocks for ever once a peer has died, as NCCL's do, no rank finds out by itself. Its agent
-knows at once, by the process's end, and tells the agents of all nodes through a store that node 0's agent
+Where a collective blocks for ever once a peer has died, as NCCL's do, no rank notices by itself. Its agent
+notices the process's end at once, and informs the agents of all nodes through a store that node 0's agent
 hosts; the same store serves the ranks, so it survives all of them. A *round* is one life of all ranks: an
-agent with a failed rank ends the round, once, and each agent starts its ranks again for the next one.
+agent with a failed rank ends the round, once, and each agent restarts its ranks for the next one.
 
 Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
 one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
-monitor ends the round of a node that falls silent; one that cannot reach the store for as long says so to
+monitor ends the round of a node that falls silent; one that cannot reach the store for as long reports it to
 its agent. A new agent of a node that the store knows already, as after a restart of its container, ends the
 round too, and joins the next one.
 """

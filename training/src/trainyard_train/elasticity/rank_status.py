@@ -1,6 +1,6 @@
-"""What a rank lets its node's agent know, in memory that both share.
+"""The status of a rank in memory that it shares with its node's agent.
 
-The agent must know of ranks that can no longer say anything, so a pipe or the store would not do.
+The agent must know the status of ranks that hang or have died, so a pipe or the store would not do.
 """
 
 from __future__ import annotations

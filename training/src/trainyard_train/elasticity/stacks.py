@@ -1,6 +1,7 @@
-"""The stacks of this process, whenever somebody asks for them: `trainyard stacks JOB` sends the signal.
+"""Writes the stacks of this process on a signal, which `trainyard stacks JOB` sends.
 
-Python's own handler in C writes them, so a process answers while it waits in a library, for another rank say.
+Python's own handler in C writes them, so a process answers even while it waits in a library, for example for
+another rank.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What a process settles before it trains: bits that can be had again, and a fast start.
+"""Settings of a process before it trains: determinism, and a fast start.
 
-
-The start is fast because PyTorch's compiler stays out of a process that compiles nothing. Building any
+The start is fast because PyTorch's compiler is not imported in a process that compiles nothing. Building any
 optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other modules) only to
 mark functions as not to be compiled. That is more than half of the time from the start of the process to
-its first step, and every restart on a spot node pays it again. A stand-in answers the few calls made
-without compiling; whoever asks for anything else gets the real module, imported then.
+its first step, at every restart on a spot node. A substitute module answers the few calls made without
+compiling; any other use imports the real module.
 """
 
 from __future__ import annotations

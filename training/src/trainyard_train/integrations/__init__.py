@@ -1,1 +1,1 @@
-"""`Run` under the loops of others: Hugging Face's Trainer, Lightning, Accelerate."""
+"""Integrations of `Run` with other training loops: Hugging Face's Trainer, Lightning, Accelerate."""

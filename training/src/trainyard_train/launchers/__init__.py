@@ -1,1 +1,1 @@
-"""What starts ranks, and how they find each other: torchrun, mpirun, Kubeflow Trainer."""
+"""Launchers of ranks, and how ranks find each other: torchrun, mpirun, Kubeflow Trainer."""

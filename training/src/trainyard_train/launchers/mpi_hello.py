@@ -1,4 +1,4 @@
-"""Every rank says where it is, and all add up their ranks.
+"""An MPI smoke test: every rank prints its host, and all add up their ranks.
 
 `mpirun python -m trainyard_train.launchers.mpi_hello`
 """

@@ -1,4 +1,4 @@
-"""Joining the ranks that a launcher (torchrun, mpirun, a Trainer) has started into one process group."""
+"""Joins the ranks that a launcher (torchrun, mpirun, a Trainer) has started into one process group."""
 
 from __future__ import annotations
 

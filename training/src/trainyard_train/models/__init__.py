@@ -1,1 +1,1 @@
-"""The networks to choose from."""
+"""Models: ResNet and GPT, as sequences of layers."""

@@ -1,6 +1,6 @@
-"""The networks to choose from, as sequences of layers.
+"""Builds the model that a configuration names, layer by layer.
 
-A network is made layer by layer, so that a rank never needs room for more than one besides its own part.
+A rank never needs memory for more than one layer besides its own part.
 """
 
 from __future__ import annotations

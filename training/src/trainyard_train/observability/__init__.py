@@ -1,1 +1,1 @@
-"""Metrics of a run, what they say, and where they are exported to."""
+"""Metrics of a run, their analysis, and their export."""

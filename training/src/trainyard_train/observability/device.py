@@ -1,4 +1,4 @@
-"""What a device could do, what it holds, and a trace of what it does, when asked for."""
+"""A device's peak FLOP/s, memory use, and profiler traces on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a run went, from its metrics: what made progress, and what spot took."""
+"""Goodput of a run, from its metrics: how its time divides into progress and losses to preemption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in a run, one JSON object per line, written by rank 0 and read by everyone else."""
+"""The metrics file of a run: one JSON object per line, written by rank 0."""
 
 from __future__ import annotations
 

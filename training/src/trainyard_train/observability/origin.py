@@ -1,4 +1,4 @@
-"""What a run was started from, as whoever submitted its job says it: code, image, command, data, commit."""
+"""The origin of a run: code, image, command, data and commit, as whoever submitted its job passed them."""
 
 from __future__ import annotations
 

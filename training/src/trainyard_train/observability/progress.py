@@ -1,4 +1,4 @@
-"""A bar for whoever watches: where standard error is a terminal, and nowhere else."""
+"""A progress bar, where standard error is a terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Where else the metrics of a run go: to Prometheus, which asks for them, to TensorBoard's files, and to
-OpenTelemetry, MLflow and Weights & Biases, whose packages are extras (`requirements/tracking.txt`).
+"""Exports of a run's metrics: Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases.
+
+Prometheus scrapes them. The packages of the last three are extras (`requirements/tracking.txt`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The length of a model's gradient, wherever its pieces are: whole, cut by FSDP or tensors, or in stages."""
+"""The norm of a model's gradient, over all its shards: FSDP, tensor parallelism, pipeline stages."""
 
 from __future__ import annotations
 

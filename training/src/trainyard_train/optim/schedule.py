@@ -1,9 +1,9 @@
-"""How the learning rate follows the size of the batch.
+"""Learning rate schedules, and how the rate scales with the batch size.
 
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
-Adam's rate goes with the square root of k while gradient noise dominates (Malladi et al. 2022). Adam with the
-linear rule is refused; where else a rule was not shown to hold, `doubts` says so.
+Adam's rate scales with the square root of k while gradient noise dominates (Malladi et al. 2022). Adam with
+the linear rule is refused; where else a rule was not shown to hold, `doubts` says so.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The mesh of ranks, and how a model is spread over it."""
+"""The device mesh of the ranks, and the parallelization of a model over it."""

@@ -1,8 +1,8 @@
-"""What carries the ranks' collectives, how fast it is, and whether that is what the nodes have.
+"""Detects which fabric the ranks' collectives use, measures its speed, and compares it with the node's NICs.
 
-A job whose pods got no fabric (a missing plugin, a resource that was not asked for, a variable with a typo)
+A job whose pods got no fabric (a missing plugin, a resource that was not requested, a variable with a typo)
 runs all the same, over TCP, at a fraction of the speed. At each start the ranks time a few all-reduces, and
-compare the best with what the node's RDMA devices say of themselves.
+compare the best with the speed that the node's RDMA devices report.
 """
 
 from __future__ import annotations

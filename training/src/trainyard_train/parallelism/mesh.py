@@ -1,4 +1,4 @@
-"""The mesh of a run's ranks, and their messages to each other."""
+"""The device mesh of a run's ranks, and collectives over it."""
 
 from __future__ import annotations
 

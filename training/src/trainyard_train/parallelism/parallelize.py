@@ -1,7 +1,7 @@
-"""Spreading a model over the ranks.
+"""Applies parallelism to a model: pipeline stages, tensor parallelism, FSDP, DDP.
 
 The order matters: the layers are divided into stages, each layer's weights over the ranks that compute it
-together, then what saves memory and time inside a layer, and last what keeps copies for data alike.
+together, then come activation checkpointing and compilation inside a layer, and last data parallelism.
 """
 
 from __future__ import annotations
