@@ -1,5 +1,4 @@
-"""The environment that benchmarks run in: a separate state folder, so that no cluster of the user is touched.
-"""
+"""The environment of benchmarks: a separate state folder, so that no cluster of the user is touched."""
 
 from __future__ import annotations
 

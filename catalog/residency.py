@@ -26,7 +26,7 @@ class Jurisdiction:
     country: str | None
     unions: tuple[str, ...]
 
-    def within(self, name: str) -> bool:
+    def is_within(self, name: str) -> bool:
         """Whether it lies in a country (`de`) or a union (`eu`); case does not matter."""
         return name.lower() in {*self.unions, *([self.country.lower()] if self.country else [])}
 
@@ -59,10 +59,10 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
 def _matches(region: Region, pattern: str) -> bool:
     if not pattern.lower().startswith(JURISDICTION):
         return fnmatchcase(region.name.lower(), pattern.lower())
-    return jurisdiction_of(region).within(_known_jurisdiction(pattern))
+    return jurisdiction_of(region).is_within(_known_jurisdiction(pattern))
 
 
-def country_within(country: str, pattern: str) -> bool:
+def is_country_within(country: str, pattern: str) -> bool:
     """Whether a pattern holds for a country (`DE`) outside of all clouds: jurisdictions alone can.
 
     UnknownNameError for a jurisdiction that the catalogue lacks.

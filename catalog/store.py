@@ -250,9 +250,9 @@ def has_fabric_of_one_zone(machine_type: str) -> bool:
     return any(fnmatchcase(machine_type, pattern) for pattern in _fabrics_file().machines_of_one_zone)
 
 
-def find_quota(cloud: Cloud, family: str, *, spot: bool) -> Quota | None:
+def find_quota(cloud: Cloud, family: str, *, is_spot: bool) -> Quota | None:
     """Return what a family counts against; None where the catalogue does not know."""
-    purchase = "spot" if spot else "on-demand"
+    purchase = "spot" if is_spot else "on-demand"
     rows = (row for row in _quotas().get(cloud, ()) if row.family == family and purchase in row.purchase)
     return next(rows, None)
 

@@ -36,12 +36,12 @@ def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[st
     deployment["resources"] = resources
     entries = _Entries(resources, announced)
     wanted = entries.wanted()
-    at_once = entries.take(find, [state for state in wanted if not _waits(state)])
-    found = at_once or entries.take(find, filter(_waits, wanted))
+    at_once = entries.take(find, [state for state in wanted if not _has_unknown_inputs(state)])
+    found = at_once or entries.take(find, filter(_has_unknown_inputs, wanted))
     return json.dumps(stack), found
 
 
-def _waits(state: State) -> bool:
+def _has_unknown_inputs(state: State) -> bool:
     inputs = state.get("inputs") or {}
     return bool(state.get("protect")) and _known(inputs) != inputs
 
@@ -75,19 +75,19 @@ class _Entries:
     def add(self, state: State, found: Found) -> bool:
         """Add a resource; False where its provider's configuration is not known yet."""
         provider = (state.get("provider") or "").rpartition("::")[0]
-        if not self._need(state.get("parent", "")) or not (provider and self._need(provider)):
+        if not self._ensure(state.get("parent", "")) or not (provider and self._ensure(provider)):
             return False
         inputs = {**_known(state.get("inputs") or {}), **found.inputs}
         entry = {**_entry(state), "provider": f"{provider}::{self._ids[provider]}"}
         self._put({**entry, "id": found.id, "inputs": inputs, "outputs": inputs})
         return True
 
-    def _need(self, urn: str) -> bool:
+    def _ensure(self, urn: str) -> bool:
         """See to it that a parent or a provider is there, and what it needs itself."""
         if not urn or urn in self._ids:
             return True
         state = self._announced.get(urn)
-        if state is None or not self._need(state.get("parent", "")):
+        if state is None or not self._ensure(state.get("parent", "")):
             return False
         inputs = state.get("inputs") or {}
         if not state.get("custom"):

@@ -90,35 +90,35 @@ class Engine:
         progress: Progress,
         *,
         policy_packs: Sequence[Path] = (),
-        all_at_once: bool = False,
+        writes_state_once: bool = False,
     ) -> OperationResult:
         """Make what the program declares. Raises TrainyardError with all that went wrong.
 
         No preview is made: where policies over several resources concern the stack, `preview` comes first.
 
-        `all_at_once`: all of it is made anew, and would be again after a kill, so that steps need not be
-        written down one by one, which takes a fifth of the time.
+        With `writes_state_once` the state is written at the end only, which takes a fifth of the time: for
+        a stack that is created from nothing, and would be again after a kill.
         """
         flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
-        return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if all_at_once else {})
+        return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if writes_state_once else {})
 
     def preview(
         self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()
     ) -> OperationResult:
-        """Say what an `up` would do, and evaluate it by the policy packs."""
+        """Show what an `up` would do, and evaluate it by the policy packs."""
         return self._operate(stack, "preview", self._packs(policy_packs), progress)
 
     def refresh(self, stack: str, progress: Progress) -> OperationResult:
-        """Read every resource and write down how it is."""
+        """Read every resource, and update the state."""
         return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
 
-    def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> OperationResult:
-        """Remove every resource; the (empty) stack remains.
+    def destroy(self, stack: str, progress: Progress, *, writes_state_once: bool = False) -> OperationResult:
+        """Delete every resource; the (empty) stack remains.
 
-        `all_at_once`: one resource takes nearly all others along and can be removed twice, so that steps need
-        not be written down one by one, which takes five times as long.
+        With `writes_state_once` the state is written at the end only, which takes a fifth of the time: for
+        a stack of which one resource deletes nearly all others, and can be deleted twice.
         """
-        variables = WRITE_STATE_ONCE if all_at_once else {}
+        variables = WRITE_STATE_ONCE if writes_state_once else {}
         flags = ["--yes", "--skip-preview", GO_ON_WITH_OTHERS]
         return self._operate(stack, "destroy", flags, progress, variables)
 

@@ -222,7 +222,7 @@ def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
     return Organisation(
         residency=None if allowed is None else check_patterns(tuple(allowed), "residency-declared.allowed"),
         exemptions=parse_exemptions(granted.get("granted", []), "exemptions.granted"),
-        stack_exemptions=granted.get("from_stack", True),
+        allows_stack_exemptions=granted.get("from_stack", True),
     )
 
 

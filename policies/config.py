@@ -55,7 +55,7 @@ def _permits(residency: Residency, region: str) -> bool:
 
 def _matches(region: str, pattern: str) -> bool:
     if pattern.startswith(jurisdictions.PREFIX):
-        return jurisdictions.within(region, pattern.removeprefix(jurisdictions.PREFIX))
+        return jurisdictions.is_within(region, pattern.removeprefix(jurisdictions.PREFIX))
     return fnmatchcase(region, pattern)
 
 
@@ -75,7 +75,7 @@ class Organisation:
 
     residency: tuple[str, ...] | None = None
     exemptions: tuple[Exemption, ...] = ()
-    stack_exemptions: bool = True
+    allows_stack_exemptions: bool = True
     """Whether a stack may bring exemptions of its own."""
 
 
@@ -163,7 +163,7 @@ class EvaluatedStack:
         """
         granted, where = self.organisation.exemptions, f"{NAMESPACE}:exemptions"
         own = parse_exemptions(self.setting("exemptions", []), where)
-        if self.organisation.stack_exemptions:
+        if self.organisation.allows_stack_exemptions:
             return granted + own
         for index, exemption in enumerate(own):
             if not any(each.includes(exemption) for each in granted):

@@ -1,5 +1,4 @@
-"""Exemptions as configuration: the policy, the resources, who approved it, the reason, and the expiry date.
-"""
+"""Exemptions as configuration: policy, resources, who approved it, reason, and expiry date."""
 
 from __future__ import annotations
 

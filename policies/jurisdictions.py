@@ -19,7 +19,7 @@ def known() -> frozenset[str]:
     return frozenset().union(*_table().values())
 
 
-def within(region: str, jurisdiction: str) -> bool:
+def is_within(region: str, jurisdiction: str) -> bool:
     """Whether a region, in lower case, is in a country or union; one that the table lacks is in none.
 
     What is in no cloud has its country for a region: `de`.

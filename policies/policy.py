@@ -69,7 +69,7 @@ class Violation:
 
     def veiled(self, secrets: tuple[str, ...]) -> Violation:
         """The same violation; what was found is left out where it is, is in, or holds a secret."""
-        if any(_within(self.property, secret) or _within(secret, self.property) for secret in secrets):
+        if any(_is_within(self.property, secret) or _is_within(secret, self.property) for secret in secrets):
             return replace(self, got="[secret]")
         return self
 
@@ -77,7 +77,7 @@ class Violation:
         return f"{self.property}: got {self.got}; allowed: {self.allowed}"
 
 
-def _within(path: str, outer: str) -> bool:
+def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 

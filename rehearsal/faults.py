@@ -40,7 +40,7 @@ class Faults:
     """How the cloud refuses, as long as nothing is done about it."""
 
     @property
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the first `up` is to fail."""
         return bool(self.fail or self.no_capacity or self.crash_after)
 
@@ -184,7 +184,7 @@ class Injector:
     @property
     def pending(self) -> str:
         """What was asked for and has not happened; empty for none."""
-        return str(self._faults) if self._faults.any and not self.happened else ""
+        return str(self._faults) if self._faults.has_any and not self.happened else ""
 
     def _is_starved(self, resource: RequestedResource) -> bool:
         wanted = self._faults.no_capacity

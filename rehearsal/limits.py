@@ -1,5 +1,4 @@
-"""Limits of names, labels and tags in each cloud, from its API reference: most SDKs type them as plain text.
-"""
+"""Limits of names, labels and tags in each cloud, from its API reference: SDKs type them as plain text."""
 
 from __future__ import annotations
 

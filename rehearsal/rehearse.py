@@ -185,7 +185,7 @@ def rehearse(
         engines.append(engine)
         run = _RehearsalRun(engine, injector, seen)
         number = run.phase("preview", engine.preview, None).get("create", 0)
-        if stage.faults.any:
+        if stage.faults.has_any:
             _fail(run, injector)
         else:
             _up(run, number)

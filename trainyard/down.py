@@ -20,7 +20,7 @@ def take_down(session: Session, *, purge: bool) -> None:
             _drain_elsewhere(session)
         if session.engine.exists(session.stack_name):
             result = session.engine.destroy(
-                session.stack_name, session.progress, all_at_once=session.is_embedded
+                session.stack_name, session.progress, writes_state_once=session.is_embedded
             )
             session.console.print(result.summary())
         if session.cluster_exists:  # made by an engine that was killed before it could write that down

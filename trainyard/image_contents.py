@@ -115,7 +115,7 @@ class _Seen:
                 hidden.add(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
             elif member.isdir():
                 folders.add(path)
-            elif self._shows(path):
+            elif self._is_visible(path):
                 hidden.add(path)
                 self._take(path, member, data)
         # What a layer removes is not its own.
@@ -123,7 +123,7 @@ class _Seen:
         self._emptied |= emptied
         self._folders |= folders
 
-    def _shows(self, path: str) -> bool:
+    def _is_visible(self, path: str) -> bool:
         above = [str(each) for each in PurePosixPath(path).parents]
         removed = path in self._folders or any(each in self._hidden for each in (path, *above))
         return not removed and not any(each in self._emptied for each in above)

@@ -1,5 +1,4 @@
-"""`trainyard images`: lists every image and chart of a stack, and checks that it exists and fits its nodes.
-"""
+"""`trainyard images`: lists the images and charts of a stack; checks that they exist and fit its nodes."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ class Jobs:
             raise TrainyardError([_missing(key)])
         nodes = [pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"]
         now = state_of(job, self._workload(key), nodes)
-        if now.phase == "complete" and self._check_failed(key):
+        if now.phase == "complete" and self._has_check_failed(key):
             return replace(now, reason=f"{now.reason} {_NO_SHELL}")
         if now.phase == "failed":
             return replace(now, reason=" ".join([now.reason, *self._messages_of_pods(key)]))
@@ -413,11 +413,11 @@ class Jobs:
             if status.state.terminated
         ]
         messages = [each.message.strip() for each in ended if each.message]
-        if not messages and self._check_failed(key):
+        if not messages and self._has_check_failed(key):
             messages = [_NO_SHELL]
         return list(dict.fromkeys(messages))
 
-    def _check_failed(self, key: JobKey) -> bool:
+    def _has_check_failed(self, key: JobKey) -> bool:
         """Whether the kubelet ended a container of the job since the check in it failed, or could not run."""
         reason = "reason=FailedPostStartHook"
         events = self._core.list_namespaced_event(key.namespace, field_selector=reason).items

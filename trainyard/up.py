@@ -1,4 +1,6 @@
-"""`trainyard up`: prepares the host, starts the cluster, installs the platform, submits the job; idempotent.
+"""`trainyard up`: prepares the host, starts the cluster, installs the platform, submits the job.
+
+Each step can be repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             session.stack_name,
             session.progress,
             policy_packs=[session.paths.policies],
-            all_at_once=is_first and session.is_embedded,
+            writes_state_once=is_first and session.is_embedded,
         )
         _report(session, result)
         if not session.is_embedded:  # whose nodes are awaited

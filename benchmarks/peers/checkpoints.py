@@ -72,7 +72,7 @@ class Bench:
         saved.add_done_callback(lambda _: durable.append(time.monotonic()))
         blocked = time.monotonic() - begin
         steps = 0
-        while steps < STEPS or not self._all(bool(durable)):
+        while steps < STEPS or not self._all_ranks_agree(bool(durable)):
             self.step()
             steps += 1
         taken = {"total": time.monotonic() - begin, "cpu": time.process_time() - cpu_begin, "steps": steps}
@@ -80,7 +80,7 @@ class Bench:
         seconds = blocked + result.seconds if isinstance(result, Saved) else durable[0] - begin
         return {**taken, "blocked": blocked, "durable": seconds}
 
-    def _all(self, mine: bool) -> bool:
+    def _all_ranks_agree(self, mine: bool) -> bool:
         """Whether it holds on all ranks, which must take the same number of steps."""
         count = torch.tensor(int(mine))
         dist.all_reduce(count)

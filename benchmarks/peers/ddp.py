@@ -34,21 +34,21 @@ from trainyard_train.observability.device import memory
 
 def main() -> None:
     """Train as the settings say; write one line per step, and the loss that both arms must share."""
-    config, by_dcp = parse_config(json.loads(Path(sys.argv[1]).read_text())), "dcp" in sys.argv
+    config, uses_dcp = parse_config(json.loads(Path(sys.argv[1]).read_text())), "dcp" in sys.argv
     torch.set_num_threads(config.threads)
     dist.init_process_group("gloo")
     with startup.deterministic(config.deterministic):
-        _train(config, by_dcp)
+        _train(config, uses_dcp)
     dist.destroy_process_group()
 
 
-def _train(config: TrainConfig, by_dcp: bool) -> None:
+def _train(config: TrainConfig, uses_dcp: bool) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     data = load_dataset(config.data, config.model.context, config.seed)
     order = GlobalOrder(len(data.train), config.seed)
     torch.manual_seed(config.seed)
     model = nn.parallel.DistributedDataParallel(
-        build_model(config.model, data.num_classes), gradient_as_bucket_view=by_dcp
+        build_model(config.model, data.num_classes), gradient_as_bucket_view=uses_dcp
     )
     optimizer = torch.optim.SGD(
         model.parameters(),
@@ -57,9 +57,9 @@ def _train(config: TrainConfig, by_dcp: bool) -> None:
         0,
         config.optim.weight_decay,
         nesterov=True,
-        fused=by_dcp or None,
+        fused=uses_dcp or None,
     )
-    saves: SaveStrategy = (ByDcp if by_dcp else ByTorch)(config, model, optimizer)
+    saves: SaveStrategy = (ByDcp if uses_dcp else ByTorch)(config, model, optimizer)
     first = counted(saves.load, config.run_dir, rank)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     log = (config.run_dir / f"steps-{rank}.jsonl").open("a", buffering=1)

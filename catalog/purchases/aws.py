@@ -1,5 +1,4 @@
-"""Purchases of an AWS stack: machines by market, FSx for Lustre or EFS with backups, S3, EKS, NAT gateways.
-"""
+"""Purchases of an AWS stack: machines by market, FSx for Lustre or EFS, backups, S3, EKS, NAT gateways."""
 
 from __future__ import annotations
 
@@ -56,14 +55,14 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
 def _storage(stack: Stack) -> Iterator[StorageCost]:
     region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     path = "provider.filesystem.capacity_gib"
-    efs = filesystem.get("kind") == "efs"
+    is_efs = filesystem.get("kind") == "efs"
     if filesystem:
-        kind = "efs-standard" if efs else f"fsx-lustre-{filesystem.get('throughput')}"
-        gib = None if efs else filesystem.get("capacity_gib")
+        kind = "efs-standard" if is_efs else f"fsx-lustre-{filesystem.get('throughput')}"
+        gib = None if is_efs else filesystem.get("capacity_gib")
         yield StorageCost(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
     yield StorageCost(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
     if filesystem and _snapshot_days(stack, filesystem):
-        kind = "efs-backup" if efs else "fsx-lustre-backup"
+        kind = "efs-backup" if is_efs else "fsx-lustre-backup"
         yield StorageCost(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
 
 

@@ -15,9 +15,9 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from pools.machines_of_pools(stack)
     region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     if filesystem:
-        lustre = filesystem.get("kind") == "lustre"
+        is_lustre = filesystem.get("kind") == "lustre"
         speed = f"managed-lustre-{filesystem.get('throughput')}"
-        kind = speed if lustre else f"filestore-{filesystem.get('tier')}"
+        kind = speed if is_lustre else f"filestore-{filesystem.get('tier')}"
         path, gib = "provider.filesystem.capacity_gib", filesystem.get("capacity_gib")
         yield StorageCost(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
     yield StorageCost(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)

@@ -1,5 +1,4 @@
-"""Shared by the targets' purchases: the machines of pools, and which services and filesystems a stack makes.
-"""
+"""Shared by the targets' purchases: machines of pools, and the services and filesystems of a stack."""
 
 from __future__ import annotations
 

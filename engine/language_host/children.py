@@ -1,5 +1,4 @@
-"""Child processes of the language host: programs, policy packs, plugins, installers. All end with the host.
-"""
+"""Child processes of the language host: programs, policy packs, plugins, installers; all end with it."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class DefinitionsClient:
                 _content_type="application/apply-patch+yaml",
             )
             deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", TAKEN, progress)
-            while not _established(applied):
+            while not _is_established(applied):
                 deadline.wait()
                 applied = self._call(self._api.read_custom_resource_definition, name)
 
@@ -223,6 +223,6 @@ def _with_digest(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _established(definition: Manifest | None) -> bool:
+def _is_established(definition: Manifest | None) -> bool:
     conditions = (definition or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

@@ -72,7 +72,7 @@ class GroupSize(ResourceHandler):
         """Ask once no other operation is under way. Raises TrainyardError."""
         until = time.monotonic() + self.WAIT_SECONDS
         try:
-            while not self._asked(inputs, until):
+            while not self._try_ask(inputs, until):
                 progress.log(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
                 self.pause(inputs)
         except ResizeRefusedError as error:
@@ -81,7 +81,7 @@ class GroupSize(ResourceHandler):
             raise TrainyardError([problem]) from None
         return {}
 
-    def _asked(self, inputs: Inputs, until: float) -> bool:
+    def _try_ask(self, inputs: Inputs, until: float) -> bool:
         """Whether the group was asked; False where it is busy and there is time left."""
         try:
             self.ask(inputs)

@@ -103,7 +103,7 @@ def _faults_of(
             if team not in facts["queues"]:
                 yield unknown(("teams", position), team, facts["queues"], f"a team of {name}'s stack")
     for name, facts in (("the hub", hub), *used.items()):
-        if queue.name in _taken(facts, cluster=facts is hub):
+        if queue.name in _taken(facts, includes_cluster_queues=facts is hub):
             allowed = f"a name that no queue of {name} has"
             yield ("name",), repr(queue.name), allowed, "rename the fleet's queue"
     for position, runtime in enumerate(queue.runtimes):
@@ -122,11 +122,15 @@ def _faults_of(
                 yield unknown(("datasets", position), dataset, known, f"a dataset of {name}'s stack")
 
 
-def _taken(facts: Facts, *, cluster: bool) -> set[str]:
+def _taken(facts: Facts, *, includes_cluster_queues: bool) -> set[str]:
     """Name the local queues of a stack, and its cluster queues where a new one would stand beside them."""
     local = {each["localQueue"] for each in facts["queues"].values()}
     more = {name for each in facts["queues"].values() for name in each.get("moreLocalQueues", {}).values()}
-    return local | more | ({each["clusterQueue"] for each in facts["queues"].values()} if cluster else set())
+    return (
+        local
+        | more
+        | ({each["clusterQueue"] for each in facts["queues"].values()} if includes_cluster_queues else set())
+    )
 
 
 def _has_runtime(facts: Facts, runtime: str) -> bool:

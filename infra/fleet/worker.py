@@ -1,5 +1,4 @@
-"""A worker's part of a fleet: the hub's service account with the least rights, and queues of the hub's names.
-"""
+"""A worker's part of a fleet: the hub's service account with least rights, and queues of the hub's names."""
 
 from __future__ import annotations
 

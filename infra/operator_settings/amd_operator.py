@@ -13,8 +13,8 @@ class AmdOperatorSettings:
     node_labeller: str
     metrics_exporter: str
     utils: str
-    service_monitor: bool
-    virtual_functions: bool = False
+    has_service_monitor: bool
+    has_virtual_functions: bool = False
     """Whether the GPUs are virtual functions, as a virtual machine has them."""
     driver_for: tuple[str, ...] = ()
     """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""

@@ -10,5 +10,5 @@ class GpuOperatorSettings:
     """NVIDIA's operator: driver, container toolkit, device plugin, metrics."""
 
     installs_driver: bool
-    service_monitor: bool
+    has_service_monitor: bool
     """Whether the Prometheus operator is to read the metrics."""

@@ -41,10 +41,10 @@ class NodeSoftwareSettings:
     gpu_operator: GpuOperatorSettings | None = None
     dra_driver: DraDriverSettings | None = None
     amd_operator: AmdOperatorSettings | None = None
-    nfs_driver: bool = False
+    installs_nfs_driver: bool = False
     efa_claims: tuple[FabricClass, ...] = ()
     """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
-    lustre_driver: bool = False
+    installs_lustre_driver: bool = False
     """The CSI driver of Azure Managed Lustre."""
     tolerates_all: bool = False
     """Whether it runs on nodes with any taint, such as those of spot."""
@@ -57,7 +57,9 @@ class NodeSoftwareSettings:
     @property
     def installs_any(self) -> bool:
         """Whether there is anything to install."""
-        drivers = self.nfs_driver or self.lustre_driver or self.dra_driver or self.efa_claims
+        drivers = (
+            self.installs_nfs_driver or self.installs_lustre_driver or self.dra_driver or self.efa_claims
+        )
         return bool(self.network_operator or self.gpu_operator or self.amd_operator or drivers)
 
     def image(self, reference: str) -> str:

@@ -36,7 +36,7 @@ def device_config(
     operator: AmdOperatorSettings, relocate: Callable[[str], str], init: str, *, tolerates_all: bool = False
 ) -> Manifest:
     """Return what the operator makes of the nodes with AMD GPUs, its images put through `relocate`."""
-    gpus = "amd-vgpu" if operator.virtual_functions else "amd-gpu"
+    gpus = "amd-vgpu" if operator.has_virtual_functions else "amd-gpu"
 
     def tolerating(key: str) -> dict[str, Any]:
         return {key: [{"operator": "Exists"}]} if tolerates_all else {}
@@ -63,7 +63,7 @@ def device_config(
             "metricsExporter": {
                 "enable": True,
                 "image": relocate(operator.metrics_exporter),
-                "prometheus": {"serviceMonitor": {"enable": operator.service_monitor}},
+                "prometheus": {"serviceMonitor": {"enable": operator.has_service_monitor}},
                 **tolerating("tolerations"),
             },
         },

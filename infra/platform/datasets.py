@@ -99,7 +99,7 @@ def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: Staging
     job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), staging.namespace, labels=own)
     # Terabytes take hours; `trainyard submit` asks whether they are there.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
-    labels = context.settings.pod_labels if dataset.by_identity else {}
+    labels = context.settings.pod_labels if dataset.uses_identity else {}
     template = {"metadata": {"labels": dict(labels)}, "spec": pod} if labels else {"spec": pod}
     return {
         "apiVersion": "batch/v1",

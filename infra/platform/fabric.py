@@ -1,5 +1,4 @@
-"""What a pod needs for each fabric class: resources, environment, interfaces and volumes, from the catalogue.
-"""
+"""What a pod needs for each fabric class, from the catalogue: resources, environment, interfaces, volumes."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def values(
             },
         },
         "gdrcopy": {"enabled": infiniband is not None and operator.installs_driver},
-        "dcgmExporter": {"serviceMonitor": {"enabled": operator.service_monitor}},
+        "dcgmExporter": {"serviceMonitor": {"enabled": operator.has_service_monitor}},
         **({"daemonsets": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}),
         # Nothing here runs virtual machines.
         "sandboxWorkloads": {"enabled": False},

@@ -270,17 +270,17 @@ def _virtual_functions(device: str, nics: NetworkOperatorSettings) -> Manifest:
 
 def _sriov_network(infiniband: NetworkOperatorSettings) -> Manifest:
     network = NETWORKS[infiniband.link]
-    ethernet = infiniband.link == "ethernet"
+    is_ethernet = infiniband.link == "ethernet"
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
-        "kind": "SriovNetwork" if ethernet else "SriovIBNetwork",
+        "kind": "SriovNetwork" if is_ethernet else "SriovIBNetwork",
         "metadata": metadata(network, NAMESPACE),
         "spec": {
             "networkNamespace": NAMESPACE,
             "resourceName": network,
             "linkState": "enable",
             "ipam": _ipam(infiniband.pool),
-            **({"metaPlugins": ", ".join(json.dumps(each) for each in _IN_ONE_RANGE)} if ethernet else {}),
+            **({"metaPlugins": ", ".join(json.dumps(each) for each in _IN_ONE_RANGE)} if is_ethernet else {}),
         },
     }
 
@@ -290,7 +290,7 @@ def _macvlan_network(index: int, interface: str, nics: NetworkOperatorSettings) 
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "MacvlanNetwork",
-        "metadata": metadata(f"{NETWORKS['ethernet']}-{index}"),
+        "metadata": metadata(f"{NETWORKS['is_ethernet']}-{index}"),
         "spec": {
             "networkNamespace": NAMESPACE,
             "master": interface,

@@ -33,11 +33,11 @@ class NodeSoftware(Layer):
         super().__init__(context, "node-software", {}, parent)
         self._context = context
         self.ready: list[pulumi.Resource] = []
-        if software.nfs_driver:
+        if software.installs_nfs_driver:
             images = self._images(nfs_driver.CHART)
             values = nfs_driver.values(images, context.system_selector)
             self._publish(nfs_driver.CHART, nfs_driver.NAMESPACE, values, list(images.values()))
-        if software.lustre_driver:
+        if software.installs_lustre_driver:
             self.ready += [self.add(each) for each in lustre_driver.manifests()]
         self._efa()
         nics = self._network(software.network_operator) if software.network_operator else []

@@ -108,7 +108,7 @@ def _torch(context: PlatformContext, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
     pod = _pod(context, "torch", fabric, {"command": command})
-    node = _replicated_job(context, "node", pod, _annotations(context, "torch", fabric), trainer=True)
+    node = _replicated_job(context, "node", pod, _annotations(context, "torch", fabric), is_trainer=True)
     return {
         "mlPolicy": {"numNodes": 1, "torch": {}},
         "template": {"spec": {"failurePolicy": _failure_policy(), "replicatedJobs": [node]}},
@@ -118,7 +118,7 @@ def _torch(context: PlatformContext, fabric: str) -> dict[str, Any]:
 def _mpi(context: PlatformContext, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
     asked = _annotations(context, "mpi", fabric)
-    launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, trainer=True)
+    launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, is_trainer=True)
     workers = _replicated_job(context, "node", _worker_pod(context, fabric), asked)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
@@ -236,10 +236,10 @@ def _replicated_job(
     pod: dict[str, Any],
     asked: Mapping[str, str],
     *,
-    trainer: bool = False,
+    is_trainer: bool = False,
 ) -> dict[str, Any]:
-    """Return a Job of JobSet; `trainer` marks the one whose container a TrainJob's `trainer` overrides."""
-    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
+    """Return a Job of JobSet; `is_trainer` marks the one whose container a TrainJob's `trainer` overrides."""
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if is_trainer else {}
     own = dict(context.settings.pod_labels)
     # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
     # its node is lost.

@@ -97,7 +97,7 @@ class DatasetSpec(Spec):
         return self.teams is None or team in self.teams
 
     @property
-    def by_identity(self) -> bool:
+    def uses_identity(self) -> bool:
         """Whether the Job that copies it reads the source as itself: without keys, and not as anybody may.
 
         Then the source is in the stack's own cloud: a check refuses any other.

@@ -30,13 +30,13 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
     for index, dataset in enumerate(datasets):
         for position, pattern in enumerate(dataset.residency or ()):
             try:
-                catalog.country_within("", pattern)
+                catalog.is_country_within("", pattern)
             except catalog.UnknownNameError as error:
                 path = ("datasets", index, "residency", position)
                 yield path, repr(pattern), error.allowed, error.fix
                 break
         else:
-            if dataset.residency is not None and not _permitted(provider, dataset.residency):
+            if dataset.residency is not None and not _is_permitted(provider, dataset.residency):
                 got = f"a cluster in {provider.location or 'no place that the stack says'}"
                 fix = "use a stack that is there, or data that may be here"
                 if not provider.location and hasattr(provider, "country"):
@@ -76,7 +76,7 @@ def stores_of_other_clouds_are_asked_with_keys(
     """The Job that copies is somebody in the stack's own cloud, and nobody in another."""
     own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == provider.kind)
     for index, dataset in enumerate(datasets):
-        if dataset.by_identity and dataset.cloud != provider.kind:
+        if dataset.uses_identity and dataset.cloud != provider.kind:
             got = f"{dataset.source!r}, with neither `secret` nor `public`"
             allowed = f"{own}https:// or a path; any other with its store's keys, or open to all"
             fix = "name a Secret with the store's keys (`secret: NAME`), or `public: true` if it is open"
@@ -165,7 +165,7 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
 CHECKS = Checks(__name__)
 
 
-def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
+def _is_permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
@@ -173,4 +173,4 @@ def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
         return provider.price_region not in known or any(
             catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
         )
-    return any(catalog.country_within(provider.location, pattern) for pattern in patterns)
+    return any(catalog.is_country_within(provider.location, pattern) for pattern in patterns)

@@ -57,11 +57,11 @@ class PlaceSpec(Spec):
         """The region, or the country in small letters: what the worker's object is labelled with."""
         return self.region or (self.country or "").lower()
 
-    def within(self, pattern: str) -> bool:
+    def is_within(self, pattern: str) -> bool:
         """Whether a residency pattern holds here; UnknownNameError for one that the catalogue cannot read."""
         if self.cloud and self.region:
             return catalog.matches(self.cloud, self.region, pattern)
-        return catalog.country_within(self.country or "", pattern)
+        return catalog.is_country_within(self.country or "", pattern)
 
 
 class HubSpec(Spec):
@@ -128,7 +128,7 @@ class DispatchSpec(Spec):
 
     def may_use(self, worker: WorkerSpec) -> bool:
         """Whether the queue's data may be where the worker is."""
-        return self.residency is None or any(worker.place.within(pattern) for pattern in self.residency)
+        return self.residency is None or any(worker.place.is_within(pattern) for pattern in self.residency)
 
 
 class Fleet(Spec):

@@ -55,7 +55,7 @@ def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
     for index, queue in enumerate(queues):
         for position, pattern in enumerate(queue.residency or ()):
             try:
-                catalog.country_within("", pattern)
+                catalog.is_country_within("", pattern)
             except catalog.UnknownNameError as error:
                 path = ("queues", index, "residency", position)
                 yield path, repr(pattern), error.allowed, error.fix
@@ -108,7 +108,7 @@ def _is_known(location: PlaceSpec) -> bool:
 
 def _can_be_read(pattern: str) -> bool:
     try:
-        catalog.country_within("", pattern)
+        catalog.is_country_within("", pattern)
     except catalog.UnknownNameError:
         return False
     return True

@@ -1,5 +1,4 @@
-"""The `network` section: destinations that teams' pods may connect to, besides each other and the defaults.
-"""
+"""The `network` section: destinations that teams' pods may connect to, besides the defaults."""
 
 from __future__ import annotations
 

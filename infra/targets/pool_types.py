@@ -79,7 +79,9 @@ class PoolType:
         rolling = [path for path in changed if self._is_rolling(path)]
         if rolling:
             return f"{resized}rolling, nodes are replaced one after another: {', '.join(rolling)}"
-        others = [path for path in changed if not _below(path, [*self.sizes, "scalingConfig", "autoscaling"])]
+        others = [
+            path for path in changed if not _is_below(path, [*self.sizes, "scalingConfig", "autoscaling"])
+        ]
         return f"{resized}in place" + (f": {', '.join(others)}" if others else "")
 
     def _size(self, state: Mapping[str, Any]) -> str:
@@ -95,7 +97,7 @@ class PoolType:
         return ""
 
     def _is_rolling(self, path: str) -> bool:
-        return _below(path, self.rolling) and not _below(path, self.in_place)
+        return _is_below(path, self.rolling) and not _is_below(path, self.in_place)
 
 
 @dataclass(frozen=True)
@@ -132,5 +134,5 @@ def _changed(old: Any, new: Any, path: str = "") -> Iterator[str]:  # noqa: ANN4
             yield from _changed(old.get(key), new.get(key), f"{path}.{key}" if path else key)
 
 
-def _below(path: str, roots: Sequence[str]) -> bool:
+def _is_below(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(f"{root}.") for root in roots)

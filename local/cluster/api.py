@@ -54,9 +54,9 @@ class ApiServerClient:
         """Change these fields of the status, conditions by their type; nothing if it does not exist."""
         _body_unless_gone(self._patch(f"{path}/status", {"status": content}, _STRATEGIC))
 
-    def delete(self, path: str, *, now: bool = False) -> None:
-        """Delete it, `now` without grace; nothing if it does not exist."""
-        query = {"gracePeriodSeconds": "0"} if now else {}
+    def delete(self, path: str, *, immediately: bool = False) -> None:
+        """Delete it, `immediately` without grace; nothing if it does not exist."""
+        query = {"gracePeriodSeconds": "0"} if immediately else {}
         _body_unless_gone(self._request("DELETE", path, params=query))
 
     def _patch(self, path: str, content: Object, kind: str, **query: str) -> httpx.Response:

@@ -1,5 +1,4 @@
-"""The cluster's configuration: frozen, validated, and with the same fields in JSON (camelCase) as in Python.
-"""
+"""The cluster's configuration: frozen, validated, with the same fields in JSON (camelCase) as in Python."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _fail(api: ApiServerClient, pod: Object, message: str) -> None:
     }
     api.merge_status(path, {"phase": "Failed", "conditions": [condition]})
     if "deletionTimestamp" in metadata:
-        api.delete(path, now=True)
+        api.delete(path, immediately=True)
 
 
 def _tolerates_preemption(pod: Object) -> bool:

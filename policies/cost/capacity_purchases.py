@@ -1,5 +1,4 @@
-"""Policy `cost-capacity-purchases`: capacity blocks and commitments are bought only if the stack lists them.
-"""
+"""Policy `cost-capacity-purchases`: capacity blocks and commitments are listed in the stack to be bought."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         total[resource.urn or resource.name] = sum(costs, Decimal(0))
         where = "stack.pools" if whole else items[0].path if items else "type"
         yield from _ceilings(
-            resource, "", where, sum(total.values(), Decimal(0)), _counted(items, others=len(total) > 1)
+            resource, "", where, sum(total.values(), Decimal(0)), _counted(items, has_more=len(total) > 1)
         )
 
 
@@ -170,7 +170,7 @@ def _unpriced(item: Item, purchase: Purchase) -> Violation:
     return Violation(item.path, f"{what}, which has no price{region}", allowed)
 
 
-def _counted(items: Sequence[Item], *, others: bool) -> str:
+def _counted(items: Sequence[Item], *, has_more: bool) -> str:
     pools = sum(item.is_pool for item in items)
     bought = [purchase for item in items for purchase in item.purchases]
     parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
@@ -178,7 +178,7 @@ def _counted(items: Sequence[Item], *, others: bool) -> str:
     services = [each.kind for each in bought if isinstance(each, ServiceCost)]
     parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
     listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
-    return f"for {listed or 'nothing'}{', with all declared before' if others else ''}"
+    return f"for {listed or 'nothing'}{', with all declared before' if has_more else ''}"
 
 
 def _ceilings(resource: Resource, scope: str, path: str, hourly: Decimal, what: str) -> Iterator[Violation]:
@@ -198,21 +198,21 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
     for purchase in cost.purchases(KnownValues(spec.data, spec.path)):
         if isinstance(purchase, Machines):
             pools.setdefault(spec.at(purchase.path), []).append(purchase)
-        elif _counts(purchase, resource):
+        elif _is_counted(purchase, resource):
             items.append(Item(spec.at(purchase.path), (purchase,)))
     yield from items
     for path, machines in pools.items():
         yield Item(path, tuple(machines), sum(each.number for each in machines))
 
 
-def _counts(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
+def _is_counted(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
     """Whether it counts: what grows with its use has no size, and ceilings of pools are of machines alone."""
     if isinstance(purchase, StorageCost):
         return purchase.gib is not None
-    return _limits_the_stack(resource)
+    return _has_stack_ceiling(resource)
 
 
-def _limits_the_stack(resource: Resource) -> bool:
+def _has_stack_ceiling(resource: Resource) -> bool:
     """Whether there is a ceiling that services count for: those of pools are of machines."""
     return any(resource.parameters.get(name) is not None for name, _, _ in CEILINGS)
 
@@ -223,7 +223,7 @@ def _of_resource(resource: Resource) -> Iterator[Item]:
     found = effective_region(resource, rules) if rules else None
     region, cloud = found.name if found else "", CLOUDS[resource.type.partition(":")[0]]
     if resource.type in SERVICES:
-        if _limits_the_stack(resource):
+        if _has_stack_ceiling(resource):
             kind = SERVICES[resource.type]
             yield Item("type", (ServiceCost(name=resource.name, cloud=cloud, region=region, kind=kind),))
     elif resource.type in FILESYSTEMS:

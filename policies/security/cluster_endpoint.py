@@ -1,5 +1,4 @@
-"""Policy `security-private-endpoint`: an API server is private, or open to named networks that are permitted.
-"""
+"""Policy `security-private-endpoint`: an API server is private, or open to named networks only."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 def _eks(resource: Resource) -> Iterator[Violation]:
     switch = "vpcConfig.endpointPublicAccess"
-    if _never(resource):
+    if _is_never_public(resource):
         yield from must_equal(resource.props, switch, False, default=True)
     elif resource.props.get(switch, True):
         # EKS takes 0.0.0.0/0 where no network is named.
@@ -30,7 +29,7 @@ def _eks(resource: Resource) -> Iterator[Violation]:
 def _gke(resource: Resource) -> Iterator[Violation]:
     props, switch = resource.props, "privateClusterConfig.enablePrivateEndpoint"
     yield from must_equal(props, "privateClusterConfig.enablePrivateNodes", True, default=False)
-    if _never(resource):
+    if _is_never_public(resource):
         yield from must_equal(props, switch, True, default=False)
         # Google's front end asks IAM before it forwards a call, and takes connections from anywhere.
         external = "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"
@@ -47,7 +46,7 @@ def _gke(resource: Resource) -> Iterator[Violation]:
 
 def _aks(resource: Resource) -> Iterator[Violation]:
     switch = "apiServerAccessProfile.enablePrivateCluster"
-    if _never(resource):
+    if _is_never_public(resource):
         yield from must_equal(resource.props, switch, True, default=False)
     elif not resource.props.get(switch, False):
         yield from _limited(resource, "apiServerAccessProfile.authorizedIPRanges", f"{switch}: true")
@@ -55,11 +54,11 @@ def _aks(resource: Resource) -> Iterator[Violation]:
 
 def _cks(resource: Resource) -> Iterator[Violation]:
     """Its provider has a switch and no list of networks (pulumi-coreweave 1.0.3)."""
-    if _never(resource) or "coreweave" not in resource.parameters["unlimited"]:
+    if _is_never_public(resource) or "coreweave" not in resource.parameters["unlimited"]:
         yield from must_equal(resource.props, "public", False, default=False)
 
 
-def _never(resource: Resource) -> bool:
+def _is_never_public(resource: Resource) -> bool:
     return bool(resource.parameters["public_endpoint"] == "never")
 
 
@@ -73,11 +72,11 @@ def _limited(
     if not found:
         yield Violation(resource.props.at(path), NOTHING, allowed)
     for network in found:
-        if not _narrow(network, widest):
+        if not _is_narrow(network, widest):
             yield Violation(resource.props.at(path), network, allowed)
 
 
-def _narrow(text: str, widest: int) -> bool:
+def _is_narrow(text: str, widest: int) -> bool:
     try:
         network = ip_network(text, strict=False)
     except ValueError:

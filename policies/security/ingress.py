@@ -29,13 +29,13 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     props = resource.props
     for name in ("ingress", "securityRules"):
         for rule in props.blocks(name):
-            if not _outbound(rule):
+            if not _is_outbound(rule):
                 yield from _world(rule)
-    if not _outbound(props):
+    if not _is_outbound(props):
         yield from _world(props)
 
 
-def _outbound(rule: PropertyBlock) -> bool:
+def _is_outbound(rule: PropertyBlock) -> bool:
     if str(rule.get("access", "Allow")).lower() == "deny" or rule.get("denies"):
         return True
     return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")

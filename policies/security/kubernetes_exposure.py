@@ -28,18 +28,18 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation(spec.at("type"), kind, "ClusterIP, or an internal LoadBalancer")
     if spec.texts("externalIPs"):
         yield Violation(spec.at("externalIPs"), ", ".join(spec.texts("externalIPs")), "none")
-    narrow = _narrow(spec.texts("loadBalancerSourceRanges"))
-    if kind == "LoadBalancer" and not narrow and not _internal(resource):
+    narrow = _is_narrow(spec.texts("loadBalancerSourceRanges"))
+    if kind == "LoadBalancer" and not narrow and not _is_internal(resource):
         allowed = f"an annotation that makes it internal, or source ranges of /{BROADEST_PREFIX} or narrower"
         yield Violation(spec.at("type"), "LoadBalancer open to all", allowed)
 
 
-def _internal(resource: Resource) -> bool:
+def _is_internal(resource: Resource) -> bool:
     annotations = resource.props.block("metadata.annotations").data
     return any(str(annotations.get(name, "")).lower() == value for name, value in INTERNAL.items())
 
 
-def _narrow(ranges: list[str]) -> bool:
+def _is_narrow(ranges: list[str]) -> bool:
     return bool(ranges) and all(
         ip_network(item, strict=False).prefixlen >= BROADEST_PREFIX for item in ranges
     )

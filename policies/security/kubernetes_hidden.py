@@ -1,5 +1,4 @@
-"""Policy `kubernetes-hidden-objects`: charts are rendered into resources, so that policies see their objects.
-"""
+"""Policy `kubernetes-hidden-objects`: charts are rendered, so that policies see their objects."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         for container in containers(pod):
             image = container.get("image", "")
             imported = container.get("imagePullPolicy") == "Never"
-            if not imported and not _pinned(image, allowed):
+            if not imported and not _is_pinned(image, allowed):
                 yield Violation(container.at("image"), image or "nothing", "name@sha256:<64 hex digits>")
 
 
-def _pinned(image: str, content_tagged: list[str]) -> bool:
+def _is_pinned(image: str, content_tagged: list[str]) -> bool:
     if DIGEST.search(image):
         return True
     return bool(CONTENT_TAG.search(image)) and any(fnmatchcase(image, pattern) for pattern in content_tagged)

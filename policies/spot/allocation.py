@@ -1,5 +1,4 @@
-"""Policy `spot-allocation`: scaling groups buy spot by available capacity, and replace nodes at risk early.
-"""
+"""Policy `spot-allocation`: scaling groups choose spot by capacity, and replace nodes at risk early."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     Pools of simulated accelerators are left out: they lose nothing that costs.
     """
     stack = resource.props.block("stack")
-    if not any(_real_spot(pool) for pool in stack.blocks("pools")):
+    if not any(_is_real_spot(pool) for pool in stack.blocks("pools")):
         return
     measurement = resource.stack.measurement
     if measurement is None:
@@ -40,7 +40,7 @@ def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]
         yield Violation("checkpoint time", f"{found} on {measurement.measured}", allowed)
 
 
-def _real_spot(pool: PropertyBlock) -> bool:
+def _is_real_spot(pool: PropertyBlock) -> bool:
     return bool(pool.get("capacity") == "spot" and is_accelerated(pool))
 
 

@@ -88,12 +88,12 @@ def _group(resource: Resource) -> Iterator[Violation]:
 
 def _enough(resource: Resource, markets: int, path: str) -> Iterator[Violation]:
     wanted = resource.parameters["minimum_markets"]
-    if markets < wanted and not _waived(resource.props):
+    if markets < wanted and not _is_waived(resource.props):
         allowed = f"{wanted} or more (machine types × zones), or {WAIVER} with the reason"
         yield Violation(path, f"spot markets: {markets}", allowed)
 
 
-def _waived(props: PropertyBlock) -> bool:
+def _is_waived(props: PropertyBlock) -> bool:
     blocks = ("tags", "labels", "nodeLabels", "nodeConfig.labels", "metadata.annotations")
     reasons = [props.block(name).entry(WAIVER) for name in blocks]
     listed = [tag.get("value") for tag in props.blocks("tags") if tag.get("key") == WAIVER]

@@ -1,5 +1,4 @@
-"""Policy `spot-queue-fallback`: a Kueue ClusterQueue with a spot flavor has another flavor to fall back on.
-"""
+"""Policy `spot-queue-fallback`: a Kueue ClusterQueue with a spot flavor has another flavor after it."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """A launch template for reserved capacity names no placement group."""
     props = resource.props
     group = any(props.has(f"placement.{name}") for name in ("groupName", "groupId"))
-    if group and _reserved(props):
+    if group and _is_reserved(props):
         yield Violation("placement.groupName", "a placement group on reserved capacity", "none")
 
 
-def _reserved(props: PropertyBlock) -> bool:
+def _is_reserved(props: PropertyBlock) -> bool:
     target = props.block("capacityReservationSpecification").block("capacityReservationTarget")
     market = props.get("instanceMarketOptions.marketType")
     return market == RESERVED_MARKET or any(target.keys())

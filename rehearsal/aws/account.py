@@ -136,7 +136,7 @@ class MotoAccount:
     def delete(self, resource: RequestedResource) -> None:
         with self._lock:
             for call in self._calls(resource, life(resource.token).get("delete", ())):
-                self._call(call, resource, gone_is_fine=True)
+                self._call(call, resource, may_be_missing=True)
             if kind(resource.token) == "Cluster":
                 group = at(resource.outputs, "vpcConfig.clusterSecurityGroupId")
                 models.client("ec2", self.region).delete_security_group(GroupId=group)
@@ -292,7 +292,7 @@ class MotoAccount:
         return str(answers.get(SELF) or f"{kind(resource.token).lower()}-{made_up}")
 
     def _call(
-        self, request: Request, resource: RequestedResource, *, gone_is_fine: bool = False
+        self, request: Request, resource: RequestedResource, *, may_be_missing: bool = False
     ) -> dict[str, Any] | None:
         """Call boto3; None where moto lacks the operation. Raises `RefusedError`."""
         parameters = {key: value for key, value in request.parameters.items() if value is not None}
@@ -307,7 +307,7 @@ class MotoAccount:
             if "Not yet implemented" in str(error):
                 self.lacks.add(resource.token)
                 return None
-            if NOT_FOUND.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
+            if NOT_FOUND.search(str(error)) and (may_be_missing or request.operation.startswith("revoke_")):
                 return {}
             raise RefusedError(f"{resource.token} {resource.name}: {request.operation}: {error}") from error
         return answer

@@ -70,7 +70,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
     return named if config.get("endpointPublicAccess", True) else ()
 
 
-def _lets_in(rule: Properties) -> bool:
+def _admits(rule: Properties) -> bool:
     """Whether a rule lets addresses of a network connect to the API server."""
     return "cidrIpv4" in rule and rule.get("fromPort", 0) <= HTTPS <= rule.get("toPort", 0)
 
@@ -83,7 +83,7 @@ CONTROL_PLANE = DeclaredControlPlane(
     # Its own security group lets in members alone: the same page, "Accessing a private only API server".
     Route(
         "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
-        _lets_in,
+        _admits,
         "provider.access.private_cidrs",
     ),
 )

@@ -1,5 +1,4 @@
-"""botocore's models of AWS's API: enums, limits and patterns of values that the SDK types as plain strings.
-"""
+"""botocore's models of AWS's API: enums, limits and patterns of values that the SDK types as strings."""
 
 from __future__ import annotations
 

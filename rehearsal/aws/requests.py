@@ -152,10 +152,10 @@ def _permission(rule: Inputs) -> dict[str, Any]:
 
 
 def _ingress_rule(_name: str, inputs: Inputs) -> list[Request]:
-    by_group = "referencedSecurityGroupId" in inputs
+    is_by_group = "referencedSecurityGroupId" in inputs
     source = (
         {"UserIdGroupPairs": [{"GroupId": inputs["referencedSecurityGroupId"]}]}
-        if by_group
+        if is_by_group
         else {"IpRanges": [{"CidrIp": inputs["cidrIpv4"]}]}
     )
     rule = {"IpProtocol": inputs["ipProtocol"], **source}

@@ -1,5 +1,4 @@
-"""A fake Azure subscription: validates inputs by the SDK's types, and returns IDs and outputs as Azure does.
-"""
+"""A fake Azure subscription: checks inputs by the SDK's types, and returns IDs and outputs as Azure does."""
 
 from __future__ import annotations
 

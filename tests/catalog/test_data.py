@@ -203,4 +203,4 @@ def test_no_family_counts_against_two_quotas() -> None:
         counted = [(row.family, purchase) for row in rows for purchase in row.purchase]
         assert len(counted) == len(set(counted)), cloud
         for family, purchase in counted:
-            assert catalog.find_quota(cloud, family, spot=purchase == "spot")
+            assert catalog.find_quota(cloud, family, is_spot=purchase == "spot")

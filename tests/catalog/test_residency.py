@@ -34,8 +34,8 @@ def test_a_region_is_in_a_country_and_a_union_whatever_its_name_says(
 ) -> None:
     where = catalog.jurisdiction(cloud, region)
     assert where.country == country
-    assert where.within("eu") is in_eu
-    assert where.within("EU") is in_eu
+    assert where.is_within("eu") is in_eu
+    assert where.is_within("EU") is in_eu
 
 
 @pytest.mark.parametrize(("cloud", "pattern"), EU_NAMES.items())
@@ -44,13 +44,13 @@ def test_a_pattern_of_names_lets_data_out_of_the_union_and_a_jurisdiction_does_n
 ) -> None:
     by_name = {row.name for row in catalog.permitted(cloud, [pattern])}
     by_law = {row.name for row in catalog.permitted(cloud, ["in:eu"])}
-    assert {row for row in by_name if not catalog.jurisdiction(cloud, row).within("eu")}
-    assert all(catalog.jurisdiction(cloud, row).within("eu") for row in by_law)
+    assert {row for row in by_name if not catalog.jurisdiction(cloud, row).is_within("eu")}
+    assert all(catalog.jurisdiction(cloud, row).is_within("eu") for row in by_law)
 
 
 def test_norway_is_in_the_eea_and_not_in_the_eu() -> None:
     where = catalog.jurisdiction("azure", "norwayeast")
-    assert (where.within("eea"), where.within("eu"), where.within("no")) == (True, False, True)
+    assert (where.is_within("eea"), where.is_within("eu"), where.is_within("no")) == (True, False, True)
     assert str(where) == "NO / EEA"
 
 

@@ -180,7 +180,7 @@ class Pods:
 
     def remove(self) -> None:
         for name in self.names:
-            self.api.delete(f"{PODS}/{name}", now=True)
+            self.api.delete(f"{PODS}/{name}", immediately=True)
 
 
 def wait_until_up(cluster: EmbeddedCluster) -> None:

@@ -67,9 +67,9 @@ def configure(run_dir: Path, **values: object) -> TrainConfig:
     )
 
 
-def train(config: TrainConfig, notice: Notice | None = None, *, read_late: bool | None = None) -> bool:
+def train(config: TrainConfig, notice: Notice | None = None, *, reads_late: bool | None = None) -> bool:
     mesh = process_group.join(config.timeouts, {})
-    trainer = Trainer(config, mesh, notice or Notice(60), read_late=read_late)
+    trainer = Trainer(config, mesh, notice or Notice(60), reads_late=reads_late)
     try:
         return trainer.run(0)
     finally:
@@ -303,7 +303,7 @@ def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
     tmp_path: Path, optimizer: str, late: bool
 ) -> None:
     config = configure(tmp_path, optim={"name": optimizer, "lr": 0.01}, checkpoint={"every_steps": 1000})
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=late)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=late)
     weight = next(trainer.model.parameters())
     weight.register_hook(lambda gradient: gradient * math.inf if trainer.steps == 11 else gradient)
     weights = []
@@ -335,7 +335,7 @@ def test_up_to_the_optimizer_the_host_waits_for_no_device(
 ) -> None:
     """On a CPU the calls can be seen that would wait for a GPU; it was not run on one."""
     config = configure(tmp_path, **values)
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=True)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=True)
     trainer.prepare(0)
     reads: list[str] = []
     read = Late.read
@@ -357,20 +357,20 @@ def test_up_to_the_optimizer_the_host_waits_for_no_device(
 def test_losses_that_are_read_a_step_later_change_no_bit_and_no_line(
     tmp_path: Path, undisturbed: str, step: int
 ) -> None:
-    assert not train(configure(tmp_path), NoticeAt(step), read_late=True)
+    assert not train(configure(tmp_path), NoticeAt(step), reads_late=True)
     saved = events(tmp_path, "preempted")[0]["step"]
     known_at_once = step % 10 == 0
     read_by_the_way = step % 10 == 9 or step % 5 == 4  # an evaluation or a save needs what is known
     assert saved == step + (0 if known_at_once else 1 if read_by_the_way else 2)
     assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, saved + 1))
-    assert train(configure(tmp_path), read_late=True)
+    assert train(configure(tmp_path), reads_late=True)
     assert sha256(tmp_path) == undisturbed
     assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, STEPS + 1))
 
 
 def test_a_loss_that_is_no_number_is_found_a_step_later_and_no_weight_was_spoiled(tmp_path: Path) -> None:
     config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1000})
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=True)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=True)
     with pytest.raises(DivergedError, match=r"of step \d is .*lower optim\.lr"):
         trainer.run(0)
     assert all(weight.isfinite().all() for weight in trainer.model.parameters())

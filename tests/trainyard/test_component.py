@@ -333,11 +333,11 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     monkeypatch.setattr(needs, "check_host", check_host)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     stack = parse(shipped("local"))
-    needs.check_machine(stack, refuse=False)
+    needs.check_machine(stack, must_fit=False)
     refused = str(replace(taken, path="stack.provider.network.node_cidr"))
     assert said == [f"`pulumi up` on this host will be refused: {refused}"]
     with pytest.raises(MachineError) as error:
-        needs.check_machine(stack, refuse=True)
+        needs.check_machine(stack, must_fit=True)
     assert _status(error.value).message == refused
 
 
@@ -351,7 +351,7 @@ def test_a_preview_provides_what_is_missing_and_an_update_looks_at_all_of_it(
     monkeypatch.setattr(Artifacts, "from_environment", lambda: None)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     for preview in (True, False):
-        needs.provide(parse(shipped("local")), print, preview=preview)
+        needs.provide(parse(shipped("local")), print, is_preview=preview)
     assert asked[0] == {"env/training"}
     assert asked[1] >= {"env/training", "binary/helm", *CHART_PARTS, *CLUSTER_PARTS}
 

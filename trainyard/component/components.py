@@ -102,8 +102,8 @@ class Component(pulumi.ComponentResource):
 def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
     stack: Stack = parse(inputs[source.key], source)
     check_stack(stack, run)
-    check_machine(stack, refuse=not run.dry_run)
-    artifacts = provide(stack, pulumi.log.info, preview=run.dry_run)
+    check_machine(stack, must_fit=not run.dry_run)
+    artifacts = provide(stack, pulumi.log.info, is_preview=run.dry_run)
     allowed = run.residency.stack
     return lambda options: _named_after(
         stack.name, lambda: declare(stack, artifacts, options, residency=allowed)

@@ -32,16 +32,16 @@ LINES_SHOWN = 6
 """Lines of an installation's output to show when it fails."""
 
 
-def check_machine(stack: Stack, *, refuse: bool) -> None:
+def check_machine(stack: Stack, *, must_fit: bool) -> None:
     """Look for what would keep an embedded cluster from starting here; a preview may be made elsewhere.
 
-    Raises MachineError with all of it if it is to `refuse`, before anything is declared; else it warns.
+    Raises MachineError with all problems if the stack `must_fit`, before anything is declared; else it warns.
     """
     try:
         check_host(stack, Paths.from_environment())
     except MachineError as error:
         problems = [replace(each, path=_as_input(each.path)) for each in error.problems]
-        if refuse:
+        if must_fit:
             raise MachineError(problems) from None
         for problem in problems:
             pulumi.log.warn(f"`pulumi up` on this host will be refused: {problem}")
@@ -52,7 +52,7 @@ def _as_input(path: str) -> str:
     return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
 
 
-def provide(stack: Stack, say: Say, *, preview: bool) -> Artifacts:
+def provide(stack: Stack, say: Say, *, is_preview: bool) -> Artifacts:
     """Install what is missing, and say so. Raises MachineError for what cannot be had.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
@@ -62,7 +62,7 @@ def provide(stack: Stack, say: Say, *, preview: bool) -> Artifacts:
     _provide_sdk(target, paths, say)
     os.environ["PATH"] = f"{paths.bin}{os.pathsep}{os.environ.get('PATH', '')}"
     if not _has_charts(paths.bin.parent) or stack.provider.on_host is not None:
-        _provide_parts(stack, target, paths, say, preview=preview)
+        _provide_parts(stack, target, paths, say, is_preview=is_preview)
     return Artifacts.from_environment()
 
 
@@ -99,7 +99,7 @@ def _has_charts(links: Path) -> bool:
     return there and shutil.which("helm") is not None
 
 
-def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, preview: bool) -> None:
+def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, is_preview: bool) -> None:
     from engine.progress import PlainProgress
     from local.toolchain import Toolchain, load_versions
 
@@ -112,6 +112,6 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, prev
     if stack.provider.on_host is not None:
         made = [name for name in toolchain.names() if name.startswith(("package/", "image/"))]
         wanted += [*CLUSTER_PARTS, "binary/kubectl", *made]
-    if preview:
+    if is_preview:
         wanted = [name for name in wanted if toolchain.find(name) is None]
     toolchain.ensure(*wanted)

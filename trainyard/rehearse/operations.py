@@ -57,7 +57,7 @@ class EngineOperations:
     def _up(self, *policies: Path) -> OperationOutcome:
         saved_once = not self.to_be_killed
         return self._outcome(
-            self.engine.up(self.stack, self.progress, policy_packs=policies, all_at_once=saved_once)
+            self.engine.up(self.stack, self.progress, policy_packs=policies, writes_state_once=saved_once)
         )
 
     def refresh(self) -> OperationOutcome:
@@ -65,7 +65,7 @@ class EngineOperations:
 
     def destroy(self) -> OperationOutcome:
         saved_once = not self.to_be_killed
-        return self._outcome(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
+        return self._outcome(self.engine.destroy(self.stack, self.progress, writes_state_once=saved_once))
 
     def adopt(self) -> OperationOutcome:
         return self._outcome(self.engine.adopt(self.stack, self.progress))

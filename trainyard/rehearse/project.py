@@ -1,5 +1,4 @@
-"""The project folder of a rehearsal: the clone's program and a copy of the stack file, in a separate folder.
-"""
+"""The project folder of a rehearsal: the clone's program and a copy of the stack file."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ def test_a_country_is_a_place_of_machines_in_no_cloud(fleet: Fleet) -> None:
     data["workers"][0]["place"] = {"country": "DE"}
     worker = parse_fleet(data).workers[0]
     assert worker.place.name == "de"
-    assert worker.place.within("in:eu")
-    assert not worker.place.within("in:us")
-    assert not worker.place.within("de*"), "only jurisdictions say where a country is"
+    assert worker.place.is_within("in:eu")
+    assert not worker.place.is_within("in:us")
+    assert not worker.place.is_within("de*"), "only jurisdictions say where a country is"
 
 
 def test_a_fleet_survives_a_round_trip(fleet: Fleet) -> None:

@@ -132,7 +132,7 @@ def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale
         "model": {"hidden": 16, "dropout": 0},
         "optim": {"name": "adamw", "lr": 0.01, "warmup_steps": 100},
     }
-    train_alone(configure(tmp_path / "whole", **values), read_late=late)
+    train_alone(configure(tmp_path / "whole", **values), reads_late=late)
     steps = events(tmp_path / "whole", "step")
     skipped = [line["step"] for line in steps if line.get("skipped")]
     assert skipped[0] == 1
@@ -149,8 +149,8 @@ def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale
     assert all(math.isfinite(float(value.sum())) for value in tensors.values())
     counted = {float(value) for name, value in tensors.items() if name.endswith(".step")}
     assert counted == {24 - len(skipped)}, "the optimizer counts no skipped step"
-    assert not train_alone(configure(tmp_path / "parted", **values), NoticeAt(3), read_late=late)
-    assert train_alone(configure(tmp_path / "parted", **values), read_late=late)
+    assert not train_alone(configure(tmp_path / "parted", **values), NoticeAt(3), reads_late=late)
+    assert train_alone(configure(tmp_path / "parted", **values), reads_late=late)
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
 
 

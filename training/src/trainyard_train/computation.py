@@ -49,13 +49,13 @@ class Computation:
         metrics: list[torch.Tensor] = []
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
-            last = number == len(parts)
-            with self._synchronized(last):
+            is_last = number == len(parts)
+            with self._synchronized(is_last):
                 with self._autocast():
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
                 metrics.append(batch_metrics(loss, outputs, part.targets))
-                if not last:
+                if not is_last:
                     self._scaled(loss).backward()
                     continue
                 own = torch.cat([sum(metrics[1:], metrics[0]), to_device(flags(), self.mesh.device)])
@@ -64,7 +64,9 @@ class Computation:
                     carrying.backward(self._scaled(loss), own)
                 else:
                     self._scaled(loss).backward()
-        return MetricSums(carrying.sums(self.mesh.world_size), everyone=True) if carrying else MetricSums(own)
+        return (
+            MetricSums(carrying.sums(self.mesh.world_size), is_reduced=True) if carrying else MetricSums(own)
+        )
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -90,15 +92,15 @@ class Computation:
         return torch.autocast(self.mesh.device.type, dtype=getattr(torch, self.precision))
 
     @contextmanager
-    def _synchronized(self, last: bool) -> Iterator[None]:
+    def _synchronized(self, is_last: bool) -> Iterator[None]:
         """Let ranks add up their gradients in the last backward pass of a step only.
 
         FSDP cuts the gradients of each micro-batch at once, so that no rank ever has whole ones; only what
         copies of the weights (HSDP) have to add up waits for the last.
         """
         if is_sharded(self.model):
-            self.model.set_requires_all_reduce(last)  # type: ignore[operator]
-        if isinstance(self.model, nn.parallel.DistributedDataParallel) and not last:
+            self.model.set_requires_all_reduce(is_last)  # type: ignore[operator]
+        if isinstance(self.model, nn.parallel.DistributedDataParallel) and not is_last:
             with self.model.no_sync():
                 yield
         else:
@@ -140,9 +142,11 @@ class PipelinedComputation(Computation):
         run = schedule.step if torch.is_grad_enabled() else schedule.eval
         losses: list[torch.Tensor] = []
         inputs = [batch.inputs] if self.mesh.stage == 0 else []
-        last = self.mesh.stage == self.mesh.pipeline - 1
+        is_last = self.mesh.stage == self.mesh.pipeline - 1
         with self._autocast():
-            outputs = run(*inputs, target=batch.targets if last else None, losses=losses if last else None)
+            outputs = run(
+                *inputs, target=batch.targets if is_last else None, losses=losses if is_last else None
+            )
         return outputs, losses
 
     def _schedule(self, size: int, micro_batches: int) -> ScheduleGPipe:

@@ -143,10 +143,10 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     return 0 if finished else EXIT_PREEMPTED
 
 
-def _explain(error: Exception, lost_rank: bool) -> str:
+def _explain(error: Exception, has_failed_rank: bool) -> str:
     """One line for what is known to go wrong; a traceback for the rest."""
-    text = str(error).partition("\n")[0] if lost_rank else str(error)
-    if lost_rank:
+    text = str(error).partition("\n")[0] if has_failed_rank else str(error)
+    if has_failed_rank:
         return f"another rank is gone: {text}"
     if not isinstance(error, OSError | ValueError | ArithmeticError):
         traceback.print_exc()

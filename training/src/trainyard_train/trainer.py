@@ -78,7 +78,7 @@ class Trainer(Attempt):
         notice: Notice,
         listeners: Sequence[Listener] = (),
         *,
-        read_late: bool | None = None,
+        reads_late: bool | None = None,
     ) -> None:
         """Make all that a run consists of.
 
@@ -87,7 +87,7 @@ class Trainer(Attempt):
             mesh: its ranks.
             notice: the preemption notice of this rank.
             listeners: called at rank 0 with each line of the metrics.
-            read_late: whether the numbers of a step are read while the next one is computed; if not given,
+            reads_late: whether the numbers of a step are read while the next one is computed; if not given,
                 where the device works on while the host does something else.
         """
         config.parallel.check(mesh.world_size)
@@ -100,7 +100,7 @@ class Trainer(Attempt):
         """Steps that an overflow of float16 has cost; the schedule does not count them."""
         self.metrics: StepMetrics | None = None
         """Of the last step that was read."""
-        self._read_late = mesh.device.type != "cpu" if read_late is None else read_late
+        self._reads_late = mesh.device.type != "cpu" if reads_late is None else reads_late
         self._unread: _Unread | None = None
         self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None
         self.heartbeats.start()  # before the model is built, which takes time
@@ -293,7 +293,7 @@ class Trainer(Attempt):
         self._measure(time.monotonic() - begin)
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
         self._unread = _Unread(self.steps, self.samples, rate, time.monotonic() - begin, late)
-        if not self._read_late:
+        if not self._reads_late:
             self.read()
 
     def read(self) -> None:

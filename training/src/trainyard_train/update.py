@@ -70,7 +70,7 @@ class MetricSums:
 
     values: torch.Tensor
     """The first five of `Totals`: shape (5,), float64, on the device."""
-    everyone: bool = False
+    is_reduced: bool = False
     """Whether they are of all ranks already, as gradients are then, too: each has the same."""
 
 
@@ -91,12 +91,12 @@ class Update:
             shape (6,), float64, on the device, the same on all ranks.
         """
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        copies = 1 if metrics.everyone else self.mesh.world_size // self.mesh.pipeline
+        copies = 1 if metrics.is_reduced else self.mesh.world_size // self.mesh.pipeline
         square = squared_norm(parameters, copies)
         if self.loss_scale:
             square = square / self.loss_scale.value().double().square()
         totals = torch.cat([metrics.values, square[None]])
-        return totals if metrics.everyone else self.mesh.sum(totals)
+        return totals if metrics.is_reduced else self.mesh.sum(totals)
 
     def apply(self, totals: torch.Tensor) -> None:
         """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""

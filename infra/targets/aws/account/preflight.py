@@ -220,26 +220,26 @@ def _quota(group: NodeGroup, quotas: Any) -> tuple[str, str] | None:  # noqa: AN
     """The quota that a group counts against; None where the account lists none for its family."""
     name, spot = group.machine.name, group.pool.is_spot
     newer = next((family for family in NEWER if name.startswith(family.lower())), None)
-    if newer and ((listed := _listed(newer, quotas, spot=spot)) or spot):
+    if newer and ((listed := _listed(newer, quotas, is_spot=spot)) or spot):
         return listed
     if spot and name.startswith("p5"):
-        return _known("P5", spot=True)
+        return _known("P5", is_spot=True)
     family = {"p": "P", "g": "G"}.get(name[0], "Standard")
-    return _known(family, spot=spot)
+    return _known(family, is_spot=spot)
 
 
-def _known(family: str, *, spot: bool = False) -> tuple[str, str]:
+def _known(family: str, *, is_spot: bool = False) -> tuple[str, str]:
     """Return code and name in Service Quotas, in vCPUs."""
-    found = find_quota("aws", family, spot=spot)
+    found = find_quota("aws", family, is_spot=is_spot)
     assert found, family
     return found.id, found.title
 
 
-def _listed(family: str, quotas: Any, *, spot: bool) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+def _listed(family: str, quotas: Any, *, is_spot: bool) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
     """Look for a quota that names the family: `All P6 Spot Instance Requests`."""
     pages = quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
     found = {each["QuotaName"]: each["QuotaCode"] for page in pages for each in page["Quotas"]}
-    kind = "Spot Instance Requests" if spot else "On-Demand"
+    kind = "Spot Instance Requests" if is_spot else "On-Demand"
     names = [name for name in found if kind in name and re.search(rf"\b{family}\b", name)]
     return (found[names[0]], names[0]) if names else None
 

@@ -136,7 +136,7 @@ def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None
             namespace=names.team_namespace(team.name),
             service_account="default",
         )
-    read = [each for each in stack.datasets if each.by_identity]
+    read = [each for each in stack.datasets if each.uses_identity]
     if read:
         associate(
             scope,

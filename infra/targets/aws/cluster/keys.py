@@ -34,7 +34,7 @@ def make_keys(scope: Scope) -> Keys:
         cluster = _key(scope, "cluster", _logs(scope), _events(scope)).arn
     if scope.spec.kms_key:
         return Keys(cluster, scope.spec.kms_key)
-    data = _key(scope, "data", *_scaling_groups(scope), _linked_filesystems(scope), retain=True)
+    data = _key(scope, "data", *_scaling_groups(scope), _linked_filesystems(scope), is_retained=True)
     return Keys(cluster, data.arn)
 
 
@@ -47,7 +47,7 @@ def use_of_data_key(scope: Scope, service: str, *actions: str) -> Statement:
     return allow(actions, scope.arn("kms", "key/*"), Condition={**through, **alias})
 
 
-def _key(scope: Scope, role: str, *uses: Statement, retain: bool = False) -> aws.kms.Key:
+def _key(scope: Scope, role: str, *uses: Statement, is_retained: bool = False) -> aws.kms.Key:
     owner = {"AWS": f"arn:{scope.partition}:iam::{scope.spec.account}:root"}
     key = aws.kms.Key(
         scope.named(f"{role}-key"),
@@ -58,7 +58,9 @@ def _key(scope: Scope, role: str, *uses: Statement, retain: bool = False) -> aws
         multi_region=False,
         deletion_window_in_days=30,
         region=scope.region,
-        opts=scope.options(protect=retain and scope.spec.deletion_protection, retain_on_delete=retain),
+        opts=scope.options(
+            protect=is_retained and scope.spec.deletion_protection, retain_on_delete=is_retained
+        ),
     )
     aws.kms.Alias(
         scope.named(f"{role}-key"),

@@ -148,7 +148,7 @@ def _launch_template(deps: NodeGroupDeps, group: NodeGroup) -> aws.ec2.LaunchTem
     cluster_group = deps.control_plane.security_group
     has_efa = group.machine.efa is not None and efa_group is not None
     filesystem = scope.spec.filesystem
-    lustre_over_efa = has_efa and isinstance(filesystem, LustreSpec) and filesystem.efa
+    uses_lustre_over_efa = has_efa and isinstance(filesystem, LustreSpec) and filesystem.efa
     name = scope.named(group.role)
     made_of_it = ("instance", "volume", "network-interface")
     return aws.ec2.LaunchTemplate(
@@ -169,7 +169,7 @@ def _launch_template(deps: NodeGroupDeps, group: NodeGroup) -> aws.ec2.LaunchTem
             # tag (EC2 user guide, "View tags for your EC2 instances using instance metadata").
             instance_metadata_tags="disabled",
         ),
-        user_data=user_data(group.machine, lustre_over_efa=lustre_over_efa),
+        user_data=user_data(group.machine, uses_lustre_over_efa=uses_lustre_over_efa),
         placement=_placement(scope, group),
         instance_market_options=_market(group),
         capacity_reservation_specification=_reservation(group),

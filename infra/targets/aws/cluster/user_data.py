@@ -21,7 +21,7 @@ _LIMITS = [
 machine has; nodeadm reads numbers as floating point, in which the largest of 64 bits would overflow."""
 
 
-def user_data(machine: Machine, *, lustre_over_efa: bool) -> str | None:
+def user_data(machine: Machine, *, uses_lustre_over_efa: bool) -> str | None:
     """Return the user data of a machine's launch template, in base64; None where there is nothing to say.
 
     Local disks become one RAID0 for images, pods' scratch space and logs. Pods may lock what memory EFA pins.
@@ -30,7 +30,7 @@ def user_data(machine: Machine, *, lustre_over_efa: bool) -> str | None:
     parts = []
     if config := _node_config(machine):
         parts.append(_part("application", "node.eks.aws", json.dumps(config, indent=2)))
-    if lustre_over_efa:
+    if uses_lustre_over_efa:
         script = files("infra.targets.aws.cluster").joinpath("lnet.sh").read_text(encoding="ascii")
         parts.append(_part("text", "x-shellscript", script))
     if not parts:

@@ -1,5 +1,4 @@
-"""Finds resources of a stack that exist in a subscription and not in the engine's state, by names and tags.
-"""
+"""Finds resources of a stack that exist in a subscription and not in the engine's state."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class AzureFinder(Finder):
             return None
         for each in self._listed(path, {"api-version": str(lookup["version"]), "$filter": asked}):
             properties = each.get("properties", {})
-            if all(_same(key, properties.get(key), values.get(key)) for key in lookup["by"]):
+            if all(_is_same_value(key, properties.get(key), values.get(key)) for key in lookup["by"]):
                 return str(each["id"]), {last.strip("{}"): str(each["name"])}
         return None
 
@@ -71,7 +70,7 @@ class AzureFinder(Finder):
             page = self._ask(page["nextLink"], {}) or {}  # the link has the parameters in it
 
 
-def _same(key: str, one: Any, other: Any) -> bool:
+def _is_same_value(key: str, one: Any, other: Any) -> bool:
     """Azure keeps the letters' case of no path, and has a role's definition at several."""
     if not isinstance(one, str) or not isinstance(other, str):
         return False

@@ -82,7 +82,7 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
 
 
 def blob_account(
-    scope: Scope, deps: ClusterDeps, role: str, name: str, *, nfs: bool = False
+    scope: Scope, deps: ClusterDeps, role: str, name: str, *, serves_nfs: bool = False
 ) -> StorageAccount:
     """Make a storage account that nobody reaches but by the VNet and an identity of Entra."""
     keys, identity = deps.keys, deps.identities.keys.id
@@ -109,9 +109,9 @@ def blob_account(
         is_local_user_enabled=False,
         minimum_tls_version="TLS1_2",
         # NFS 3.0 has no TLS; its packets stay in the VNet.
-        enable_https_traffic_only=not nfs,
-        enable_nfs_v3=nfs or None,
-        is_hns_enabled=nfs or None,
+        enable_https_traffic_only=not serves_nfs,
+        enable_nfs_v3=serves_nfs or None,
+        is_hns_enabled=serves_nfs or None,
         public_network_access="Disabled",
         network_rule_set=NetworkRuleSetArgs(default_action="Deny", bypass="None"),
         tags=scope.tags,

@@ -129,7 +129,7 @@ def _identities(
         )
         for team in stack.teams
     }
-    read = [each for each in stack.datasets if each.by_identity]
+    read = [each for each in stack.datasets if each.uses_identity]
     if read:
         made[names.STORAGE_NAMESPACE] = datasets_identity(
             scope, read, group, issuer, own_account=store.account
@@ -190,9 +190,9 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
     nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
     return NodeSoftwareSettings(
         network_operator=nics if any(pool.fabric_class != "none" for pool in with_gpus) else None,
-        gpu_operator=GpuOperatorSettings(installs_driver=True, service_monitor=False) if nvidia else None,
+        gpu_operator=GpuOperatorSettings(installs_driver=True, has_service_monitor=False) if nvidia else None,
         amd_operator=_amd(stack, spec),
-        lustre_driver=spec.filesystem.kind == "lustre",
+        installs_lustre_driver=spec.filesystem.kind == "lustre",
         mirror=mirror_of(spec.mirror),
         node_os=NODE_OS,
         # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
@@ -211,8 +211,8 @@ def _amd(stack: Stack, spec: AzureSpec) -> AmdOperatorSettings | None:
         amd.node_labeller,
         amd.metrics_exporter,
         amd.utils,
-        service_monitor=False,
-        virtual_functions=True,
+        has_service_monitor=False,
+        has_virtual_functions=True,
         driver_for=tuple(models),
     )
 

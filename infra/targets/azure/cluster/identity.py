@@ -1,5 +1,4 @@
-"""Managed identities and role assignments, least privilege: control plane, nodes, keys, and each team's jobs.
-"""
+"""Managed identities and least-privilege role assignments: control plane, nodes, keys, teams' jobs."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def sources_of_datasets_are_reached(
 ) -> Iterator[Finding]:
     """The identity of the Job that copies gets its right on a container: the account's ID says which."""
     for index, dataset in enumerate(datasets):
-        if dataset.cloud == "azure" and dataset.by_identity and dataset.account == dataset.account_name:
+        if dataset.cloud == "azure" and dataset.uses_identity and dataset.account == dataset.account_name:
             allowed = "the account's ID: the stack gives the Job's identity a right on the container"
             fix = "write what `az storage account show --query id` gives, or a `secret`, or `public: true`"
             yield ("datasets", index, "account"), repr(dataset.account), allowed, fix

@@ -47,7 +47,7 @@ def _quota(group: GkePool) -> Quota | None:
     """What a group counts against: a quota of its family of machines, or of its accelerator or series."""
     machine, accelerator = group.machine.name, group.pool.accelerator
     families = (machine.rpartition("-")[0], accelerator.model if accelerator else machine.partition("-")[0])
-    found = (find_quota("gcp", family, spot=_is_preemptible(group)) for family in families)
+    found = (find_quota("gcp", family, is_spot=_is_preemptible(group)) for family in families)
     return next(filter(None, found), None)
 
 

@@ -87,7 +87,7 @@ class GcpCluster(Cluster):
         control_plane = (
             use_control_plane(existing, access)
             if existing
-            else make_control_plane(scope, network, keys, identity, access, multi_networking=bool(nics))
+            else make_control_plane(scope, network, keys, identity, access, has_multi_networking=bool(nics))
         )
         break_glass(scope)
         config = kubeconfig(scope, control_plane)
@@ -104,7 +104,7 @@ class GcpCluster(Cluster):
         )
         read_datasets(
             scope,
-            [each for each in stack.datasets if each.by_identity],
+            [each for each in stack.datasets if each.uses_identity],
         )
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,

@@ -68,7 +68,7 @@ def make_control_plane(
     node_identity: pulumi.Input[str],
     access: Sequence[pulumi.CustomResource],
     *,
-    multi_networking: bool,
+    has_multi_networking: bool,
 ) -> ControlPlane:
     """Make the cluster: private, secrets encrypted, audit logs retained."""
     spec = scope.spec
@@ -94,7 +94,7 @@ def make_control_plane(
             services_secondary_range_name=network.services_range,
         ),
         datapath_provider="ADVANCED_DATAPATH",
-        enable_multi_networking=multi_networking,
+        enable_multi_networking=has_multi_networking,
         private_cluster_config=ClusterPrivateClusterConfigArgs(
             enable_private_nodes=True, enable_private_endpoint=True
         ),
@@ -113,28 +113,28 @@ def make_control_plane(
         # GKE reports the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
-    return _control_plane(cluster, access, by_dns_name=spec.access.dns_endpoint)
+    return _control_plane(cluster, access, uses_dns_endpoint=spec.access.dns_endpoint)
 
 
 def _control_plane(
-    cluster: Cluster, access: Sequence[pulumi.CustomResource], *, by_dns_name: bool
+    cluster: Cluster, access: Sequence[pulumi.CustomResource], *, uses_dns_endpoint: bool
 ) -> ControlPlane:
     """What others need to know of the cluster."""
     return ControlPlane(
         cluster,
         cluster.name,
-        _endpoint(cluster, by_dns_name=by_dns_name),
+        _endpoint(cluster, uses_dns_endpoint=uses_dns_endpoint),
         cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
         access,
     )
 
 
-def _endpoint(cluster: Cluster, *, by_dns_name: bool) -> pulumi.Output[str]:
+def _endpoint(cluster: Cluster, *, uses_dns_endpoint: bool) -> pulumi.Output[str]:
     """Return the URL. The DNS name takes no calls of users where traffic from outside is not allowed.
 
     (Container API: `ControlPlaneEndpointsConfig.DNSEndpointConfig.allowExternalTraffic`.)
     """
-    if not by_dns_name:
+    if not uses_dns_endpoint:
         return cluster.private_cluster_config.apply(lambda found: f"https://{found.private_endpoint}")
     return cluster.control_plane_endpoints_config.apply(
         lambda found: f"https://{found.dns_endpoint_config.endpoint}"

@@ -136,7 +136,7 @@ def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         gpu_operator=gpus if installs_gpus else None,
         dra_driver=_dra_driver(spec) if in_racks and spec.dra_driver == "install" else None,
         amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
-        nfs_driver=spec.filesystem.driver == "install",
+        installs_nfs_driver=spec.filesystem.driver == "install",
         mirror=mirror_of(spec.mirror),
         node_os=spec.node_os,
     )

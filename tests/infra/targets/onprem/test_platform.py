@@ -187,7 +187,7 @@ def test_node_features_are_found_once(onprem_plan: Plan) -> None:
 def test_the_gpu_driver_builds_against_the_driver_of_the_nics(installs: bool, pinned: Artifacts) -> None:
     infiniband = NetworkOperatorSettings("shared", ("1021",), installs_driver=installs)
     software = NodeSoftwareSettings(network_operator=infiniband)
-    operator = GpuOperatorSettings(installs_driver=True, service_monitor=False)
+    operator = GpuOperatorSettings(installs_driver=True, has_service_monitor=False)
     images = pinned.published["gpu-operator"].images
     rdma = gpu_values(operator, software, images, installs_nfd=False)["driver"]["rdma"]
     assert rdma == {"enabled": True, "useHostMofed": not installs}

@@ -107,9 +107,9 @@ class TokenShards:
             if size != expected:
                 found = "is missing" if size is None else f"has {size} bytes"
                 problem = f"{shard['name']} {found}; {INDEX} says {expected}; copy it again"
-                wrong_type = size in {kind.itemsize * shard["tokens"] for kind in _TYPES.values()}
+                has_wrong_type = size in {kind.itemsize * shard["tokens"] for kind in _TYPES.values()}
                 problems.append(
-                    f"{problem}, or correct dtype there ({self._type})" if wrong_type else problem
+                    f"{problem}, or correct dtype there ({self._type})" if has_wrong_type else problem
                 )
         if not problems and len(self) < 1:
             problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
@@ -178,9 +178,9 @@ def documents(sources: Sequence[Path]) -> Iterator[str]:
         ShardError: a file is of no known kind or damaged, or a line of it is not JSON with `text`.
     """
     for source in sources:
-        paths = sorted(path for path in source.rglob("*") if _known(path)) if source.is_dir() else [source]
+        paths = sorted(path for path in source.rglob("*") if _is_known(path)) if source.is_dir() else [source]
         for path in paths:
-            if not _known(path) or not path.is_file():
+            if not _is_known(path) or not path.is_file():
                 kinds = ", ".join((".jsonl", ".jsonl.zst", *sorted(_PLAIN)))
                 raise ShardError(f"{path}: allowed: a folder, or a file of {kinds}")
             yield from _lines(path) if ".jsonl" in path.suffixes else [path.read_text(errors="replace")]
@@ -249,7 +249,7 @@ def _cut(documents: Iterable[np.ndarray[Any, Any]], size: int) -> Iterator[np.nd
         yield np.concatenate(buffer)
 
 
-def _known(path: Path) -> bool:
+def _is_known(path: Path) -> bool:
     return path.suffix in _PLAIN or path.name.endswith((".jsonl", ".jsonl.zst"))
 
 

@@ -303,7 +303,7 @@ class Heartbeats:
             if self.mesh.is_rank0:
                 self.record("stalled", work=work, stacks=str(path.parent))
 
-        if not _in_time(write):
+        if not _write_in_time(write):
             log_line(
                 f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}"
             )
@@ -338,11 +338,11 @@ class Heartbeats:
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
         log_line(f"{text}{what_now}")
-        _in_time(lambda: self.record("failed", error=text))
+        _write_in_time(lambda: self.record("failed", error=text))
         os._exit(code)  # the main thread may be inside a call that will never return
 
 
-def _in_time(write: Callable[[], object]) -> bool:
+def _write_in_time(write: Callable[[], object]) -> bool:
     """Write something; returns whether that came to its end soon, as it may not where a disk hangs."""
     writer = threading.Thread(target=write, name="last words", daemon=True)
     writer.start()

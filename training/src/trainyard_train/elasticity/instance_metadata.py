@@ -132,7 +132,7 @@ class Watch:
     source: Aws | Gcp | Azure
     on_notice: Callable[[str], None]
     poll_seconds: float = POLL_SECONDS
-    _complained: bool = field(default=False, init=False)
+    _has_warned: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Begin."""
@@ -149,13 +149,13 @@ class Watch:
         try:
             return self.source.notice()
         except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-            if not self._complained:
+            if not self._has_warned:
                 name = type(self.source).__name__
                 sys.stderr.write(
                     f"training: notices of {name} cannot be heard: {type(error).__name__}: {error};"
                     " SIGTERM still is; set notices: none where there is no such service\n"
                 )
-            self._complained = True
+            self._has_warned = True
             return ""
 
 

@@ -104,15 +104,15 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Save the last step."""
-        self._end(None)
+        self._close_run(None)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """The same where nothing was left to train."""
-        self._end(None)
+        self._close_run(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         """Exit with the code of the reason."""
-        if self._end(exception):
+        if self._close_run(exception):
             raise SystemExit(self.run.exit_code) from None
 
     def _take_loader(self, trainer: Any) -> Any:  # noqa: ANN401
@@ -137,7 +137,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
         self.run.step(outputs.get("loss"))
 
-    def _end(self, error: BaseException | None) -> bool:
+    def _close_run(self, error: BaseException | None) -> bool:
         """Close the run once; returns whether an error is one that the run itself answers."""
         if not self._open:
             return False

@@ -125,14 +125,14 @@ def _mark(loss: Axes, accuracy: Axes, interruption: Interruption) -> None:
     for axes in (loss, accuracy):
         axes.axvline(interruption.step, color=_INTERRUPTED, linewidth=1, linestyle=(0, (4, 3)))
     left, right = loss.get_xlim()
-    at_the_end = interruption.step > left + 0.75 * (right - left)
+    is_at_the_end = interruption.step > left + 0.75 * (right - left)
     loss.annotate(
         interruption.label,
         (interruption.step, 0.97),
         xycoords=("data", "axes fraction"),
-        xytext=(-5 if at_the_end else 5, 0),
+        xytext=(-5 if is_at_the_end else 5, 0),
         textcoords="offset points",
-        ha="right" if at_the_end else "left",
+        ha="right" if is_at_the_end else "left",
         va="top",
         fontsize=8,
         color=_INTERRUPTED,

@@ -125,8 +125,8 @@ class Mesh:
         """
         if len(ranks) == 1 or not size:
             return data[:size]
-        mine = owner == self.rank
-        if mine:
+        is_owner = owner == self.rank
+        if is_owner:
             sent = data.to(self.device)
         elif room is None:
             sent = torch.empty(size, dtype=torch.uint8, device=self.device)
@@ -134,7 +134,7 @@ class Mesh:
             sent = room[:size]
         if len(ranks) == self.world_size:
             dist.broadcast(sent, owner)
-        elif mine:
+        elif is_owner:
             for work in [dist.isend(sent, rank) for rank in ranks if rank != owner]:
                 work.wait()  # type: ignore[union-attr]
         else:
