@@ -145,8 +145,8 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
     whole, asked = _count(pool), job.get("accelerators_per_node") or 1
     if asked < whole:
         got = f"{asked} of {whole} accelerators of pool {pool['name']}"
-        allowed = f"{whole}: the fabric's devices go with them"
-        fix = "a pod takes a machine with its fabric whole: take all accelerators, fewer nodes"
+        allowed = f"{whole}: the fabric's devices are allocated with them"
+        fix = "a pod with a fabric takes a whole node: request all accelerators, and fewer nodes"
         yield Fault(("job", "accelerators_per_node"), got, allowed, fix)
 
 
@@ -157,7 +157,7 @@ def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: Key
     if len(found) < len(wanted):
         got = f"{num_nodes} nodes with {len(found)} claims"
         allowed = f"claims to what {fabric} has: {', '.join(wanted)}"
-        fix = "claim it as the runtime does: without it ranks take a slower way, and nobody says so"
+        fix = "claim it as the runtime does: without it ranks silently use a slower path"
         yield Fault((*path, "claims"), got, allowed, fix)
 
 

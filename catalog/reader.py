@@ -133,7 +133,7 @@ def _record(kind: Any) -> Read:  # noqa: ANN401 -- a dataclass
         if not isinstance(value, Mapping):
             raise _wrong(path, value, "a mapping")
         if unknown := [key for key in value if key not in readers]:
-            raise _wrong(f"{path}.{unknown[0]}".lstrip("."), "a key that nobody knows", ", ".join(readers))
+            raise _wrong(f"{path}.{unknown[0]}".lstrip("."), "an unknown key", ", ".join(readers))
         if missing := sorted(required - set(value)):
             raise _wrong(f"{path}.{missing[0]}".lstrip("."), "nothing", "a value")
         made = {key: readers[key](each, f"{path}.{key}".lstrip(".")) for key, each in value.items()}

@@ -204,7 +204,7 @@ class Engine:
         with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
             report = EventReporter(progress, task, self._advise)
-            words = "interrupted: ending what is under way; once more ends it at once"
+            words = "interrupted: finishing current operations; interrupt again to stop at once"
             process = EngineProcess(
                 self._paths.repository, {**environment, **variables}, lambda: progress.log(words)
             )

@@ -17,8 +17,8 @@ DONE_WORDS = {
     "create-replacement": "created anew",
     "update": "updated",
     "delete": "deleted",
-    "delete-replaced": "deleted the old",
-    "discard-replaced": "forgot the old",
+    "delete-replaced": "deleted the replaced",
+    "discard-replaced": "removed the replaced from the state",
     "read": "read",
     "import": "imported",
 }

@@ -21,5 +21,5 @@ class Filled(Own):
         if resource.token == self._token:
             wanted = resource.inputs[self._group]
             if wanted not in {stored.id for stored in ResourceStore(self._folder)}:
-                raise RefusedError(f"404: {wanted} is not there")
+                raise RefusedError(f"404: {wanted} does not exist")
         return super().create(resource)

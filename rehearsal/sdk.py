@@ -115,7 +115,7 @@ def _of_class(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[
         elif not (name.startswith("__") or (not path and name in _FREE)):
             near = get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            yield _below(path, name), f"is no property of this type; {meant}"
+            yield _below(path, name), f"is not a property of this type; {meant}"
 
 
 def _of(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ class Indexes:
         for each in versions:
             if each.get("version") == chart.version:
                 return str(each.get("digest") or "").removeprefix("sha256:")
-        raise NoChartError("not there")
+        raise NoChartError("missing")
 
     def _entries(self, repository: str) -> Mapping[str, Any]:
         if repository not in self._read:

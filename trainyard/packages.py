@@ -82,7 +82,7 @@ class Packages:
         self._install(progress)
         importlib.invalidate_caches()
         if self.missing():
-            raise MachineError([self.problem(f"not there after {self.command}")])
+            raise MachineError([self.problem(f"missing after {self.command}")])
 
     def problem(self, got: str) -> Problem:
         """Return the problem of packages that are missing."""

@@ -37,7 +37,7 @@ _TOO_MANY = 429
 _REASONS = {
     401: "not without a login",
     403: "not with this login",
-    404: "not there",
+    404: "missing",
     _TOO_MANY: "too many requests: it gives no more for now",
 }
 """What a status other than 200 says of a manifest."""

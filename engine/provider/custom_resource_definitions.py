@@ -37,9 +37,9 @@ DIGEST = "trainyard.dev/digest"
 WORKERS = 8
 ESTABLISHED_SECONDS = 60.0
 REMOVED_SECONDS = 120.0
-TAKEN = "an API server that takes the definitions"
+TAKEN = "an API server that accepts the definitions"
 REMOVE = (
-    "`kubectl get {name} -A` lists them. The operator that takes the finalizers out is gone: take them out"
+    "`kubectl get {name} -A` lists them. The operator that removes finalizers has been deleted: remove them"
     """ (`kubectl patch {name} NAME --type=merge --patch='{{"metadata":{{"finalizers":null}}}}'`)"""
 )
 """The next step where objects outlive their operator."""
@@ -73,7 +73,9 @@ class CustomResourceDefinitions(ResourceHandler):
         if not isinstance(inputs.get("retain", False), bool):
             failures.append(Failure("retain", "must be true or false"))
         known = {"kubeconfig", "source", "definitions", "retain"}
-        failures += [Failure(name, "is no property of this type") for name in sorted(inputs.keys() - known)]
+        failures += [
+            Failure(name, "is not a property of this type") for name in sorted(inputs.keys() - known)
+        ]
         return failures
 
     def identify(self, inputs: Inputs) -> str:
@@ -180,7 +182,7 @@ class DefinitionsClient:
 
         def one(name: str) -> None:
             found = self._call(self._api.delete_custom_resource_definition, name)
-            late = f"{name} is not removed: objects of it have finalizers"
+            late = f"{name} is not deleted: its objects have finalizers"
             deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress, REMOVE.format(name=name))
             while found is not None:
                 deadline.wait()

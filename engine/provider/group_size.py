@@ -66,7 +66,7 @@ class GroupSize(ResourceHandler):
             if not isinstance(inputs.get(name), kind)
         ]
         others = sorted(inputs.keys() - {*kinds, _LABELS})
-        return failures + [Failure(name, "is no property of this type") for name in others]
+        return failures + [Failure(name, "is not a property of this type") for name in others]
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Ask once no other operation is under way. Raises TrainyardError."""

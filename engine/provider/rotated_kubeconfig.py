@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MANAGER = "trainyard"
 KEY = "kubeconfig"
 """Key of the Secret, as MultiKueue reads it."""
-TAKEN = "an API server that serves this, and a kubeconfig that may ask for it"
+TAKEN = "an API server that serves this, and a kubeconfig with the right to request it"
 _ACCOUNT, _SECRET = ("serviceAccount", "secret")
 
 
@@ -63,7 +63,7 @@ class RotatedKubeconfig(ResourceHandler):
             failures.append(Failure("lifetimeSeconds", "is required, as a whole number"))
         known = {"issuer", "holder", _ACCOUNT, _SECRET, "lifetimeSeconds", "serial", "endpoint"}
         others = sorted(inputs.keys() - known)
-        return failures + [Failure(name, "is no property of this type") for name in others]
+        return failures + [Failure(name, "is not a property of this type") for name in others]
 
     def identify(self, inputs: Inputs) -> str:
         return f"{inputs[_SECRET]['namespace']}/{inputs[_SECRET]['name']}"

@@ -85,7 +85,7 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.ConstructResponse:
         if request.type not in COMPONENTS:
             context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"{request.type} is no component of this provider"
+                grpc.StatusCode.INVALID_ARGUMENT, f"{request.type} is not a component of this provider"
             )
         ended = self._components.construct(request.type, request.SerializeToString(), self._engine)
         if ended.code == REFUSED:
@@ -215,7 +215,7 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
         """Find the type that a URN names (`urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`)."""
         kind = urn.split("::")[2].rpartition("$")[2]
         if kind not in self._resources:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} is no resource type of this provider")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} is not a resource type of this provider")
         return self._resources[kind]()
 
 

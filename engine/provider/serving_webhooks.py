@@ -35,7 +35,7 @@ class ServingWebhooks(WaitResource):
             for name, kind in wanted.items()
             if not isinstance(inputs.get(name), kind)
         ]
-        return failures + [Failure(name, "is no property of this type") for name in inputs.keys() - wanted]
+        return failures + [Failure(name, "is not a property of this type") for name in inputs.keys() - wanted]
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["collection"])

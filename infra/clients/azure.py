@@ -39,7 +39,9 @@ def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
             f"`az {words[0]} {words[1]}`: {stderr_lines[-1] if stderr_lines else 'failed'}"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise NotAskedError(f"`az {words[0]} {words[1]}` gave no answer in {COMMAND_SECONDS} s") from error
+        raise NotAskedError(
+            f"`az {words[0]} {words[1]}` did not answer within {COMMAND_SECONDS} s"
+        ) from error
     return json.loads(done.stdout or "null")
 
 
@@ -48,7 +50,7 @@ class AzureRefusedError(TrainyardError):
 
     def __init__(self, call: str, status: int, message: str) -> None:
         self.status, self.message = status, message
-        fix = "see to the right that the message names, or sign in to the stack's tenant"
+        fix = "get the permission that the message names, or sign in to the stack's tenant"
         super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
 
 

@@ -23,7 +23,7 @@ class GoogleRefusedError(TrainyardError):
 
     def __init__(self, call: str, status: int, message: str) -> None:
         self.status, self.message = status, message
-        fix = "see to the right or the API that the message names"
+        fix = "get the permission, or enable the API, that the message names"
         super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
 
 

@@ -77,7 +77,7 @@ def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[F
             yield ("workers", index, "place"), worker.place.name, f"{place}, as its stack says", fix
     for index, runtime in enumerate(fleet.hub.runtimes):
         if _has_runtime(hub, runtime):
-            allowed = "a runtime that the hub's stack has not"
+            allowed = "a runtime that the hub's stack lacks"
             yield ("hub", "runtimes", index), repr(runtime), allowed, "remove it: jobs use the hub's own"
     for index, queue in enumerate(fleet.queues):
         for path, got, allowed, fix in _faults_of(fleet, queue, hub, workers):
@@ -90,8 +90,8 @@ def _absent(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[
     for path, stack, facts in parts:
         missing = next((name for name in ("queues", "place") if facts[name] is None), "")
         if missing:
-            allowed = "a stack that was brought up by this release"
-            yield path, f"{stack!r}, which tells no {missing}", allowed, f"trainyard up -s {stack}"
+            allowed = "a stack whose last `up` was by this release"
+            yield path, f"{stack!r}, which has no output {missing}", allowed, f"trainyard up -s {stack}"
 
 
 def _faults_of(

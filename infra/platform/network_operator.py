@@ -248,7 +248,7 @@ def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
 
 
 def _virtual_functions(device: str, nics: NetworkOperatorSettings) -> Manifest:
-    """One of each NIC: a pod takes a machine with its fabric whole."""
+    """One of each NIC: a pod with a fabric takes a whole node."""
     network = NETWORKS[nics.link]
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",

@@ -25,7 +25,7 @@ _MAX_NAME = 40
 
 
 class Spec(BaseModel):
-    """What the user writes: frozen, and a key that nobody knows is an error."""
+    """What the user writes: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -37,10 +37,10 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
                 break
         else:
             if dataset.residency is not None and not _is_permitted(provider, dataset.residency):
-                got = f"a cluster in {provider.location or 'no place that the stack says'}"
-                fix = "use a stack that is there, or data that may be here"
+                got = f"a cluster in {provider.location or 'an unknown location'}"
+                fix = "use a stack in a permitted region, or other data"
                 if not provider.location and hasattr(provider, "country"):
-                    fix = "say where the machines stand: provider.country"
+                    fix = "set provider.country: the country that the nodes are in"
                 yield ("datasets", index, "residency"), got, ", ".join(dataset.residency), fix
 
 

@@ -40,7 +40,7 @@ def workers_are_somewhere(workers: Workers) -> Iterator[Finding]:
             got = ", ".join(
                 f"{key}: {value}" for key, value in location.model_dump(exclude_none=True).items()
             )
-            fix = "say where the machines stand, in one of the two ways"
+            fix = "give the location in one of the two forms"
             yield path, got or "nothing", "{cloud, region} or {country}", fix
         elif location.cloud:
             regions = [region.name for region in catalog.regions(location.cloud)]

@@ -96,7 +96,7 @@ class MachineSpec(Spec):
         if asked and (self.efa is None or self.efa.interfaces != asked):
             allowed = f"`efa:` with {asked} interfaces: as many as pods on {fabric.name} ask for"
             below = ("efa",) if self.efa else ()
-            raise wrong("machine_efa", allowed, "say under `efa:` what cards the machine has", *below)
+            raise wrong("machine_efa", allowed, "describe the machine's network cards under `efa:`", *below)
         return self
 
     def machine(self, name: str, cloud: str) -> Machine:

@@ -30,7 +30,7 @@ class EgressSpec(Spec):
     def _has_one_destination(self) -> EgressSpec:
         if (self.cidr is None) == (self.namespace is None):
             got = "both" if self.cidr else "neither"
-            raise wrong("egress", f"cidr or namespace, here {got}", "write the one that says where it is")
+            raise wrong("egress", f"cidr or namespace, here {got}", "write one of the two")
         return self
 
 

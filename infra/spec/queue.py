@@ -16,7 +16,7 @@ Group = Annotated[
     matching(
         "group",
         r"(?!system:)\S+",
-        "a group that somebody keeps: no spaces, and none of Kubernetes' own (system:…)",
+        "a group of your identity provider: no spaces, and none of Kubernetes' own (system:…)",
         "name the group as the identity provider does; system:authenticated would be everybody",
     ),
 ]

@@ -71,7 +71,7 @@ def weights_act_where_kueue_is_installed(queues: Queues, operators: OperatorsSpe
     for index, queue in enumerate(queues):
         if queue.weight is not None and operators.kueue != "install":
             allowed = f"nothing, with kueue: {operators.kueue}"
-            fix = "leave it out, and set fairSharing in the configuration of the Kueue that is there"
+            fix = "leave it out, and set fairSharing in the configuration of the existing Kueue"
             yield ("queues", index, "weight"), str(queue.weight), allowed, fix
 
 

@@ -224,7 +224,9 @@ def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None)
     location = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
     got = str(getattr(error, "problem", None) or error)
-    return Problem(str(path), got, "YAML", "mend the indentation, quote or bracket at this place", location)
+    return Problem(
+        str(path), got, "YAML", "correct the indentation, quote or bracket at this position", location
+    )
 
 
 _BEGINNINGS = {STACK_KEY: ("provider", "local"), FLEET_KEY: ("hub", "hybrid")}
@@ -234,7 +236,7 @@ def _missing_key(path: Path, key: str) -> Problem:
     section, example = _BEGINNINGS[key]
     return Problem(
         f"config.{key}",
-        "no mapping there",
+        "no mapping",
         f"config: {{{key}: {{schema: 1, name: ..., {section}: ...}}}}",
         f"begin with a copy of stacks/Pulumi.{example}.yaml",
         str(path),

@@ -85,7 +85,7 @@ def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: Stora
     filesystem = getattr(provider, "filesystem", None)
     if getattr(filesystem, "existing", None) is not None:
         fix = "leave the key out, and ask who owns the filesystem"
-        yield path, f"{days}, of a filesystem that is there already", "nothing: its owner takes them", fix
+        yield path, f"{days}, of an existing filesystem", "nothing: its owner takes them", fix
     elif reason := (filesystem or provider).NO_SNAPSHOTS:
         kind = filesystem.kind if filesystem else provider.kind
         yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
@@ -223,7 +223,7 @@ def the_jobs_needs_are_met(
     found = list(offers(team, queues, pools, job.queue or ""))
     placed = place(job, job.needs, found)
     if placed is not None and job.runtime not in {"", placed.runtime}:
-        fix = "remove `runtime`: the needs say which it is"
+        fix = "remove `runtime`: `needs` determines it"
         yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: what the needs come to", fix
     if found and placed is None:
         asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
@@ -288,7 +288,7 @@ def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> I
         minutes = getattr(operators, key)
         if minutes and operators.kueue != "install":
             allowed = f"nothing, with kueue: {operators.kueue}"
-            fix = "leave it out, and set waitForPodsReady in the configuration of the Kueue that is there"
+            fix = "leave it out, and set waitForPodsReady in the configuration of the existing Kueue"
             yield ("operators", key), str(minutes), allowed, fix
 
 
@@ -340,7 +340,7 @@ def a_jobs_grace_is_given_wherever_it_lands(
     if isinstance(leave, int | float) and (job.grace_seconds or leave >= grace):
         path: KeyPath = ("job", "overrides", LEAVE)
         if job.grace_seconds:
-            fix = "remove it: job.grace_seconds says when the run gives up"
+            fix = "remove it: job.grace_seconds sets the timeout"
             yield path, f"{leave:g} beside job.grace_seconds", "one of the two", fix
         else:
             yield path, f"{leave:g}", f"less than {grace}: the grace of {placed.runtime}'s pods", raise_it
@@ -352,7 +352,7 @@ def a_jobs_grace_is_given_wherever_it_lands(
     for pool in _pools_of(placed, teams, queues, pools):
         notice = _notice(provider, pool)
         if notice is not None and job.grace_seconds > notice:
-            allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may land"
+            allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may run"
             yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
 
 
@@ -369,7 +369,7 @@ def keys_are_of_teams_and_of_our_store(storage: StorageSpec, teams: Teams) -> It
     known = [team.name for team in teams]
     for team in storage.object_store.key_generations:
         if storage.object_store.size_gib is None:
-            fix = "remove it; teams reach the store by identities, or by Secrets that others put there"
+            fix = "remove it; teams reach the store by identities, or by existing Secrets"
             yield (*path, team), repr(team), "nothing, of a store that the stack does not serve", fix
         elif team not in known:
             yield unknown((*path, team), team, known, "a team of this stack")

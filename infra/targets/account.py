@@ -40,7 +40,7 @@ class Account(Protocol):
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what exists.
 
-        Raises InputError for a bucket that is someone else's or elsewhere.
+        Raises InputError for a bucket of another owner or region.
         """
 
     def deploy_role(

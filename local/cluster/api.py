@@ -67,13 +67,13 @@ class ApiServerClient:
         try:
             return self._http.request(method, path, **arguments)
         except httpx.TransportError as error:
-            fix = "see whether the cluster is up (`trainyard status`), then run this again"
+            fix = "check that the cluster is up (`trainyard status`), then run this again"
             raise TrainyardError([Problem(f"{method} {path}", str(error), "an answer", fix)]) from error
 
 
 def _body(response: httpx.Response) -> Object:
     if response.is_error:
-        request, fix = response.request, "read what the API server said; its log is in run/control"
+        request, fix = response.request, "see the API server's log in run/control"
         what, got = f"{request.method} {request.url.path}", response.text.strip()
         raise TrainyardError([Problem(what, got, "a status below 400", fix)])
     body: Object = response.json()

@@ -181,7 +181,7 @@ class EmbeddedCluster:
         site = self._site()
         machine = site.node(self._declared(node).name)
         if not machine.is_running():
-            fix = f"bring it back first: restore {node}"
+            fix = f"restore it first: restore {node}"
             raise InputError([Problem(f"node {node}", "not running", "a node that runs", fix)])
 
         def kill() -> None:

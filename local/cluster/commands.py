@@ -39,6 +39,6 @@ def run(*argv: str, stdin: str = "", timeout_seconds: float = 600, max_status: i
     )
     if not 0 <= done.returncode <= max_status:
         output = f"{done.stderr.strip()} (exit status {done.returncode})"
-        fix = "read what it said; `trainyard down` and `up` start from nothing"
+        fix = "see its output above; `trainyard down` and `up` recreate the cluster"
         raise TrainyardError([Problem(" ".join(argv), output, "exit status 0", fix)])
     return done.stdout

@@ -115,7 +115,7 @@ def report_starting(api: ApiServerClient, name: str) -> None:
         "type": "Ready",
         "status": "False",
         "reason": "Starting",
-        "message": "the machine is starting",
+        "message": "the node is starting",
         "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     api.merge_status(node_path(name), {"conditions": [condition]})

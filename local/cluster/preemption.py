@@ -109,7 +109,7 @@ def fail_pods(api: ApiServerClient, node: str) -> tuple[str, ...]:
     """
     pods = [pod for pod in _pods(api, node) if pod["status"].get("phase") not in TERMINAL_PHASES]
     for pod in pods:
-        _fail(api, pod, f"node {node} is gone")
+        _fail(api, pod, f"node {node} was deleted")
     return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods)
 
 

@@ -196,7 +196,7 @@ def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
     for destination, interface in routes.items():
         if interface != link and destination.overlaps(nodes):
             run = clusters.get(interface)
-            user = f"the cluster whose files are in {run.parent}" if run else "what uses this one"
+            user = f"the cluster whose files are in {run.parent}" if run else "its user"
             yield Problem(
                 "provider.network.node_cidr",
                 f"{nodes}, of which {destination} is in use on this host by {interface}",
@@ -227,5 +227,5 @@ def _earlier_run(layout: Layout) -> Iterator[Problem]:
             str(layout.run),
             f"a run of layout {found}",
             f"layout {VERSION}",
-            "take it down with the release that made it, or with `trainyard down`, which ends it whole",
+            "take it down with the release that made it, or with `trainyard down`, which removes all of it",
         )

@@ -65,8 +65,8 @@ def end(identity: Path) -> None:
     waited_for = [*processes, *below]
     if not wait_until(lambda: not any(map(_is_alive, waited_for)), seconds=STOP_SECONDS, poll_seconds=0.02):
         left = ", ".join(str(process) for process in waited_for if _is_alive(process))
-        fix = "see what keeps them in the kernel (`cat /proc/PID/stack`), then run this again"
-        raise TrainyardError([Problem(str(identity), f"killed, but still there: {left}", "ended", fix)])
+        fix = "find out what blocks them in the kernel (`cat /proc/PID/stack`), then run this again"
+        raise TrainyardError([Problem(str(identity), f"killed, but still running: {left}", "ended", fix)])
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, poll_seconds: float = 0.1) -> bool:

@@ -149,7 +149,7 @@ def _capabilities() -> DoctorFinding:
 def _memory() -> DoctorFinding:
     gib = psutil.virtual_memory().available / 2**30
     state = DoctorStatus.OK if gib >= MEMORY_GIB else DoctorStatus.PROBLEM
-    fix = f"the cluster and its job want {MEMORY_GIB:.0f} GiB: end something, or use a larger machine"
+    fix = f"the cluster and its job need {MEMORY_GIB:.0f} GiB: end other programs, or use a larger host"
     return DoctorFinding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
 
 
@@ -183,7 +183,7 @@ def _trial(name: str, script: str) -> DoctorFinding:
         stderr_lines = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
         if error.returncode == 127:
             return DoctorFinding(
-                "kernel", name, DoctorStatus.TODO, "cannot be tried before the Debian packages are there"
+                "kernel", name, DoctorStatus.TODO, "cannot be tried before the Debian packages are installed"
             )
         fix = "load the kernel's module on the host (modprobe), or use another machine"
         return DoctorFinding("kernel", name, DoctorStatus.PROBLEM, stderr_lines[0], fix)

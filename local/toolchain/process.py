@@ -116,9 +116,9 @@ def failure(what: str, output: str) -> TrainyardError:
         return MachineError([no_space(what, output.splitlines()[-1])])
     if _NO_NETWORK.search(output):
         allowed = "a machine that reaches its package registries, directly or through its configured proxies"
-        fix = "check the network (and GOPROXY, uv's and apt's settings), then run again: what is done is kept"
+        fix = "check the network (GOPROXY, uv's and apt's settings), then run again: finished parts are kept"
         return MachineError([Problem(what, output, allowed, fix)])
-    fix = "the lines above name the cause; run again after that: what is done is kept"
+    fix = "see the lines above for the cause, then run again: finished parts are kept"
     return TrainyardError([Problem(what, output, "it ends without an error", fix)], ExitCode.FAILED)
 
 
@@ -128,7 +128,7 @@ def no_space(what: str, got: str) -> Problem:
         path=what,
         got=got,
         allowed="enough free space for what is still to be made (see `trainyard doctor`)",
-        fix="free some, or set TRAINYARD_CACHE to a larger disk, then run again: what is done is kept",
+        fix="free some, or set TRAINYARD_CACHE to a larger disk, then run again: finished parts are kept",
     )
 
 

@@ -109,7 +109,7 @@ class ProviderPlugin(CachedArtifact):
             path=f"{self.program} {self.version}",
             got=f"not installed, and it cannot be downloaded: {why}",
             allowed="Pulumi's provider of the target, in the version of its SDK",
-            fix=f"run `pulumi plugin install resource {self.plugin} {self.version}` where it can be had, and"
+            fix=f"run `pulumi plugin install resource {self.plugin} {self.version}` where it exists, and"
             f" copy ~/.pulumi/plugins/resource-{self.plugin}-v{self.version} here",
         )
 

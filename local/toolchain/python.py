@@ -51,7 +51,7 @@ class PythonEnvironment(CachedArtifact):
         if SYSTEM_PYTHON.exists():
             return []
         fix = "apt-get install python3"
-        return [Problem(str(SYSTEM_PYTHON), "not there", "the distribution's Python, as in the image", fix)]
+        return [Problem(str(SYSTEM_PYTHON), "missing", "the distribution's Python, as in the image", fix)]
 
     def fill(self, folder: Path, task: Task) -> str:
         install(self._runner, self._requirements, folder, python=SYSTEM_PYTHON, what=self.name, task=task)

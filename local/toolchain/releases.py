@@ -189,7 +189,7 @@ def _require_all(folder: Path, build: Released, address: str) -> None:
 
 def _refused(address: str, got: str, allowed: str) -> TrainyardError:
     fix = (
-        f"run again; if it stays, do not trust the site: with {SETTING}=never nothing is taken from it, and"
+        f"run again; if it persists, do not trust the site: with {SETTING}=never it is not used, and"
         " what has a pinned source is built"
     )
     return TrainyardError([Problem(address, got, allowed, fix)], ExitCode.FAILED)

@@ -67,8 +67,8 @@ class Toolchain:
         """Where it is; raise KeyError for an unknown name, MachineError for what is not there."""
         path = self.find(name)
         if path is None:
-            fix = "run `trainyard up`; `trainyard doctor` says what that would do"
-            raise MachineError([Problem(name, "not there", "what the toolchain has made", fix)])
+            fix = "run `trainyard up`; `trainyard doctor` shows what that would do"
+            raise MachineError([Problem(name, "missing", "an artifact that the toolchain has made", fix)])
         return path
 
     def find(self, name: str) -> Path | None:
@@ -131,8 +131,6 @@ class Toolchain:
             if error.errno == errno.ENOSPC:
                 raise MachineError([no_space(artifact.name, str(error))]) from error
             if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
-                fix = "make it yours, or set TRAINYARD_CACHE to a folder that you may write to"
-                raise MachineError(
-                    [Problem(artifact.name, str(error), "a cache to write to", fix)]
-                ) from error
+                fix = "change its owner, or set TRAINYARD_CACHE to a folder that you may write to"
+                raise MachineError([Problem(artifact.name, str(error), "a writable cache", fix)]) from error
             raise

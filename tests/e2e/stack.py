@@ -77,7 +77,7 @@ class CommandResult:
     @property
     def changed(self) -> list[str]:
         """Type and name of each resource that the engine touched; components only group them."""
-        pattern = r"^(?:created|created anew|updated|deleted|deleted the old)\s+(\S+ \S+) [\d.]+ s$"
+        pattern = r"^(?:created|created anew|updated|deleted|deleted the replaced)\s+(\S+ \S+) [\d.]+ s$"
         found = re.findall(pattern, self.errors, re.MULTILINE)
         components = ("trainyard:infra:", "trainyard:platform:")
         return sorted(each for each in found if not each.startswith(components))

@@ -161,7 +161,7 @@ def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, me
     assert "its 2 pods exited with their work saved" in member("pause", JOB)
     assert state(member) == "paused"
     assert "paused already" in member("pause", JOB)
-    left = b"saving at the end of this step, then leaving"
+    left = b"saving at the end of this step, then exiting"
     last = ("--attempt", "0", "--node", "1")
     # The collector keeps what a node's pods write a moment later, on a busy machine seconds.
     stack.wait_until(

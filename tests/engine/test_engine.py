@@ -172,7 +172,7 @@ def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="run the same command again") as caught:
         bench.engine.up("dev", lines)
     assert caught.value.exit_code == ExitCode.INTERRUPTED
-    assert lines.lines == ["interrupted: ending what is under way; once more ends it at once"]
+    assert lines.lines == ["interrupted: finishing current operations; interrupt again to stop at once"]
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -150,8 +150,8 @@ def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
     )
     problems = missing(wanted, Registries())
     assert [(each.path, each.got) for each in problems] == [
-        (f"{registry}/nvidia/driver:2", "not there"),
-        (f"{registry}/charts/other:1", "not there"),
+        (f"{registry}/nvidia/driver:2", "missing"),
+        (f"{registry}/charts/other:1", "missing"),
     ]
 
 
@@ -174,8 +174,8 @@ def test_a_chart_that_is_not_the_one_that_was_pinned_is_a_problem(registry: str)
 
 def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
     places = {
-        f"http://{registry}/vendor": "not there",
-        f"http://{registry}/nothing": "not there",
+        f"http://{registry}/vendor": "missing",
+        f"http://{registry}/nothing": "missing",
         f"http://{registry}/nobody": "status 401",
         "http://127.0.0.1:1": "cannot be reached",
     }

@@ -108,7 +108,7 @@ def test_all_images_that_are_not_to_be_had_are_named_together(registry: str) -> 
         resolve([*images, "127.0.0.1:1/nobody:1"], Registries())
     output = {problem.path: problem.got for problem in refused.value.problems}
     assert set(output) == {*images[1:], "127.0.0.1:1/nobody:1"}
-    assert output[images[1]] == "not there"
+    assert output[images[1]] == "missing"
     assert "and sends sha256:" in output[images[2]]
     assert "cannot be reached" in output["127.0.0.1:1/nobody:1"]
 

@@ -201,7 +201,7 @@ def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
         (
             "aws",
             {"queues": None},
-            "workers.0.stack: 'aws', which tells no queues; a stack that was brought up",
+            "workers.0.stack: 'aws', which has no output queues; a stack whose last `up`",
         ),
         ("aws", {"place": "eu-west-1"}, "workers.0.place: us-east-2; eu-west-1, as its stack says"),
         (

@@ -29,7 +29,7 @@ class IncompleteArtifacts:
 
     def path(self, name: str) -> Path:
         if name in self.missing:
-            raise MachineError([Problem(name, "not there", "made", "make it")])
+            raise MachineError([Problem(name, "missing", "made", "make it")])
         return self.program
 
 

@@ -141,7 +141,7 @@ def test_a_rank_that_is_lost_after_each_restart_is_a_failure(
     """Or the survivors of a node that fails each time would have all started again for ever."""
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=2) == 1
     assert len(notes(tmp_path, 0)) == 3
-    assert "a rank was lost after each of 2 restarts" in capfd.readouterr().err
+    assert "a rank failed after each of 2 restarts" in capfd.readouterr().err
 
 
 def test_without_restarts_in_place_a_lost_rank_is_reported_at_once(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, 
         ranks.send(silent, signal.SIGKILL)
     ranks.ranks[silent].wait()
     assert code == 76
-    assert f"no sign of rank {silent} for 8 s" in words
+    assert f"no heartbeat from rank {silent} for 8 s" in words
 
 
 def test_a_rank_that_never_arrives_is_reported(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
             raise wrong from error
         if not mesh.is_peer_failure(error):
             raise
-        log_line(f"another rank is gone: {error}")
+        log_line(f"another rank has failed: {error}")
         return EXIT_PEER_FAILED
     return 0 if finished else EXIT_PREEMPTED
 

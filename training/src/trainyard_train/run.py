@@ -464,10 +464,10 @@ class Run(Attempt):
         return self.epoch if self._in_epochs else None
 
     def _exit_if_peer_failed(self, error: BaseException) -> None:
-        """End at once where another rank is gone: to take the group down in order would wait for it."""
+        """End at once where another rank has failed: to take the group down in order would wait for it."""
         if is_peer_failure(error):
             text = str(error).partition("\n")[0]
-            log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
+            log_line(f"another rank has failed: {text}; the next start resumes from a committed checkpoint")
             leave(EXIT_PEER_FAILED)
 
 

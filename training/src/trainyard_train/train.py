@@ -147,7 +147,7 @@ def _explain(error: Exception, has_failed_rank: bool) -> str:
     """One line for what is known to go wrong; a traceback for the rest."""
     text = str(error).partition("\n")[0] if has_failed_rank else str(error)
     if has_failed_rank:
-        return f"another rank is gone: {text}"
+        return f"another rank has failed: {text}"
     if not isinstance(error, OSError | ValueError | ArithmeticError):
         traceback.print_exc()
     return f"{type(error).__name__}: {text}"

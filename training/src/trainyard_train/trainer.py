@@ -310,7 +310,7 @@ class Trainer(Attempt):
         if not math.isfinite(totals.loss):
             raise self._diverged(f"loss of step {unread.step}", totals.loss)
         if overflow and not self.loss_scale:
-            raise self._diverged(f"length of the gradient of step {unread.step}", totals.squared_norm)
+            raise self._diverged(f"norm of the gradient of step {unread.step}", totals.squared_norm)
         self.skipped += overflow
         self._noticed, self._due = self._noticed or totals.notices > 0, totals.due > 0
         loss, accuracy = totals.loss / totals.targets, totals.hits / totals.targets

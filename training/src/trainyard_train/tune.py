@@ -305,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if study is None:
         return EXIT_PREEMPTED
     if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):
-        sys.stderr.write(f"training: no trial has come to its end yet; see {config.run_dir}/study.log\n")
+        sys.stderr.write(f"training: no trial has finished yet; see {config.run_dir}/study.log\n")
         return 0
     sys.stdout.write(json.dumps(_write_best(study, config.run_dir)) + "\n")
     return 0

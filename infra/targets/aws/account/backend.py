@@ -30,7 +30,8 @@ def clients(region: str) -> Client:
 def make(location: StateLocation, account: str, client: Client) -> BackendSetup:
     """Make key and bucket, or put right what exists.
 
-    Raises InputError for another account's credentials, and for a bucket that is someone else's or elsewhere.
+    Raises InputError for another account's credentials, and for a bucket of another owner or
+    region.
     """
     caller = client("sts").get_caller_identity()
     if caller["Account"] != account:
@@ -105,7 +106,7 @@ def _make_bucket(location: StateLocation, account: str, s3: Any) -> None:  # noq
         if error.response["Error"]["Code"] == "BucketAlreadyExists":
             fix = "choose another name: a bucket's is one for the whole world"
             raise InputError(
-                [Problem("bucket", f"{location.bucket} is someone else's", "a free name", fix)]
+                [Problem("bucket", f"{location.bucket} belongs to another owner", "an unused name", fix)]
             ) from error
         if error.response["Error"]["Code"] != "BucketAlreadyOwnedByYou":
             raise

@@ -132,7 +132,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
             return  # `_rights` says so
         if found is None:
             fix = f"`aws iam create-service-linked-role --aws-service-name {service}.amazonaws.com`"
-            yield Problem(f"service-linked role {role}", "not there", "made once for the account", fix)
+            yield Problem(f"service-linked role {role}", "missing", "made once for the account", fix)
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
@@ -251,7 +251,7 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
         path = f"pools[{pool.name}].reservation.id"
         actual = _described(ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id])
         if actual is None:
-            yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
+            yield Problem(path, f"{pool.reservation.id}: does not exist", "a reservation", "correct the ID")
             continue
         (found,) = actual["CapacityReservations"]
         if found["InstanceType"] != pool.machine:
@@ -287,12 +287,14 @@ def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa:
         code = error.response["Error"]["Code"]
         if code == "403":
             fix = "choose another name: a bucket's is one for the whole world"
-            yield Problem("storage.object_store.bucket", f"{bucket} is someone else's", "a free name", fix)
+            yield Problem(
+                "storage.object_store.bucket", f"{bucket} belongs to another owner", "an unused name", fix
+            )
         elif code != "404":
             raise
         elif spec.existing_bucket:
             fix = "correct the name, or put existing_bucket off, and it is made"
-            yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
+            yield Problem("storage.object_store.bucket", f"{bucket} does not exist", "a bucket of yours", fix)
 
 
 def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
@@ -307,7 +309,7 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
         actual = _described(client("efs").describe_mount_targets, FileSystemId=existing.id)
     if actual is None:
         fix = "correct the ID, or leave `existing` out, and it is made"
-        yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
+        yield Problem(f"{path}.id", f"{existing.id}: does not exist", "a filesystem of the region", fix)
     elif isinstance(existing, ExistingLustreSpec):
         (found,) = actual["FileSystems"]
         name = found["LustreConfiguration"]["MountName"]
@@ -330,7 +332,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     answer = _described(eks.describe_cluster, name=existing.name)
     if answer is None:
         fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
-        yield Problem(f"{path}.name", f"{existing.name}: not there", "a cluster of the region", fix)
+        yield Problem(f"{path}.name", f"{existing.name}: does not exist", "a cluster of the region", fix)
         return
     found = answer["cluster"]
     network = found["resourcesVpcConfig"]
@@ -355,7 +357,9 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
             yield Problem(f"{path}.{key}", _short(written), _short(is_so), fix)
     if lacking := [addon for addon in existing.addons if addon not in addons]:
         fix = "`aws eks create-addon`; one that was put in by hand counts once EKS has taken it over"
-        yield Problem(f"{path}.addons", f"{', '.join(lacking)}: not there", "add-ons of the cluster", fix)
+        yield Problem(
+            f"{path}.addons", f"{', '.join(lacking)}: does not exist", "add-ons of the cluster", fix
+        )
     vpc = spec.network.existing.id if spec.network.existing else ""
     if network.get("vpcId") != vpc:
         fix = "name the cluster's own VPC, and its subnets"

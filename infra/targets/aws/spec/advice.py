@@ -49,7 +49,7 @@ ADVICE = (
     ),
     Advice(
         r"MalformedPolicyDocumentException.*invalid principals",
-        "a role that the key's policy names is not there: make it (`aws iam create-service-linked-role"
+        "a role that the key's policy names does not exist: make it (`aws iam create-service-linked-role"
         f" --aws-service-name autoscaling.amazonaws.com` for that of scaling groups), {RUN_AGAIN}",
     ),
     Advice(

@@ -26,7 +26,7 @@ _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
     """Make key and bucket, or put right what exists.
 
-    Raises InputError for a bucket that is someone else's or elsewhere, RefusedError for what Google refuses.
+    Raises InputError for a bucket of another owner or region, RefusedError for what Google refuses.
     """
     key = _key(location, spec.project, google)
     _let_storage_use(key, spec.project, google)

@@ -126,7 +126,10 @@ def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator
 def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
     someone = Problem(
-        path, f"{name} is someone else's", "a free name", "choose another: it is one for the whole world"
+        path,
+        f"{name} belongs to another owner",
+        "an unused name",
+        "choose another: bucket names are unique worldwide",
     )
     try:
         there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
@@ -139,7 +142,7 @@ def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Probl
         yield someone
     elif there is None and spec.existing_bucket:
         fix = "correct the name, or put existing_bucket off, and it is made"
-        yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
+        yield Problem(path, f"{name} does not exist", "a bucket of yours", fix)
 
 
 def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:

@@ -190,7 +190,7 @@ def refusals(token: str, **inputs: object) -> str:
         (
             "aws:ec2/vpc:Vpc",
             {"cidrBlok": "10.0.0.0/16"},
-            "cidrBlok: is no property of this type; did you mean 'cidrBlock'?",
+            "cidrBlok: is not a property of this type; did you mean 'cidrBlock'?",
         ),
         ("aws:ec2/subnet:Subnet", {"cidrBlock": "10.0.0.0/24"}, "vpcId: is missing"),
         (

@@ -192,7 +192,7 @@ class Agent:
             started = time.time()
             signalled = f"a rank was ended by {signal.Signals(code - _SIGNALLED).name}" if died else ""
             log_line(
-                f"{signalled or self._current.why or 'a rank was lost'}: starting this node's again"
+                f"{signalled or self._current.why or 'a rank has failed'}: starting this node's again"
                 f" ({in_a_row} of {self.restarts} restarts without a newer checkpoint)"
             )
         if code == EXIT_ABSENT_RANK and restarted:  # it had joined before: its node has failed
@@ -204,7 +204,7 @@ class Agent:
         if code != EXIT_PEER_FAILED or not self.restarts or not isinstance(self._news, Round | None):
             return code
         log_line(
-            f"a rank was lost after each of {self.restarts} restarts without a newer checkpoint:"
+            f"a rank failed after each of {self.restarts} restarts without a newer checkpoint:"
             " starting again does not help"
         )
         return EXIT_FAILED
@@ -278,7 +278,7 @@ class Agent:
 
     def _end_round_everywhere(self) -> None:
         if self._monitor and not self._preempted:
-            self._monitor.end_round(self._current.number, f"node {self.node.number} has lost a rank")
+            self._monitor.end_round(self._current.number, f"node {self.node.number} has a failed rank")
 
     def _kill_stopped(self) -> None:
         """End ranks that somebody has stopped: their peers wait for them for ever."""

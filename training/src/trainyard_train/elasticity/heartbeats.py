@@ -333,8 +333,8 @@ class Heartbeats:
             if self._stopped.wait(_BEAT_SECONDS / 2):
                 return
         ranks = ", ".join(map(str, silent))
-        text = f"no sign of rank {ranks} for {self._silence:g} s"
-        self._leave(text, EXIT_PEER_FAILED, ": leaving, so that the run can start again without delay")
+        text = f"no heartbeat from rank {ranks} for {self._silence:g} s"
+        self._leave(text, EXIT_PEER_FAILED, ": exiting, so that the run can restart without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
         log_line(f"{text}{what_now}")

@@ -152,8 +152,8 @@ class Watch:
             if not self._has_warned:
                 name = type(self.source).__name__
                 sys.stderr.write(
-                    f"training: notices of {name} cannot be heard: {type(error).__name__}: {error};"
-                    " SIGTERM still is; set notices: none where there is no such service\n"
+                    f"training: notices of {name} cannot be received: {type(error).__name__}: {error};"
+                    " SIGTERM still is received; set notices: none where there is no such service\n"
                 )
             self._has_warned = True
             return ""

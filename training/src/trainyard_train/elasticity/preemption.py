@@ -94,7 +94,7 @@ class Notice:
         """Set the notice with its reason, from any thread; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
-        log_line(f"{word}: saving at the end of this step, then leaving")
+        log_line(f"{word}: saving at the end of this step, then exiting")
         self.request()
         self._deadline = threading.Timer(self._leave_seconds, self._give_up)
         self._deadline.daemon = True
@@ -124,14 +124,14 @@ class Notice:
                     continue
                 heard += 1
                 if heard == 2:
-                    text = "second signal: exiting at once; the last committed checkpoint stands"
+                    text = "second signal: exiting at once; the last committed checkpoint remains"
                     _leave(text, EXIT_FAILED)
                 self.deliver(signal.Signals(data[0]).name)
 
     def _give_up(self) -> None:
         faulthandler.dump_traceback(all_threads=True)
         _leave(
-            f"no checkpoint within {self._leave_seconds:g} s of the notice: leaving without;"
+            f"no checkpoint within {self._leave_seconds:g} s of the notice: exiting without;"
             " the last committed one stands",
             EXIT_FAILED,
         )
@@ -148,7 +148,7 @@ def listen(leave_seconds: float, notices: str = "none") -> Notice:
     if threading.current_thread() is threading.main_thread():
         notice.watch()
     else:
-        log_line("no signal is heard: Run was made in another thread than the main one; make it there")
+        log_line("no signal is received: Run was created in another thread than the main one; make it there")
     if notices != "none":
         from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
 

@@ -140,7 +140,7 @@ def _open(path: Path) -> int:
     except OSError as error:
         raise OSError(
             f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write,"
-            " on a disk with room; what was saved stays"
+            " on a disk with room; saved checkpoints remain"
         ) from error
 
 

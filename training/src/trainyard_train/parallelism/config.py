@@ -46,7 +46,7 @@ class ParallelConfig(ConfigSection):
             most = f"to {self.max_ranks}" if self.max_ranks else "or more"
             problem = (
                 f"parallel: got {ranks} ranks; allowed: {self.min_ranks} {most}; start so many,"
-                " or change parallel.min_ranks and .max_ranks; what was saved stays"
+                " or change parallel.min_ranks and .max_ranks; saved checkpoints remain"
             )
             raise ConfigError([problem])
 

@@ -127,7 +127,7 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(account: MotoAccount, de
 
 def test_a_new_account_lacks_the_roles_of_services(account: MotoAccount, dev: Stack) -> None:
     name = "AWSServiceRoleForAmazonEKSNodegroup"
-    assert found(dev, iam=Rights(lacks=name)) == {f"service-linked role {name}": "not there"}
+    assert found(dev, iam=Rights(lacks=name)) == {f"service-linked role {name}": "missing"}
     assert found(dev, iam=Rights(lacks="AWSServiceRoleForEC2Spot")) == {}
 
 
@@ -204,7 +204,7 @@ def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -
 
 def test_a_bucket_that_is_to_be_there_is_looked_for(account: MotoAccount, dev: Stack) -> None:
     output = found(changed(dev, existing_bucket=True))
-    assert output == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
+    assert output == {"storage.object_store.bucket": "example-dev-checkpoints does not exist"}
 
 
 def test_a_right_that_is_lacking_is_named(account: MotoAccount, dev: Stack) -> None:
@@ -236,7 +236,7 @@ def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: 
 
 
 class TakenBucketName:
-    """S3, where the name is someone else's."""
+    """S3, where the name belongs to another owner."""
 
     def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
         raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
@@ -244,7 +244,7 @@ class TakenBucketName:
 
 def test_a_bucket_of_someone_else_is_refused(account: MotoAccount, dev: Stack) -> None:
     output = found(dev, s3=TakenBucketName())
-    assert output == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
+    assert output == {"storage.object_store.bucket": "example-dev-checkpoints belongs to another owner"}
 
 
 def test_a_session_belongs_to_its_role() -> None:
@@ -275,7 +275,7 @@ def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(
 
     assert output(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
     other = "fs-0123456789abcdef0"
-    assert output(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
+    assert output(other) == {"provider.filesystem.existing.id": f"{other}: does not exist"}
 
 
 class FsxFilesystem:
@@ -295,7 +295,7 @@ class FsxFilesystem:
         (
             "fs-0123456789abcdef1",
             "abcdefgh",
-            {"provider.filesystem.existing.id": "fs-0123456789abcdef1: not there"},
+            {"provider.filesystem.existing.id": "fs-0123456789abcdef1: does not exist"},
         ),
     ],
 )
@@ -383,10 +383,10 @@ def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
 
 
 def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_reported(dev: Stack) -> None:
-    assert of_cluster(dev, EksClusters(), "other") == {"name": "other: not there"}
+    assert of_cluster(dev, EksClusters(), "other") == {"name": "other: does not exist"}
     eks = EksClusters()
     eks.addons.remove("coredns")
-    assert of_cluster(dev, eks) == {"addons": "coredns: not there"}
+    assert of_cluster(dev, eks) == {"addons": "coredns: does not exist"}
 
 
 def test_who_brings_a_cluster_needs_no_right_to_make_one(account: MotoAccount, dev: Stack) -> None:

@@ -179,12 +179,12 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: F
         (
             {"bucket": (403, {})},
             "storage.object_store.bucket",
-            "example-training-checkpoints is someone else's",
+            "example-training-checkpoints belongs to another owner",
         ),
         (
             {"bucket": (200, {"projectNumber": "1"})},
             "storage.object_store.bucket",
-            "example-training-checkpoints is someone else's",
+            "example-training-checkpoints belongs to another owner",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: FakeG
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data["provider"]["existing_bucket"] = True
     output = found(parse(data), project)
-    assert output == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
+    assert output == {"storage.object_store.bucket": "example-training-checkpoints does not exist"}
 
 
 @pytest.mark.parametrize(
