@@ -36,7 +36,7 @@ down: venv ## Remove the cluster, keep its data (PURGE=1: remove that too)
 status: venv ## Show what runs
 	@$(BIN)/trainyard status --stack $(STACK)
 
-doctor: venv ## Show what this machine has and lacks, and what would be done
+doctor: venv ## Show what this host has and lacks, and what would be done
 	@$(BIN)/trainyard doctor
 
 test: check unit clouds ## Everything that must hold at every change

@@ -116,7 +116,7 @@ def _own_objects(recorded: Plan) -> list[Any]:
 
 
 def _object(inputs: Any, bench: Arena, artifacts: Artifacts) -> dict[str, Any]:  # noqa: ANN401
-    """Put this machine's paths and image where the plan has its fakes."""
+    """Put this host's paths and image where the plan has its fakes."""
     from tests.infra.plan import IMAGE, TRAINING_ENV
 
     text = json.dumps(inputs)

@@ -76,7 +76,7 @@ class TargetCost:
     purchases: Callable[[Stack], Iterator[Purchase]]
     """A stack's purchases, in the order of its file: machines, storage, services."""
     nothing_bought: str = ""
-    """Why a stack of it buys nothing, after its name: `runs on this machine`; empty where it does."""
+    """Why a stack of it buys nothing, after its name: `runs on this host`; empty where it does."""
 
 
 def usd_per_hour(purchase: Purchase, rate: Decimal) -> Decimal | None:

@@ -47,7 +47,7 @@ class Backend(ABC):
 
 @dataclass(frozen=True)
 class FileBackend(Backend):
-    """A folder of this machine."""
+    """A folder of this host."""
 
     folder: Path
     project: str

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from infra.errors import MachineError, Problem
+from infra.errors import HostError, Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ class Artifacts:
     training_image: str
     """Reference of the image that training jobs run in."""
     training_env: Path | None
-    """Folder of Python packages that pods on nodes of this machine mount, read only; None: not made."""
+    """Folder of Python packages that pods on nodes of this host mount, read only; None: not made."""
     images: Mapping[str, str]
     """Reference of each pinned image, by its name in `versions.yaml`."""
     rendered: Path = LINKS / "rendered"
@@ -67,7 +67,7 @@ class Artifacts:
     def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
         """Read `TRAINYARD_CHARTS`, `TRAINYARD_TRAINING_IMAGE` and `TRAINYARD_TRAINING_ENV`.
 
-        Raises MachineError, with all that is missing, where neither the variable nor the link is there. The
+        Raises HostError, with all that is missing, where neither the variable nor the link is there. The
         training environment (5.9 GB) may be missing: stacks in a cloud never read it.
         """
         links = root / ".trainyard"
@@ -81,7 +81,7 @@ class Artifacts:
             *(_missing("TRAINYARD_TRAINING_IMAGE", image_file) if not image else ()),
         ]
         if missing:
-            raise MachineError(missing)
+            raise HostError(missing)
         versions = pinned(root)
         images = {name: each["names"][0] for name, each in versions["images"].items()}
         published = {
@@ -92,20 +92,20 @@ class Artifacts:
         return cls(charts, image, made, images, links / "rendered", published, digests)
 
     def chart(self, name: str) -> Path:
-        """Return the folder or manifest of an operator; MachineError where there is none."""
+        """Return the folder or manifest of an operator; HostError where there is none."""
         for path in (self.charts / name, self.charts / f"{name}.yaml"):
             if path.exists():
                 return path
-        raise MachineError(_missing("TRAINYARD_CHARTS", self.charts / name))
+        raise HostError(_missing("TRAINYARD_CHARTS", self.charts / name))
 
     def pulled(self, name: str) -> str:
         """Return the reference of a pinned image by its digest, for nodes that pull it from a registry."""
         return "@".join(filter(None, (self.images[name], self.digests.get(name))))
 
     def mounted_env(self) -> Path:
-        """Return the training environment; MachineError where there is none."""
+        """Return the training environment; HostError where there is none."""
         if self.training_env is None:
-            raise MachineError(_missing("TRAINYARD_TRAINING_ENV", LINKS / "training-env"))
+            raise HostError(_missing("TRAINYARD_TRAINING_ENV", LINKS / "training-env"))
         return self.training_env
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from infra.artifacts import Artifacts
-from infra.errors import InputError, MachineError, Problem
+from infra.errors import HostError, InputError, Problem
 
 Manifest = dict[str, Any]
 
@@ -51,7 +51,7 @@ class Renderer:
     def chart(self, name: str, namespace: str, values: Mapping[str, Any]) -> Rendered:
         """Run `helm template`, CRDs included, hooks and tests left out.
 
-        Raises MachineError where chart or helm is missing, InputError where helm refuses the values.
+        Raises HostError where chart or helm is missing, InputError where helm refuses the values.
         """
         chart, helm = self.artifacts.chart(name), _helm()
         options = ["--namespace", namespace, "--include-crds", "--no-hooks", "--skip-tests"]
@@ -63,7 +63,7 @@ class Renderer:
         )
 
     def manifest(self, name: str) -> Rendered:
-        """Read a plain manifest. Raises MachineError where it is missing."""
+        """Read a plain manifest. Raises HostError where it is missing."""
         path = self.artifacts.chart(name)
         return self._cached(name, _digest(FORMAT, *_tree(path)), path.read_text)
 
@@ -125,7 +125,7 @@ def _helm() -> str:
     found = shutil.which("helm")
     if found is None:
         fix = "run `trainyard doctor`; for a trial, put helm 3.18 or newer on PATH"
-        raise MachineError([Problem("helm", "not on PATH", "helm 3.18 or newer", fix)])
+        raise HostError([Problem("helm", "not on PATH", "helm 3.18 or newer", fix)])
     return found
 
 

@@ -21,8 +21,8 @@ class ExitCode(IntEnum):
     """The work was started and failed (cluster, engine, job)."""
     WRONG_INPUT = 2
     """Nothing was started."""
-    MACHINE = 3
-    """The machine lacks something; nothing was started."""
+    HOST = 3
+    """The host lacks something; nothing was started."""
     JOB_FAILED = 4
     INTERRUPTED = 130
 
@@ -72,8 +72,8 @@ class InputError(TrainyardError):
         super().__init__(problems, ExitCode.WRONG_INPUT)
 
 
-class MachineError(TrainyardError):
-    """The machine lacks something; nothing was started."""
+class HostError(TrainyardError):
+    """The host lacks something; nothing was started."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__(problems, ExitCode.MACHINE)
+        super().__init__(problems, ExitCode.HOST)

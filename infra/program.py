@@ -92,7 +92,7 @@ def declare(
 
     `residency` is where data may be (patterns, docs/policies.md); None where nobody says.
 
-    Raises InputError for what the target lacks, MachineError for a chart or helm that is missing.
+    Raises InputError for what the target lacks, HostError for a chart or helm that is missing.
     """
     target = target_of(stack.provider.kind).cluster_class()
     cluster = target(stack, artifacts, options)

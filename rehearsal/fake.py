@@ -56,7 +56,7 @@ class Fake:
     sells_machines: bool = True
     """Whether capacity can be short: False where machines exist already."""
     control_plane: DeclaredControlPlane | None = None
-    """How its API servers are reached; None where the cluster exists already, or on this machine."""
+    """How its API servers are reached; None where the cluster exists already, or on this host."""
 
 
 FAKES: Mapping[str, str] = {

@@ -26,7 +26,7 @@ def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda
 
 
 def free_port() -> int:
-    """A port of this machine for a server that needs a number."""
+    """A port of this host for a server that needs a number."""
     while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as listener, suppress(OSError):

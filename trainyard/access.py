@@ -15,7 +15,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from infra.errors import InputError, MachineError, Problem, TrainyardError
+from infra.errors import HostError, InputError, Problem, TrainyardError
 from infra.spec.provider import ContextCluster
 from infra.targets.kubeconfig import own_context
 from trainyard import plain
@@ -93,7 +93,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     """Return a client; certificates that must be files are in `keys`, which only the owner can read.
 
     Raises:
-        MachineError: the program that gets the credentials is not installed, or fails.
+        HostError: the program that gets the credentials is not installed, or fails.
     """
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
     parsed = yaml.safe_load(kubeconfig)
@@ -103,7 +103,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     load(parsed, client_configuration=made, temp_file_path=str(keys))
     for user in parsed.get("users") or ():
         if "exec" in user["user"] and not (made.api_key or made.cert_file):
-            raise MachineError([_no_credentials(user["user"]["exec"])])
+            raise HostError([_no_credentials(user["user"]["exec"])])
     return client.ApiClient(made)
 
 
@@ -142,6 +142,6 @@ def _unreachable(address: str, error: HTTPError, session: Session) -> Problem:
     return Problem(
         path=address,
         got=f"no answer: {error}",
-        allowed="an API server that this machine reaches",
+        allowed="an API server that this host reaches",
         fix=f"{session.guide} says from which networks it is reached",
     )

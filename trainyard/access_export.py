@@ -87,7 +87,7 @@ def member_credential(session: Session, team: str) -> dict[str, Any]:
     """Return a certificate of the embedded cluster for a member of a team, as an exec plugin answers.
 
     Raises:
-        TrainyardError: the cluster is not this machine's, or its key cannot be read.
+        TrainyardError: the cluster is not this host's, or its key cannot be read.
     """
     from local.cluster.pki import Authority, CertificateSubject
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from infra.errors import ExitCode, InterruptedByUser, MachineError, Problem, TrainyardError
+from infra.errors import ExitCode, HostError, InterruptedByUser, Problem, TrainyardError
 from infra.spec.source import FLEET_KEY, STACK_KEY, read
 from trainyard.forms import CatalogPart, Form
 from trainyard.member import commands as member
@@ -405,7 +405,7 @@ def status(stack: StackName = "local", context: Context = "") -> None:
 
 @app.command()
 def doctor(stack: StackName = "local") -> None:
-    """Show what this machine (with -s the cloud account too) has and lacks, and what `up` would do."""
+    """Show what this host (with -s the cloud account too) has and lacks, and what `up` would do."""
     from trainyard.doctor import examine
 
     raise typer.Exit(examine(Session(stack)))
@@ -418,9 +418,9 @@ def prepare(
     tests: Annotated[bool, typer.Option(help="Also for Trainyard's own tests.")] = False,
 ) -> None:
     """Install, download or build everything that `up` needs into the cache; start nothing."""
-    from trainyard.up import prepare_machine
+    from trainyard.up import prepare_host
 
-    prepare_machine(Session(stack), for_package=package, for_tests=tests)
+    prepare_host(Session(stack), for_package=package, for_tests=tests)
 
 
 @app.command()
@@ -572,7 +572,7 @@ def _explained(error: Exception) -> TrainyardError:
     if isinstance(error, OSError) and error.errno in REFUSALS:
         fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
         problem = Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)
-        return MachineError([problem])
+        return HostError([problem])
     raise error
 
 

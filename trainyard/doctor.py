@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.markup import escape
 
-from infra.errors import ExitCode, MachineError, Problem
+from infra.errors import ExitCode, HostError, Problem
 from local.toolchain.doctor import DoctorFinding, DoctorStatus, diagnose, from_problem
 from trainyard.session import Session
 from trainyard.up import wanted_artifacts
@@ -51,15 +51,15 @@ def _examine_account(session: Session) -> int:
         session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
     if not found.problems:
         session.console.print(f"[green]ok[/]  {session.target.kind}: {found.asked}", highlight=False)
-    return ExitCode.MACHINE if found.problems else ExitCode.OK
+    return ExitCode.HOST if found.problems else ExitCode.OK
 
 
 def _remains(session: Session) -> Iterable[Problem]:
     """Ask the cluster, if there is one, whether it could be brought up again."""
     try:
-        session.check_machine()
+        session.check_host()
         if session.cluster_exists:
             session.cluster.check()
-    except MachineError as error:
+    except HostError as error:
         return error.problems
     return ()

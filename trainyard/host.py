@@ -12,7 +12,7 @@ def check_host(stack: Stack, paths: Paths) -> None:
     """Look for what would keep an embedded cluster from starting and what nothing here can put right.
 
     Raises:
-        MachineError: with all of it: no root, no space, addresses or a name that are taken, ….
+        HostError: with all of it: no root, no space, addresses or a name that are taken, ….
     """
     from local.cluster import preflight
     from local.cluster.layout import Layout

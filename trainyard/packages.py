@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from engine.paths import Paths
 from engine.progress import Progress
-from infra.errors import MachineError, Problem
+from infra.errors import HostError, Problem
 from local.toolchain.python import locked_versions
 
 DISTRIBUTION = "trainyard"
@@ -70,19 +70,19 @@ class Packages:
         """Install what is missing, and say so. Costs milliseconds where nothing is.
 
         Raises:
-            MachineError: it cannot be installed from here; the problem has the command that does it.
+            HostError: it cannot be installed from here; the problem has the command that does it.
         """
         missing = self.missing()
         if not missing:
             return
         if not self.is_installable:
-            raise MachineError([self.problem("not installed")])
+            raise HostError([self.problem("not installed")])
         names = ", ".join(each.name for each in missing)
         progress.log(f"{names}: not installed; installing from requirements/{self.lock.name}")
         self._install(progress)
         importlib.invalidate_caches()
         if self.missing():
-            raise MachineError([self.problem(f"missing after {self.command}")])
+            raise HostError([self.problem(f"missing after {self.command}")])
 
     def problem(self, got: str) -> Problem:
         """Return the problem of packages that are missing."""
@@ -106,7 +106,7 @@ class Packages:
                 task.advanced(len(lines), text=lines[-1])
         if running.returncode:
             got = f"the installation failed ({running.returncode}): " + " ".join(lines[-LINES_SHOWN:])
-            raise MachineError([self.problem(got)])
+            raise HostError([self.problem(got)])
 
 
 def _required(extra: str) -> Sequence[Requirement]:

@@ -140,12 +140,12 @@ class Session:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the stack's cluster is made of processes of this machine."""
+        """Whether the stack's cluster is made of processes of this host."""
         return self.has_file and not self.is_fleet and self.stack.provider.on_host is not None
 
     @property
     def is_on_host(self) -> bool:
-        """Whether the cluster that is asked is this machine's: its kubeconfig and volumes are files here."""
+        """Whether the cluster that is asked is this host's: its kubeconfig and volumes are files here."""
         return not self.context and self.is_embedded
 
     @property
@@ -153,11 +153,11 @@ class Session:
         """Whether what the stack makes is in an account that can be searched for it (`trainyard.find`)."""
         return bool(self.target.account)
 
-    def check_machine(self) -> None:
+    def check_host(self) -> None:
         """Look for what would keep an embedded cluster from starting and what nothing here can put right.
 
         Raises:
-            MachineError: with all of it: no root, no space, addresses that are taken, ….
+            HostError: with all of it: no root, no space, addresses that are taken, ….
         """
         from trainyard.host import check_host
 
@@ -226,7 +226,7 @@ class Session:
         return Layout(self.paths.cluster_run(self.stack.name))
 
     def run_root(self, team: str, job: str) -> Path:
-        """Where this machine sees the runs of a job that its pods see under the checkpoint mount."""
+        """Where this host sees the runs of a job that its pods see under the checkpoint mount."""
         return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
 
     def _no_such_stack(self) -> Problem:

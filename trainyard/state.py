@@ -25,7 +25,7 @@ def declared_backend(stack_file: Path) -> str:
         return ""
     if not isinstance(url, str) or urlsplit(url).scheme not in SCHEMES:
         allowed = "the URL of a Pulumi backend: " + ", ".join(f"{each}://…" for each in SCHEMES)
-        fix = "write what `trainyard bootstrap` prints, or leave it out: the state is then on this machine"
+        fix = "write what `trainyard bootstrap` prints, or leave it out: the state is then on this host"
         raise InputError([Problem(BACKEND_KEY, repr(url), allowed, fix, str(stack_file))])
     return url
 
@@ -33,7 +33,7 @@ def declared_backend(stack_file: Path) -> str:
 def backend_variables(
     stack_file: Path, local: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the engine's variables for the stack's backend, given those for a state on this machine.
+    """Return the engine's variables for the stack's backend, given those for a state on this host.
 
     A backend elsewhere is reached with what the user has signed in with, and its secrets with the user's own
     passphrase where there is one: that remains in the environment, since `trainyard env` prints these.

@@ -20,9 +20,9 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     """Make what the stack declares, then run its job and summarize it."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
-    session.check_machine()  # and so does a machine that lacks what nothing here can give
+    session.check_host()  # and so does a machine that lacks what nothing here can give
     with one_at_a_time(session.paths, stack.name):
-        prepare_machine(session)
+        prepare_host(session)
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         is_first = session.engine.is_empty(session.stack_name)
         _settle(session, is_first=is_first)
@@ -74,7 +74,7 @@ def prepare_engine(session: Session) -> None:
     session.toolchain.ensure(*engine_parts(session))
 
 
-def prepare_machine(session: Session, *, for_package: bool = False, for_tests: bool = False) -> None:
+def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool = False) -> None:
     """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
     session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]

@@ -11,4 +11,4 @@ def _purchases(_stack: Stack) -> Iterator[Purchase]:
     return iter(())
 
 
-COST = TargetCost(_purchases, nothing_bought="runs on this machine")
+COST = TargetCost(_purchases, nothing_bought="runs on this host")

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from infra.errors import MachineError, Problem, TrainyardError
+from infra.errors import HostError, Problem, TrainyardError
 
 MANAGEMENT = "https://management.azure.com"
 TIMEOUT_SECONDS = 60.0
@@ -63,13 +63,13 @@ class AzureClient:
 
     @classmethod
     def of_user(cls, subscription: str) -> AzureClient:
-        """Take a token for the subscription from `az`. Raises MachineError where it gives none."""
+        """Take a token for the subscription from `az`. Raises HostError where it gives none."""
         words = ("account", "get-access-token", "--resource", MANAGEMENT, "--subscription", subscription)
         try:
             return cls(by_command_line(*words)["accessToken"])
         except NotAskedError as error:
             fix = "`az login`, with the stack's tenant"
-            raise MachineError([Problem("Azure's credentials", str(error), "a token", fix)]) from error
+            raise HostError([Problem("Azure's credentials", str(error), "a token", fix)]) from error
 
     def find(self, resource_id: str, parameters: Mapping[str, str]) -> Answer | None:
         """Return what is at a path, or at the link to a further page; None where nothing is.

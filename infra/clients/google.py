@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from infra.errors import MachineError, Problem, TrainyardError
+from infra.errors import HostError, Problem, TrainyardError
 
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 -- a variable's name, the one that Google's providers know
 COMPUTE = "https://compute.googleapis.com/compute/v1"
@@ -36,7 +36,7 @@ class GoogleClient:
 
     @classmethod
     def of_user(cls) -> GoogleClient:
-        """Take the token of the environment, else that of `gcloud`. Raises MachineError for none."""
+        """Take the token of the environment, else that of `gcloud`. Raises HostError for none."""
         return cls(os.environ.get(TOKEN) or _gcloud())
 
     def ask(
@@ -75,4 +75,4 @@ def _gcloud() -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         message = getattr(error, "stderr", "") or str(error)
         fix = f"`gcloud auth application-default login`, or set {TOKEN}"
-        raise MachineError([Problem("Google's credentials", message.strip(), "a token", fix)]) from error
+        raise HostError([Problem("Google's credentials", message.strip(), "a token", fix)]) from error

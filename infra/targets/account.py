@@ -52,7 +52,7 @@ class Account(Protocol):
         """Return what looks here for resources of a stack that the engine's state lacks.
 
         `ask` replaces the account, in a rehearsal: each target says what it asks for.
-        Raises MachineError where there are no credentials.
+        Raises HostError where there are no credentials.
         """
 
 

@@ -49,7 +49,7 @@ class Target:
     programs: Sequence[str] = ()
     """Programs of the toolchain that its kubeconfig executes."""
     artifacts: Sequence[str] = ()
-    """What the toolchain makes that pods of its stacks mount, where these run on nodes of this machine."""
+    """What the toolchain makes that pods of its stacks mount, where these run on nodes of this host."""
     cluster: str
     """`module:Class` of its component."""
     account: str = ""

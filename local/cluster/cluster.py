@@ -65,7 +65,7 @@ class ClusterStatus:
 
 
 class EmbeddedCluster:
-    """One cluster on this machine.
+    """One cluster on this host.
 
     Every method finds out what exists before it acts, so each can follow a crash of any other.
     """
@@ -94,7 +94,7 @@ class EmbeddedCluster:
         return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 
     def check(self) -> None:
-        """Raise MachineError with all that keeps `up` from starting; changes nothing."""
+        """Raise HostError with all that keeps `up` from starting; changes nothing."""
         preflight.check(self.config, self.layout, self.toolchain, self._site().network.host_link)
 
     def up(self) -> ClusterInfo:
@@ -106,7 +106,7 @@ class EmbeddedCluster:
     def serve(self) -> ClusterInfo:
         """Adopt what runs, start what does not, remove the rest; return when the API serves.
 
-        Raises MachineError before anything is started, TrainyardError when a part does not come up.
+        Raises HostError before anything is started, TrainyardError when a part does not come up.
         """
         self.check()
         site = self._site()

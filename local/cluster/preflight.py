@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from infra.errors import MachineError, Problem, TrainyardError
+from infra.errors import HostError, Problem, TrainyardError
 from local.cluster import cgroups, network_policies
 from local.cluster.commands import PROGRAM_PATH, program, run
 from local.cluster.config import ClusterConfig
@@ -51,7 +51,7 @@ FREE_GIB = 5
 
 
 def check(config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, link: str) -> None:
-    """Raise MachineError with all that is missing or in the way; changes nothing.
+    """Raise HostError with all that is missing or in the way; changes nothing.
 
     `link` is our own interface on the host, which may be there from an earlier run.
     """
@@ -63,14 +63,14 @@ def check(config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, link
         *_host(layout, IPv4Network(config.node_cidr), Path(config.data_dir), link),
     ]
     if problems:
-        raise MachineError(problems)
+        raise HostError(problems)
 
 
 def check_host(layout: Layout, *, node_cidr: IPv4Network, data_dir: Path, link: str) -> None:
-    """Raise MachineError with all that no toolchain can put right; changes nothing."""
+    """Raise HostError with all that no toolchain can put right; changes nothing."""
     check_privileges()
     if problems := list(_host(layout, node_cidr, data_dir, link)):
-        raise MachineError(problems)
+        raise HostError(problems)
 
 
 def _host(layout: Layout, node_cidr: IPv4Network, data_dir: Path, link: str) -> Iterator[Problem]:
@@ -103,7 +103,7 @@ def _artifacts(config: ClusterConfig, artifacts: ArtifactFinder) -> Iterator[Pro
             yield Problem(
                 name, "an unknown artifact", "one of versions.yaml", "correct the name in the stack file"
             )
-        except MachineError as error:
+        except HostError as error:
             yield from error.problems
         else:
             if name == "binary/kubelet":

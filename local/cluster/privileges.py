@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.errors import MachineError, Problem
+from infra.errors import HostError, Problem
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
 """Name → bit, as in linux/capability.h."""
 
 
 def check_privileges() -> None:
-    """Raise MachineError when we may not even look into the cluster."""
+    """Raise HostError when we may not even look into the cluster."""
     if problems := list(missing_privileges()):
-        raise MachineError(problems)
+        raise HostError(problems)
 
 
 def missing_privileges() -> Iterator[Problem]:

@@ -71,7 +71,7 @@ class Artifact(ABC):
         """Name → path, for each name that it provides; meaningful once it is there."""
 
     def problems(self) -> list[Problem]:
-        """What about this machine keeps `make` from working, as far as it can be known beforehand."""
+        """What about this host keeps `make` from working, as far as it can be known beforehand."""
         return []
 
 

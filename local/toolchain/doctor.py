@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from infra.errors import ExitCode, MachineError, Problem
+from infra.errors import ExitCode, HostError, Problem
 from local.toolchain.artifact import Action
 from local.toolchain.toolchain import Toolchain
 
@@ -67,9 +67,9 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> ExitCode:
-        """MACHINE if a person has to do something first."""
+        """HOST if a person has to do something first."""
         problems = any(finding.state is DoctorStatus.PROBLEM for finding in self.findings)
-        return ExitCode.MACHINE if problems else ExitCode.OK
+        return ExitCode.HOST if problems else ExitCode.OK
 
     def render(self, console: Console) -> None:
         """Print a table, and under it what to do about each problem."""
@@ -95,15 +95,15 @@ def diagnose(
     checks: Iterable[Callable[[], Iterable[Problem]]] = (),
     findings: Iterable[DoctorFinding] = (),
 ) -> Diagnosis:
-    """Look at the machine and at the artifacts behind `names` (all of them, if none are given).
+    """Look at the host and at the artifacts behind `names` (all of them, if none are given).
 
     `checks` and `findings` are those of others, such as the cluster's for what an earlier run left behind.
     """
     others = (from_problem("cluster", problem) for check in checks for problem in check())
-    return Diagnosis((*_machine(toolchain), *_artifacts(toolchain, names), *findings, *others))
+    return Diagnosis((*_host(toolchain), *_artifacts(toolchain, names), *findings, *others))
 
 
-def _machine(toolchain: Toolchain) -> Iterator[DoctorFinding]:
+def _host(toolchain: Toolchain) -> Iterator[DoctorFinding]:
     release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
     yield DoctorFinding(
         "machine", "system", DoctorStatus.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
@@ -203,7 +203,7 @@ def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[Do
             yield DoctorFinding("artifacts", step.name, DoctorStatus.TODO, f"{step.action}: {step.why}")
     try:
         toolchain.check(names)
-    except MachineError as error:
+    except HostError as error:
         yield from (from_problem("artifacts", problem) for problem in error.problems)
 
 

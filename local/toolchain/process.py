@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from infra.errors import ExitCode, MachineError, Problem, TrainyardError
+from infra.errors import ExitCode, HostError, Problem, TrainyardError
 
 STOP_SECONDS = 10.0
 """What a program gets between SIGTERM and SIGKILL."""
@@ -64,7 +64,7 @@ class ProcessRunner:
         """Run to the end, giving each line of output to `on_line`; raise TrainyardError if it fails.
 
         `what` names the work in the error; where the machine is the cause (no network, no space), it is a
-        MachineError.
+        HostError.
         """
         tail: deque[str] = deque(maxlen=12)
         process = self._start(command, cwd, environ)
@@ -113,11 +113,11 @@ class ProcessRunner:
 def failure(what: str, output: str) -> TrainyardError:
     """Say why `what` failed, by what it printed."""
     if os.strerror(errno.ENOSPC).lower() in output.lower():
-        return MachineError([no_space(what, output.splitlines()[-1])])
+        return HostError([no_space(what, output.splitlines()[-1])])
     if _NO_NETWORK.search(output):
         allowed = "a machine that reaches its package registries, directly or through its configured proxies"
         fix = "check the network (GOPROXY, uv's and apt's settings), then run again: finished parts are kept"
-        return MachineError([Problem(what, output, allowed, fix)])
+        return HostError([Problem(what, output, allowed, fix)])
     fix = "see the lines above for the cause, then run again: finished parts are kept"
     return TrainyardError([Problem(what, output, "it ends without an error", fix)], ExitCode.FAILED)
 

@@ -29,7 +29,7 @@ READ_SECONDS = 60.0
 CHUNK_BYTES = 1 << 20
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-"""Of this machine, in the words of Go and of most publishers."""
+"""Of this host, in the words of Go and of most publishers."""
 
 
 _DIGEST = re.compile(r"\b(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})\b")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.paths import Paths
 from engine.progress import Progress
-from infra.errors import MachineError, Problem
+from infra.errors import HostError, Problem
 from local.toolchain import links
 from local.toolchain.artifact import Action, Artifact, PlanStep
 from local.toolchain.catalogue import Catalogue
@@ -49,7 +49,7 @@ class Toolchain:
     def ensure(self, *names: str) -> None:
         """Provide all of `names`, and link what there is under `.trainyard`.
 
-        Raise MachineError before anything is started where the machine lacks something, TrainyardError where
+        Raise HostError before anything is started where the machine lacks something, TrainyardError where
         the work fails; what is done is retained, and a second call continues from there.
         """
         missing = self._missing(names)
@@ -60,15 +60,15 @@ class Toolchain:
         links.refresh(self)
 
     def check(self, names: Iterable[str] | None = None) -> None:
-        """Raise MachineError with all that would keep `ensure` from working, as far as it can be known."""
+        """Raise HostError with all that would keep `ensure` from working, as far as it can be known."""
         self._check(self._missing(self._providers if names is None else names))
 
     def path(self, name: str) -> Path:
-        """Where it is; raise KeyError for an unknown name, MachineError for what is not there."""
+        """Where it is; raise KeyError for an unknown name, HostError for what is not there."""
         path = self.find(name)
         if path is None:
             fix = "run `trainyard up`; `trainyard doctor` shows what that would do"
-            raise MachineError([Problem(name, "missing", "an artifact that the toolchain has made", fix)])
+            raise HostError([Problem(name, "missing", "an artifact that the toolchain has made", fix)])
         return path
 
     def find(self, name: str) -> Path | None:
@@ -109,11 +109,11 @@ class Toolchain:
         return (self._known[name] for name in artifact.needs)
 
     def _check(self, missing: list[Artifact]) -> None:
-        """Raise MachineError with all that keeps the missing artifacts from being made."""
+        """Raise HostError with all that keeps the missing artifacts from being made."""
         problems = [problem for artifact in missing for problem in artifact.problems()]
         problems += self._space_problems(sum(artifact.disk_mib for artifact in missing))
         if problems:
-            raise MachineError(problems)
+            raise HostError(problems)
 
     def _space_problems(self, needed_mib: int) -> list[Problem]:
         cache = self.paths.cache
@@ -129,8 +129,8 @@ class Toolchain:
                 artifact.make(task)
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise MachineError([no_space(artifact.name, str(error))]) from error
+                raise HostError([no_space(artifact.name, str(error))]) from error
             if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
                 fix = "change its owner, or set TRAINYARD_CACHE to a folder that you may write to"
-                raise MachineError([Problem(artifact.name, str(error), "a writable cache", fix)]) from error
+                raise HostError([Problem(artifact.name, str(error), "a writable cache", fix)]) from error
             raise

@@ -20,7 +20,7 @@ import pytest
 
 from engine.paths import Paths
 from engine.progress import for_stream
-from infra.errors import MachineError, TrainyardError
+from infra.errors import HostError, TrainyardError
 from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
 from local.cluster.api import ApiServerClient, Object
 from local.cluster.commands import program, run
@@ -359,7 +359,7 @@ def test_a_range_that_the_host_uses_is_refused_before_anything_starts(
 ) -> None:
     other = new_cluster(tmp_path)
     other.config = cluster.config.model_copy(update={"name": "other"})
-    with pytest.raises(MachineError, match=r"10\.223\.0\.0/24 is in use on this host by ty-e2e"):
+    with pytest.raises(HostError, match=r"10\.223\.0\.0/24 is in use on this host by ty-e2e"):
         other.up()
     assert list(tmp_path.iterdir()) == []
 

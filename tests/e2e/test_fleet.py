@@ -1,4 +1,4 @@
-"""Two clusters of this machine, joined by a fleet: a job is submitted to one and runs on the other."""
+"""Two clusters of this host, joined by a fleet: a job is submitted to one and runs on the other."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ KEPT = (
     "https",
     "no_proxy",
 )
-"""Beginnings of variables that say how this machine reaches package indexes."""
+"""Beginnings of variables that say how this host reaches package indexes."""
 
 
 def test_every_block_is_executed_or_says_why_not() -> None:
@@ -124,7 +124,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reader(home: Path, tmp_path: Path) -> dict[str, str]:
-    """The environment of a reader's shell: a new home, and the caches of this machine."""
+    """The environment of a reader's shell: a new home, and the caches of this host."""
     caches = {
         "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard")),
         "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),

@@ -46,7 +46,7 @@ NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A new home, a state of its own, and this machine's caches; the programs as if installed."""
+    """A new home, a state of its own, and this host's caches; the programs as if installed."""
     state = tmp_path / "state"
     toolchain = Toolchain(
         Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)}), load_versions(), for_stream()

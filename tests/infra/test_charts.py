@@ -8,7 +8,7 @@ import pytest
 from infra import charts
 from infra.artifacts import Artifacts
 from infra.charts import Renderer
-from infra.errors import InputError, MachineError
+from infra.errors import HostError, InputError
 from tests.infra.plan import artifacts
 
 CHART = """\
@@ -90,17 +90,17 @@ def test_a_missing_helm_is_a_problem_of_the_machine(
     renderer: Renderer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MachineError, match="not on PATH"):
+    with pytest.raises(HostError, match="not on PATH"):
         renderer.chart("small", "there", {"name": "one"})
 
 
 def test_a_missing_chart_is_a_problem_of_the_machine(renderer: Renderer) -> None:
-    with pytest.raises(MachineError, match="trainyard doctor"):
+    with pytest.raises(HostError, match="trainyard doctor"):
         renderer.chart("other", "there", {})
 
 
 def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(HostError) as caught:
         Artifacts.from_environment({}, tmp_path)
     missing = {problem.path for problem in caught.value.problems}
     assert missing == {"TRAINYARD_CHARTS", "TRAINYARD_TRAINING_IMAGE"}
@@ -112,7 +112,7 @@ def test_a_training_environment_that_was_not_made_is_missed_where_pods_mount_it(
     found = Artifacts.from_environment(
         {"TRAINYARD_CHARTS": str(tmp_path / "charts"), "TRAINYARD_TRAINING_IMAGE": "i"}, tmp_path
     )
-    with pytest.raises(MachineError, match="TRAINYARD_TRAINING_ENV"):
+    with pytest.raises(HostError, match="TRAINYARD_TRAINING_ENV"):
         found.mounted_env()
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from infra.errors import ExitCode, InputError, MachineError, Problem
+from infra.errors import ExitCode, HostError, InputError, Problem
 
 PROBLEM = Problem("pools[1].accelerator.count", "'1'", "a whole number", "write 1", "Pulumi.local.yaml:9:30")
 
@@ -20,4 +20,4 @@ def test_problems_are_shown_together() -> None:
 
 def test_wrong_input_and_a_lacking_machine_have_their_own_exit_codes() -> None:
     assert InputError([PROBLEM]).exit_code is ExitCode.WRONG_INPUT
-    assert MachineError([PROBLEM]).exit_code is ExitCode.MACHINE
+    assert HostError([PROBLEM]).exit_code is ExitCode.HOST

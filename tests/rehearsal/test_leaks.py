@@ -85,4 +85,4 @@ def test_the_plans_of_all_stacks_have_no_secret_but_those_that_the_engine_encryp
     """The golden files show secrets in the clear: the engine's state must not."""
     golden = sorted((ROOT / "tests" / "golden").rglob("*.yaml"))
     found = {Path(leak.file.rpartition(":")[0]).name for leak in leaks_in(lines_of(golden))}
-    assert found == {"local.yaml"}, "that of the cluster of this machine"
+    assert found == {"local.yaml"}, "that of the cluster of this host"

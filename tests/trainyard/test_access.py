@@ -1,4 +1,4 @@
-"""The way to a cluster that is not on this machine: contexts, the stack's output, and what ends it."""
+"""The way to a cluster that is not on this host: contexts, the stack's output, and what ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from infra.errors import InputError, MachineError, TrainyardError
+from infra.errors import HostError, InputError, TrainyardError
 from infra.spec.provider import ContextCluster
 from trainyard.access import connect
 from trainyard.session import Session
@@ -115,7 +115,7 @@ def test_a_program_that_gets_no_credentials_is_named(
 ) -> None:
     executed = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": []}
     text = kubeconfig("http://127.0.0.1:9", {"exec": {**executed, "interactiveMode": "Never"}})
-    with pytest.raises(MachineError, match=message):
+    with pytest.raises(HostError, match=message):
         connect(session(tmp_path, output=text))
 
 

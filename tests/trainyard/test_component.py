@@ -21,7 +21,7 @@ import yaml
 from pulumi.runtime.proto import errors_pb2
 
 from infra.artifacts import ROOT, Artifacts
-from infra.errors import InputError, MachineError, Problem
+from infra.errors import HostError, InputError, Problem
 from infra.spec import parse
 from infra.spec.load import parse_job
 from infra.spec.source import FLEET_KEY, STACK_KEY
@@ -327,17 +327,17 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     taken = Problem("provider.network.node_cidr", "10.89.0.0/24", "another", "write 10.89.1.0/24")
 
     def check_host(*_: object) -> None:
-        raise MachineError([taken])
+        raise HostError([taken])
 
     said: list[str] = []
     monkeypatch.setattr(needs, "check_host", check_host)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     stack = parse(shipped("local"))
-    needs.check_machine(stack, must_fit=False)
+    needs.warn_or_refuse_host(stack, must_fit=False)
     refused = str(replace(taken, path="stack.provider.network.node_cidr"))
     assert said == [f"`pulumi up` on this host will be refused: {refused}"]
-    with pytest.raises(MachineError) as error:
-        needs.check_machine(stack, must_fit=True)
+    with pytest.raises(HostError) as error:
+        needs.warn_or_refuse_host(stack, must_fit=True)
     assert _status(error.value).message == refused
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from engine.paths import REPOSITORY, Paths
 from engine.progress import Progress
-from infra.errors import ExitCode, MachineError
+from infra.errors import ExitCode, HostError
 from infra.targets.registry import TARGETS, target_of
 from local.toolchain.doctor import DoctorStatus
 from tests.engine.progress import RecordedProgress
@@ -111,9 +111,9 @@ def test_an_installation_that_fails_ends_with_what_it_reported_and_the_command(
     installed: Installed, clone: Path
 ) -> None:
     script(clone, "echo no route to the index >&2; exit 3")
-    with pytest.raises(MachineError, match="no route to the index") as failed:
+    with pytest.raises(HostError, match="no route to the index") as failed:
         of(clone).ensure(RecordedProgress())
-    assert failed.value.exit_code == ExitCode.MACHINE
+    assert failed.value.exit_code == ExitCode.HOST
     assert failed.value.problems[0].fix == f"{clone}/local/bootstrap.sh aws"
 
 
@@ -125,13 +125,13 @@ def test_outside_of_the_clones_environment_one_command_is_named(
     monkeypatch.setattr(sys, "prefix", "/opt/elsewhere")
     if not has_lock:
         (clone / "requirements" / "aws.txt").unlink()
-    with pytest.raises(MachineError) as refused:
+    with pytest.raises(HostError) as refused:
         of(clone).ensure(RecordedProgress())
     fix = refused.value.problems[0].fix
     what = f"--require-hashes -r {clone}/requirements/aws.txt" if has_lock else "'moto>=5.2'"
     assert fix.startswith(f"uv pip install --python {sys.executable} ")
     assert fix.endswith(what)
-    assert refused.value.exit_code == ExitCode.MACHINE
+    assert refused.value.exit_code == ExitCode.HOST
 
 
 GIT = {"url": "https://example.com/trainyard.git", "vcs_info": {"vcs": "git", "commit_id": "0a1b"}}

@@ -1,4 +1,4 @@
-"""Whose state a command works on: the stack file's word, the environment's, this machine's."""
+"""Whose state a command works on: the stack file's word, the environment's, this host's."""
 
 from __future__ import annotations
 

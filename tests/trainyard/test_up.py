@@ -62,7 +62,7 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
         is_embedded=is_embedded,
         is_searchable=False,
         cluster_exists=False,
-        check_machine=lambda: None,
+        check_host=lambda: None,
     )
     return cast(Session, cast(Any, fake))
 

@@ -18,7 +18,7 @@ from infra.spec.load import parse_job
 from infra.spec.source import SpecSource
 from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import check_fleet, check_stack, no_policy_warning
-from trainyard.component.needs import check_machine, provide
+from trainyard.component.needs import provide, warn_or_refuse_host
 from trainyard.component.outputs import OUTPUTS
 
 Outputs = Mapping[str, Any]
@@ -38,7 +38,7 @@ class Kind:
     key: str
     """Its input that must be there and known."""
     prepare: Callable[[Inputs, SpecSource, Run], Parts]
-    """Reads the inputs; InputError with every problem, MachineError for what cannot be had."""
+    """Reads the inputs; InputError with every problem, HostError for what cannot be had."""
     others: tuple[str, ...] = ()
     """Inputs that may be left out, or unknown at a preview."""
 
@@ -48,7 +48,7 @@ class Kind:
             declare_parts = self.prepare(inputs, SpecSource(self.key, key=self.key), run)
 
         async def declared(options: pulumi.ResourceOptions) -> Outputs:
-            with self._paths_from_input():  # what this machine lacks, such as a context
+            with self._paths_from_input():  # what this host lacks, such as a context
                 outputs = declare_parts(options)
                 return await outputs if isawaitable(outputs) else outputs
 
@@ -102,7 +102,7 @@ class Component(pulumi.ComponentResource):
 def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
     stack: Stack = parse(inputs[source.key], source)
     check_stack(stack, run)
-    check_machine(stack, must_fit=not run.dry_run)
+    warn_or_refuse_host(stack, must_fit=not run.dry_run)
     artifacts = provide(stack, pulumi.log.info, is_preview=run.dry_run)
     allowed = run.residency.stack
     return lambda options: _named_after(

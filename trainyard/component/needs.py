@@ -20,7 +20,7 @@ import pulumi
 
 from engine.paths import Paths
 from infra.artifacts import Artifacts
-from infra.errors import MachineError, Problem
+from infra.errors import HostError, Problem
 from infra.spec import Stack
 from infra.targets.registry import target_of
 from infra.targets.target import Target
@@ -32,17 +32,17 @@ LINES_SHOWN = 6
 """Lines of an installation's output to show when it fails."""
 
 
-def check_machine(stack: Stack, *, must_fit: bool) -> None:
+def warn_or_refuse_host(stack: Stack, *, must_fit: bool) -> None:
     """Look for what would keep an embedded cluster from starting here; a preview may be made elsewhere.
 
-    Raises MachineError with all problems if the stack `must_fit`, before anything is declared; else it warns.
+    Raises HostError with all problems if the stack `must_fit`, before anything is declared; else it warns.
     """
     try:
         check_host(stack, Paths.from_environment())
-    except MachineError as error:
+    except HostError as error:
         problems = [replace(each, path=_as_input(each.path)) for each in error.problems]
         if must_fit:
-            raise MachineError(problems) from None
+            raise HostError(problems) from None
         for problem in problems:
             pulumi.log.warn(f"`pulumi up` on this host will be refused: {problem}")
 
@@ -53,7 +53,7 @@ def _as_input(path: str) -> str:
 
 
 def provide(stack: Stack, say: Say, *, is_preview: bool) -> Artifacts:
-    """Install what is missing, and say so. Raises MachineError for what cannot be had.
+    """Install what is missing, and say so. Raises HostError for what cannot be had.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
     environment alone), and only looks whether it is there.
@@ -77,7 +77,7 @@ def _provide_sdk(target: Target, paths: Paths, say: Say) -> None:
         if ended.returncode:
             got = " ".join((ended.stdout + ended.stderr).splitlines()[-LINES_SHOWN:])
             fix = f"install it by hand: {' '.join(command)}"
-            raise MachineError([Problem(f"SDK of {target.kind}", got, str(lock), fix)]) from None
+            raise HostError([Problem(f"SDK of {target.kind}", got, str(lock), fix)]) from None
         importlib.invalidate_caches()
         target.cluster_class()
 

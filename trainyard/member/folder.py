@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.errors import InputError, MachineError, Problem
+from infra.errors import HostError, InputError, Problem
 from trainyard.member.pack import matches
 
 IGNORE = ".trainyardignore"
@@ -46,11 +46,11 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
 
     Raises:
         InputError: a pattern finds nothing.
-        MachineError: there is no git.
+        HostError: there is no git.
     """
     if shutil.which("git") is None:
         got, fix = "git: not installed", "install it; a folder need not be a repository"
-        raise MachineError([Problem("PATH", got, "git, which says what is ignored", fix)])
+        raise HostError([Problem("PATH", got, "git, which says what is ignored", fix)])
     more = _listed(folder, listed)
     with ThreadPoolExecutor() as pool:  # of programs that wait for the disk
         asked = {

@@ -17,8 +17,8 @@ TARGET = Target(
     features=frozenset({Feature.SPOT_CAPACITY}),
     reasons={
         **dict.fromkeys(Feature, "remove the key, or choose a cloud"),
-        Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
-        Feature.AUTOSCALED_POOLS: "nodes of this machine cost nothing while they wait: remove `min_nodes`",
+        Feature.RESERVED_CAPACITY: "nodes of this host cannot be reserved: use on-demand or spot",
+        Feature.AUTOSCALED_POOLS: "nodes of this host cost nothing while they wait: remove `min_nodes`",
         Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
     },
     pool_types=POOL_TYPES,

@@ -40,7 +40,7 @@ def run(folder: Path, *names: str) -> tuple[list[str], str]:
     """Return how the daemon ended, if it did, whose limit it has raised, and what it says against it."""
     for name in names:
         shutil.copy(str(shutil.which("sleep")), folder / name)
-    # As high as this machine lets anybody, which without CAP_SYS_RESOURCE is not for ever.
+    # As high as this host lets anybody, which without CAP_SYS_RESOURCE is not for ever.
     script = SCRIPT.replace(
         "--memlock=unlimited:unlimited", "--memlock=$(ulimit -H -l | awk '{print $1 * 1024}')"
     )

@@ -100,7 +100,7 @@ def test_a_worker_that_is_to_end_says_so_by_its_exit_status(tmp_path: Path) -> N
 
 
 def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/proc` lists these processes alone: the program would end the ranks of this machine, too."""
+    """`/proc` lists these processes alone: the program would end the ranks of this host, too."""
     child = "import subprocess, time; subprocess.Popen(['sleep', '2']); print(flush=True); time.sleep(60)"
     late = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()))"
     late += "; print(flush=True); time.sleep(60)"

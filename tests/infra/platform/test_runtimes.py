@@ -64,7 +64,7 @@ def test_pods_of_an_mpi_job_tell_its_ranks_before_they_end(local_plan: Plan) -> 
         [container] = pod["containers"]
         python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]
         assert (python, option) == ("python3", "-c")
-        compile(program, "preStop", "exec")  # it would end this machine's ranks, too: tests/e2e runs it
+        compile(program, "preStop", "exec")  # it would end this host's ranks, too: tests/e2e runs it
 
 
 def test_pods_have_the_longest_grace_of_their_pools_and_know_it(local_plan: Plan) -> None:

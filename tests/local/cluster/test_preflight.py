@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ExitCode, MachineError, Problem, TrainyardError
+from infra.errors import ExitCode, HostError, Problem, TrainyardError
 from local.cluster import ClusterConfig, NodeConfig, preflight, privileges
 from local.cluster.layout import Layout
 
@@ -29,7 +29,7 @@ class IncompleteArtifacts:
 
     def path(self, name: str) -> Path:
         if name in self.missing:
-            raise MachineError([Problem(name, "missing", "made", "make it")])
+            raise HostError([Problem(name, "missing", "made", "make it")])
         return self.program
 
 
@@ -53,8 +53,8 @@ def problems(
         preflight.check(
             config, Layout(tmp_path / "c" / "run"), artifacts or IncompleteArtifacts(tmp_path), "ty-c"
         )
-    except MachineError as error:
-        assert error.exit_code is ExitCode.MACHINE
+    except HostError as error:
+        assert error.exit_code is ExitCode.HOST
         return list(error.problems)
     return []
 
@@ -164,13 +164,13 @@ class TestPrivileges:
 
     def test_another_user_than_root_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
-        with pytest.raises(MachineError, match="uid 1000"):
+        with pytest.raises(HostError, match="uid 1000"):
             privileges.check_privileges()
 
     def test_every_missing_capability_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 0)
         monkeypatch.setattr(Path, "read_text", lambda _: "CapEff:\t0000000000000000\n")
-        with pytest.raises(MachineError) as raised:
+        with pytest.raises(HostError) as raised:
             privileges.check_privileges()
         assert len(raised.value.problems) == len(privileges.CAPABILITIES)
 

@@ -51,7 +51,7 @@ def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     diagnosis = diagnose(toolchain, ["binary/tool"])
     assert found(diagnosis, "user").state is DoctorStatus.PROBLEM
-    assert diagnosis.exit_code is ExitCode.MACHINE
+    assert diagnosis.exit_code is ExitCode.HOST
     assert "user: run as root" in text_of(diagnosis)
 
 

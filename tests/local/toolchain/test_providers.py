@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.paths import REPOSITORY
-from infra.errors import MachineError, TrainyardError
+from infra.errors import HostError, TrainyardError
 from infra.targets.registry import TARGETS, target_of
 from local.toolchain.artifact import Action
 from local.toolchain.providers import ProviderPlugin
@@ -108,8 +108,8 @@ def test_what_cannot_be_had_ends_with_the_command_that_gets_it(tmp_path: Path) -
     (problem,) = plugin(tmp_path, allowed=False).problems()
     assert "pulumi plugin install resource aws 7.1.0" in problem.fix
     assert "TRAINYARD_DOWNLOADS=never" in problem.got
-    with pytest.raises(MachineError):
-        raise MachineError([problem])
+    with pytest.raises(HostError):
+        raise HostError([problem])
 
 
 @pytest.mark.parametrize("kind", TARGETS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ExitCode, MachineError, TrainyardError
+from infra.errors import ExitCode, HostError, TrainyardError
 from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
 from tests.local.toolchain.conftest import Recorder, ReleaseSite, Workshop, pinned
@@ -149,7 +149,7 @@ def test_a_fault_of_the_machine_gets_its_own_next_step(
     toolchain: Toolchain, workshop: Workshop, output: str, word: str
 ) -> None:
     workshop.go_fails(output)
-    with pytest.raises(MachineError, match=word):
+    with pytest.raises(HostError, match=word):
         toolchain.ensure("binary/tool")
 
 
@@ -164,7 +164,7 @@ def test_work_goes_on_after_a_failure(toolchain: Toolchain, workshop: Workshop) 
 
 def test_without_a_network_no_build_begins(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_offline()
-    with pytest.raises(MachineError, match="check the network"):
+    with pytest.raises(HostError, match="check the network"):
         toolchain.ensure("binary/tool")
     assert workshop.asked("build") == []
 
@@ -173,7 +173,7 @@ def test_too_little_space_stops_before_anything_is_started(
     toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
-    with pytest.raises(MachineError, match="0 MiB free, 1 MiB wanted"):
+    with pytest.raises(HostError, match="0 MiB free, 1 MiB wanted"):
         toolchain.ensure("binary/tool")
     assert workshop.asked("build") == []
 
@@ -186,7 +186,7 @@ def test_without_root_and_packages_both_problems_are_shown_at_once(
     versions = pinned(packages={"etcd-server": missing, "mmdebstrap": missing})
     workshop.install("apt-get", "exit 1")
     toolchain = Toolchain(workshop.paths, versions, progress)
-    with pytest.raises(MachineError) as failed:
+    with pytest.raises(HostError) as failed:
         toolchain.ensure("package/etcd-server", "rootfs/training")
     assert [problem.path for problem in failed.value.problems] == ["packages", "rootfs/training"]
     assert (
@@ -197,13 +197,13 @@ def test_without_root_and_packages_both_problems_are_shown_at_once(
 def test_a_cache_that_cannot_be_written_says_so(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.paths.cache.parent.mkdir(exist_ok=True)
     workshop.paths.cache.symlink_to("/proc/1/map_files")
-    with pytest.raises(MachineError, match="TRAINYARD_CACHE"):
+    with pytest.raises(HostError, match="TRAINYARD_CACHE"):
         toolchain.ensure("binary/tool")
 
 
 def test_what_was_not_made_has_no_path(toolchain: Toolchain) -> None:
     assert toolchain.find("binary/tool") is None
-    with pytest.raises(MachineError, match="trainyard up"):
+    with pytest.raises(HostError, match="trainyard up"):
         toolchain.path("binary/tool")
 
 

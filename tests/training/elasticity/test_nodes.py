@@ -1,6 +1,6 @@
 """Losses on 3 to 16 nodes whose collectives wait for ever once a peer has died, as NCCL's do.
 
-Each node is an agent with one rank, all on this machine. What is lost, and where, follows from a seed; after
+Each node is an agent with one rank, all on this host. What is lost, and where, follows from a seed; after
 the loss of a rank the run must take a new step within `silence + rejoin + 3` seconds. After that of an agent
 it must go on: how soon depends on how long another takes to start.
 """

@@ -85,7 +85,7 @@ class UploadCluster(Lists):
 
 
 class RemoteHere:
-    """The way into pods, which leads to this machine."""
+    """The way into pods, which leads to this host."""
 
     made: ClassVar[list[Exec]] = []
     breaks_after: ClassVar[int | None] = None

@@ -50,7 +50,7 @@ class TrainConfig(ConfigSection):
     timeouts: TimeoutConfig = TimeoutConfig()
     export: ExportConfig = ExportConfig()
     notices: Literal["none", "aws", "gcp", "azure"] = "none"
-    """Whose metadata service to ask if this machine will be taken away; SIGTERM is heard in any case."""
+    """Whose metadata service to ask if this host will be taken away; SIGTERM is heard in any case."""
     evaluate_every: int = Field(default=50, ge=1)
     """Steps between two looks at the held-out data."""
     evaluate_samples: int = Field(default=4096, ge=1)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
     )
     parser.add_argument(
-        "--nproc-per-node", metavar="N", help="ranks to start on this machine: a number, auto, gpu or cpu"
+        "--nproc-per-node", metavar="N", help="ranks to start on this host: a number, auto, gpu or cpu"
     )
     options = parser.parse_args(arguments)
     if options.nproc_per_node:

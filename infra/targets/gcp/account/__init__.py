@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from infra.clients.google import GoogleClient, GoogleRefusedError
-from infra.errors import MachineError
+from infra.errors import HostError
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import BackendSetup, StateLocation
@@ -25,7 +25,7 @@ class GcpAccount:
         """Ask for what `up` needs, changing nothing."""
         try:
             google = GoogleClient.of_user()
-        except MachineError:
+        except HostError:
             login = "gcloud auth application-default login"
             return Preflight(ASKED, not_asked=f"Google Cloud: no credentials (`{login}`)")
         try:

@@ -124,7 +124,7 @@ def account_lacks(account: MotoAccount) -> set[str]:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
-    """The pulumi-aws of this machine's engine, and where it has none a fake that is run in its place."""
+    """The pulumi-aws of this host's engine, and where it has none a fake that is run in its place."""
     program = installed(home_of(os.environ)) or put_fake_plugin(tmp_path)
     with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
         yield plugin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from infra.errors import InputError, MachineError, Problem
+from infra.errors import HostError, InputError, Problem
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import BackendSetup, StateLocation
@@ -45,5 +45,5 @@ class ToyAccount:
     def finder(self, _stack: Stack, ask: Ask | None = None) -> ToyFinder:
         """Return what looks for boxes."""
         if ask is None:
-            raise MachineError([Problem("Toy", "no credentials", "an account", "there is none to be had")])
+            raise HostError([Problem("Toy", "no credentials", "an account", "there is none to be had")])
         return ToyFinder(ask)

@@ -96,7 +96,7 @@ class Gcp:
 
 @dataclass
 class Azure:
-    """Scheduled Events that end this machine, and not only others of its scale set."""
+    """Scheduled Events that end this host, and not only others of its scale set."""
 
     metadata: Metadata
     _name: str = field(default="", init=False)

@@ -165,7 +165,7 @@ def environment(descriptors: tuple[int, ...], local_rank: int) -> dict[str, str]
 
 
 def available_bytes(meminfo: Path = _MEMORY, cgroup: Path = _CGROUP) -> int:
-    """Memory that this machine, or this pod where it has a limit (cgroup v2), could still give out."""
+    """Memory that this host, or this pod where it has a limit (cgroup v2), could still give out."""
     lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) << 10
     with suppress(OSError, ValueError, KeyError):  # ValueError: the limit is `max`

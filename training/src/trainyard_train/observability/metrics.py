@@ -70,7 +70,7 @@ class MetricsLog:
             return
         if moved := self._clock.jumped():
             sys.stderr.write(
-                f"training: this machine's clock was moved by {moved:+.1f} s; look at its time service."
+                f"training: this host's clock was moved by {moved:+.1f} s; look at its time service."
                 " The metrics go on as if it had not been\n"
             )
             self._append("clock", step=values.get("step"), moved_seconds=round(moved, 1))

@@ -13,7 +13,7 @@ import pulumi_azure_native
 import pytest
 
 from infra.clients.azure import AzureClient
-from infra.errors import MachineError, TrainyardError
+from infra.errors import HostError, TrainyardError
 from infra.targets.azure.account.find import AzureFinder
 from infra.targets.finding import UNKNOWN, lookups
 from rehearsal.azure.subscription import AzureAnswers, AzureSubscription
@@ -118,7 +118,7 @@ def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
 
 def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MachineError, match="az login"):
+    with pytest.raises(HostError, match="az login"):
         AzureClient.of_user(SUBSCRIPTION)
     program = tmp_path / "az"
     program.write_text(f'#!/bin/sh\n[ "$6" = {SUBSCRIPTION} ] && echo \'{{"accessToken": "t"}}\'\n')
