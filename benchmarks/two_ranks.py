@@ -63,7 +63,7 @@ class Training(ABC):
         children = [child for each in family for child in psutil.Process(each.pid).children(recursive=True)]
         for each in self._processes:
             each.kill()
-        for child in children:  # torchrun's workers have sessions of their own
+        for child in children:  # torchrun's workers have separate sessions
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         for each in self._processes:

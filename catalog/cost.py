@@ -161,7 +161,7 @@ def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingP
 def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingPrice:
     """Return the price that a purchase costs at most.
 
-    Spot without a price of its own, and a reservation, whose contract is not known here, count as on demand.
+    Spot that has no spot price, and a reservation, whose contract is not known here, count as on demand.
     No price of another region stands in for a missing one.
     """
     found = price_of(purchase, today)

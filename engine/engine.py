@@ -288,7 +288,7 @@ def _encryption(config: str) -> dict[str, str]:
 
 
 def without_encryption(config: str) -> str:
-    """Return a stack's configuration for a state of its own: no key or salt of another one."""
+    """Return a stack's configuration for a separate state: no key or salt of another one."""
     lines = config.splitlines(keepends=True)
     return "".join(line for line in lines if line.partition(":")[0] not in _ENCRYPTION)
 

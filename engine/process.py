@@ -27,7 +27,7 @@ class ProcessResult:
 
 
 class EngineProcess:
-    """Starts the engine in a session of its own, so that a terminal's Ctrl-C reaches us first.
+    """Starts the engine in a separate session, so that a terminal's Ctrl-C reaches us first.
 
     Should we be killed, the kernel interrupts the engine for us, and it ends as after Ctrl-C.
     """

@@ -85,7 +85,7 @@ def _write(folder: Path, manifests: list[Manifest]) -> None:
     partial.mkdir(parents=True)
     objects = [each for each in manifests if each["kind"] != "CustomResourceDefinition"]
     (partial / "objects.json").write_text(json.dumps(objects))
-    # JSON is YAML; each document on a line of its own.
+    # JSON is YAML; each document on a separate line.
     (partial / "definitions.yaml").write_text("\n---\n".join(texts.values()) + "\n")
     (partial / "digests.json").write_text(json.dumps({name: _digest(text) for name, text in texts.items()}))
     try:

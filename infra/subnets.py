@@ -57,7 +57,7 @@ def _slots(network: IPv4Network) -> list[IPv4Network]:
 
 @dataclass(frozen=True)
 class AksRanges:
-    """How the network of an AKS cluster is cut; pods have a range of their own."""
+    """How the network of an AKS cluster is cut; pods have a separate range."""
 
     nodes: IPv4Network
     filesystem: IPv4Network

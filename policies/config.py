@@ -76,7 +76,7 @@ class Organisation:
     residency: tuple[str, ...] | None = None
     exemptions: tuple[Exemption, ...] = ()
     allows_stack_exemptions: bool = True
-    """Whether a stack may bring exemptions of its own."""
+    """Whether a stack may declare exemptions."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def connect(session: Session) -> client.ApiClient:
     """
     if session.is_on_host:
         return client_from(_own_kubeconfig(session), session.kubeconfig.parent / "client")
-    # Who names a context of their own need not be root, nor have a stack.
+    # Who names a separate context need not be root, nor have a stack.
     keys = session.paths.cache / "keys" if session.context else session.paths.engine / "tmp"
     made = client_from(_kubeconfig(session), keys)
     _probe(made, session)

@@ -36,7 +36,7 @@ def measure(metrics: Path, stack_file: Path) -> Path:
 
 
 def measure_on_cluster(session: Session) -> Path:
-    """Write it from the newest run of the stack's job, which a pod of its own reads on the team's volume.
+    """Write it from the newest run of the stack's job, which a separate pod reads on the team's volume.
 
     Raises:
         TrainyardError: there is no run, it has committed no checkpoint, or the pod does not start.

@@ -96,6 +96,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def _tied(command: Sequence[str]) -> list[str]:
     """Ask the kernel to kill the process when the host's thread ends: the host may be killed itself.
 
-    A session of its own keeps the engine's interrupt of the host from printing a traceback in the program.
+    A separate session keeps the engine's interrupt of the host from printing a traceback in the program.
     """
     return ["setpriv", "--pdeathsig", "KILL", "--", *command]

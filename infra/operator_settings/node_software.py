@@ -23,7 +23,7 @@ class Mirror:
     """`oci://…`, where the published charts are."""
 
     def image(self, reference: str) -> str:
-        """Return where the mirror has an image; one of its own host exists already."""
+        """Return where the mirror has an image; one of the mirror's host exists there already."""
         host = self.registry.partition("/")[0]
         return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
 

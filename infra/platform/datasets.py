@@ -60,7 +60,7 @@ SHARED = StagingVolume(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS
 
 
 def staging_volume_of(team: TeamSpec) -> StagingVolume:
-    """Return where datasets of a team are staged that has a filesystem of its own."""
+    """Return where datasets of a team are staged that has a separate filesystem."""
     return StagingVolume(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
 
 

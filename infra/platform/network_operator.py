@@ -19,7 +19,7 @@ from infra.platform.images import parts, split
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"
 NETWORKS: Mapping[Link, str] = {"infiniband": "ib", "ethernet": "roce"}
-"""Secondary network of pods that have NICs or virtual functions of their own (catalogue: fabrics.yaml)."""
+"""Secondary network of pods that have dedicated NICs or virtual functions (catalogue: fabrics.yaml)."""
 _SHARED: Mapping[Link, str] = {"infiniband": "ib_shared", "ethernet": "roce_shared"}
 _LINK_TYPES: Mapping[Link, str] = {"infiniband": "infiniband", "ethernet": "ether"}
 _IN_ONE_RANGE = (
@@ -213,7 +213,7 @@ def _host_devices(infiniband: NetworkOperatorSettings) -> str:
 
 
 def _functions() -> str:
-    """As they are, without a network of their own: RDMA devices are all that NCCL needs."""
+    """As they are, without a secondary network: RDMA devices are all that NCCL needs."""
     selectors = {"vendors": [MELLANOX], "linkTypes": ["infiniband"], "isRdma": True}
     entry = {"resourcePrefix": "rdma", "resourceName": NETWORKS["infiniband"], "selectors": selectors}
     return json.dumps({"resourceList": [entry]})

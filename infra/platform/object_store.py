@@ -39,7 +39,7 @@ _ACCOUNTS_FILE = "users.json"
 class ObjectStoreLayer(Layer):
     """A bucket is a folder: the one of the stack has been made with the volume's other folders.
 
-    Each team is a user with keys of its own, which open its own folder of the bucket.
+    Each team is a user with separate keys, which give access to the team's folder of the bucket.
     """
 
     def __init__(

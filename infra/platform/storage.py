@@ -31,7 +31,7 @@ DATASET_VIEWS = "dataset-views"
 LOGS = "logs"
 """Folder under which each team has one for the logs of its pods."""
 _LOGS_GIB = 10
-"""Where the logs are a filesystem of their own."""
+"""Where the logs are a separate filesystem."""
 Access = Literal["ReadWriteMany", "ReadOnlyMany"]
 
 
@@ -86,7 +86,7 @@ class StorageLayer(Layer):
         self.register_outputs({"storageClass": STORAGE_CLASS})
 
     def _shared_claims(self, context: PlatformContext, storage_class: str) -> None:
-        """A filesystem of its own for each team; it remains when the stack is destroyed."""
+        """A separate filesystem for each team; it remains when the stack is destroyed."""
         sizes = _shared_sizes(context)
         retained = pulumi.ResourceOptions(retain_on_delete=True)
         for team in context.stack.teams:
@@ -111,7 +111,7 @@ class StorageLayer(Layer):
         parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
         name = names.fit("-".join(part for part in parts if part))
         made = self.add(_persistent_volume(name, volume), [self._class])
-        # The volume is as large as what lies under it; a claim that has one of its own cannot be resized.
+        # The volume is as large as what lies under it; a claim that has a separate one cannot be resized.
         sizes_ignored = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], sizes_ignored)
 

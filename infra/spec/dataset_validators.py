@@ -169,7 +169,7 @@ def _is_permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
-        # A region that nobody knows is a problem of its own, reported by the target's validator.
+        # A region that nobody knows is a separate problem, reported by the target's validator.
         return provider.price_region not in known or any(
             catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
         )

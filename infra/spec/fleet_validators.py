@@ -12,7 +12,7 @@ Workers = tuple[WorkerSpec, ...]
 Queues = tuple[DispatchSpec, ...]
 
 
-def workers_and_queues_have_names_of_their_own(workers: Workers, queues: Queues) -> Iterator[Finding]:
+def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> Iterator[Finding]:
     """Both become objects of the hub."""
     sections = {"workers": [worker.name for worker in workers], "queues": [queue.name for queue in queues]}
     for section, names in sections.items():

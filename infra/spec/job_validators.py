@@ -66,7 +66,7 @@ def a_command_takes_no_settings_of_a_config(
 def a_config_takes_no_keys_of_a_command(
     config: str | None, command: Command, datasets: Sequence[str]
 ) -> Iterator[Finding]:
-    """The training package is in the image, and reads one dataset by a setting of its own."""
+    """The training package is in the image, and reads one dataset by a separate setting."""
     if config is None or command is not None:
         return
     if datasets:

@@ -69,7 +69,7 @@ def _moved(text: str, move: Move) -> str:
 
 
 def _removed(text: str, whole: yaml.MappingNode, keys: Keys) -> str:
-    """Take a key and its scalar out; with a line of its own, all of the line."""
+    """Remove a key and its scalar; the whole line, if it holds nothing else."""
     parent, pair = _mapping(whole, keys[:-1]), _pair(whole, keys)
     assert parent is not None and pair is not None
     start, end = pair[0].start_mark.index, pair[1].end_mark.index

@@ -172,7 +172,7 @@ class ClusterOutputs:
     kubeconfig: pulumi.Output[str]
     """Secret."""
     volume_source: VolumeSource | None = None
-    """Folders of the one shared filesystem; None where each volume is a filesystem of its own."""
+    """Folders of the one shared filesystem; None where each volume is a separate filesystem."""
     shared_class: str = ""
     """Class from which teams' shared volumes are made, where there is no `volume_source`."""
     object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None

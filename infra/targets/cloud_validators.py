@@ -295,7 +295,7 @@ class _WithAmd(Protocol):
 
 
 def amd_has_its_images(provider: _WithAmd, pools: Pools) -> Iterator[Finding]:
-    """ROCm jobs need an image of their own, and AMD's operator pinned ones."""
+    """ROCm jobs need a ROCm image, and AMD's operator pinned images."""
     path: KeyPath = ("provider", "amd")
     on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
     if on_amd and provider.amd is None:

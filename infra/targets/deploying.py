@@ -38,7 +38,7 @@ class Pipeline:
     """Whether it is the role of previews, which changes nothing."""
     branch: str = "main"
     host: str = "gitlab.com"
-    """Of a GitLab of one's own."""
+    """Of a self-managed GitLab."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+", self.project):

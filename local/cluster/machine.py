@@ -118,7 +118,7 @@ class ClusterMachine:
         return next((p.pid for p in found if processes.program_of(p) == _PYTHON), None)
 
     def _argv(self) -> Sequence[str]:
-        # Not `ip netns exec`: it mounts a /sys of its own, which hides the cgroups from kubelet.
+        # Not `ip netns exec`: it mounts a separate /sys, which hides the cgroups from kubelet.
         return [
             program("nsenter"),
             f"--net={self.network}",

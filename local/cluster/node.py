@@ -21,7 +21,7 @@ LEASE_SECONDS = 8
 POD_PIDS = 4096
 """Processes and threads of a pod. All nodes share the host's numbers, of which many hosts have 32768."""
 SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
-"""Paths that kubelet and the CNI library have built in; each node sees a folder of its own there."""
+"""Paths that kubelet and the CNI library have built in; each node sees a separate folder there."""
 
 
 class NodeMachine:
@@ -123,7 +123,7 @@ class NodeMachine:
         }
 
     def cni_config(self) -> dict[str, object]:
-        """Each pod has a link of its own to the node, which routes: no bridge for Services to miss."""
+        """Each pod has a separate link to the node, which routes: no bridge for Services to miss."""
         ranges = [[{"subnet": str(self.context.plan.nodes[self.name].pod_subnet)}]]
         ipam = {
             "type": "host-local",

@@ -36,7 +36,7 @@ def program_of(process: psutil.Process) -> str:
 
 
 def start(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-    """Start a process that outlives us, in a session of its own, with its output appended to `log`."""
+    """Start a process that outlives us, in a separate session, with its output appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     os.posix_spawn(
         argv[0],

@@ -129,7 +129,7 @@ class RootFilesystem(CachedArtifact):
         excluded = [
             f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale")
         ]
-        # Namespaces of its own: whatever ends it ends all its mounts too.
+        # separate Namespaces: whatever ends it ends all its mounts too.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         make = ("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", *excluded)
         include = f"--include={','.join(self._packages())}"

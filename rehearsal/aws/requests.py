@@ -55,7 +55,7 @@ def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel)
 
 
 def tagging(request: Request, tags: Mapping[str, str]) -> list[Request]:
-    """Return the calls that tag what an earlier one has made: S3 has one of its own."""
+    """Return the calls that tag what an earlier one has made: S3 has a separate one."""
     if request.operation != "create_bucket" or not tags:
         return []
     parameters = {"Bucket": request.parameters["Bucket"], "Tagging": {"TagSet": _tags(tags)}}

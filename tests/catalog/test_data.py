@@ -150,7 +150,7 @@ def test_machines_of_a_rack_have_its_accelerators_processors_and_domain() -> Non
             assert catalog.fabric(machine.fabric).nvlink_domain == rack.nvlink_domain == 72
 
 
-def test_fabrics_of_the_same_network_but_another_count_are_classes_of_their_own() -> None:
+def test_fabrics_of_the_same_network_but_another_count_are_separate_classes() -> None:
     counts = {
         name: catalog.fabric(name).resources["vpc.amazonaws.com/efa"] for name in ("efav2", "efav3", "efav4")
     }

@@ -86,7 +86,7 @@ def test_efa_wants_more_than_infiniband_and_plain_tcp_wants_nothing() -> None:
     assert lacks(ImageContents(frozenset()), "none") == []
 
 
-def test_a_class_of_gpus_with_a_network_of_its_own_refuses_to_fall_back_to_sockets() -> None:
+def test_a_class_of_gpus_with_a_separate_network_refuses_to_fall_back_to_sockets() -> None:
     """NCCL_NET, and what to check before the ranks start, go together with the devices of the class."""
     for fabric in catalog.fabrics():
         has_network = any(

@@ -31,7 +31,7 @@ from tests.e2e.rehearsed import plain_environment
 from trainyard.parts import PACKAGE_PARTS
 
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
-"""Our provider as this clone has it; `pulumi package add` has tests of its own."""
+"""Our provider as this clone has it; `pulumi package add` has separate tests."""
 
 
 class OwnFakeProvider(FakeProvider):

@@ -22,7 +22,7 @@ _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
 
 def plain_environment(folder: Path) -> dict[str, str]:
-    """The environment without anyone's credentials, and with a state of its own."""
+    """The environment without anyone's credentials, and with a separate state."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
     return {**kept, "TRAINYARD_STATE": str(folder / "state")}
 

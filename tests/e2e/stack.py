@@ -127,7 +127,7 @@ class Running:
 
 
 class LocalStack:
-    """The repository's local stack under another name, with ranges, state and stack files of its own."""
+    """The repository's local stack under another name, with separate ranges, state and stack files."""
 
     def __init__(self, folder: Path, *, name: str = NAME, wrap: tuple[str, ...] = ()) -> None:
         self.folder, self.name, self._wrap = folder, name, wrap
@@ -269,7 +269,7 @@ class LocalStack:
         self.wait_until(ended, f"an end of pod {name}")
 
     def counted_restarts(self, job: str) -> int:
-        """How many restarts of a job count as faults of its own."""
+        """How many restarts of a job count as its faults."""
         status = self.get("jobset", "-n", "team-research", job)["status"]
         return int(status.get("restartsCountTowardsMax", 0))
 

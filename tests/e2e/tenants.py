@@ -1,4 +1,4 @@
-"""Members of teams with credentials of their own, and what they would bring: attacks, and sound work."""
+"""Members of teams with separate credentials, and what they would bring: attacks, and sound work."""
 
 from __future__ import annotations
 

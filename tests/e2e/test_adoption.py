@@ -57,7 +57,7 @@ GROUPING = 3
 
 @dataclass(frozen=True)
 class AdoptionProject:
-    """A project of its own; each engine on it has a state of its own."""
+    """A separate project; each engine on it has a separate state."""
 
     folder: Path
     environment: Mapping[str, str]

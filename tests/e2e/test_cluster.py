@@ -1,6 +1,6 @@
 """The embedded cluster on the real thing: needs root and the toolchain; takes some three minutes.
 
-It has a name, a state folder and ranges of its own.
+It has a separate name, state folder and ranges.
 """
 
 from __future__ import annotations

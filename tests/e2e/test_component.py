@@ -72,7 +72,7 @@ TSC = (
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The engine's variables, with a state of its own and the host for YAML."""
+    """The engine's variables, with a separate state and the host for YAML."""
     paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(tmp_path_factory.mktemp("state"))})
     toolchain = Toolchain(paths, load_versions(), for_stream())
     toolchain.ensure(*PACKAGE_PARTS)
@@ -134,7 +134,7 @@ def program(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 
 def own_program(folder: Path, name: str = "trainyard") -> None:
-    """Our program, on a stack of its own."""
+    """Our program, on a separate stack."""
     project = {**yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text()), "name": name}
     project["main"] = str(REPOSITORY / "infra")
     project["runtime"]["options"]["virtualenv"] = str(REPOSITORY / ".venv")

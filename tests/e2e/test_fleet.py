@@ -78,7 +78,7 @@ class FleetOfTwo:
         self.file.write_text(yaml.safe_dump({"config": config}))
 
     def init(self) -> None:
-        """Make the stack; Pulumi writes its salt beside the project, so it is given a project of its own."""
+        """Make the stack; Pulumi writes its salt beside the project, so it is given a separate project."""
         settings = self.hub.folder / "settings"
         settings.mkdir()
         (settings / "Pulumi.yaml").write_text("{name: trainyard, runtime: python}\n")

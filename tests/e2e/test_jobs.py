@@ -153,7 +153,7 @@ NO_SHELL = "trainyard.local/pause:1.0.0"
 def of_its_own(
     name: str, *, framework: str = "torch", command: str = "sleep 300", **trainer: object
 ) -> Declaration:
-    """A job with a command of its own, which knows nothing of Trainyard."""
+    """A job with a command, which knows nothing of Trainyard."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",

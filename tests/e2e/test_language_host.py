@@ -218,7 +218,7 @@ def test_about_and_install_work_as_with_the_official_host(project: PulumiProject
     assert (project.program / "fresh" / "bin" / "python").exists()
 
 
-def test_a_plugin_that_names_no_virtual_environment_is_installed_into_one_of_its_own(
+def test_a_plugin_that_names_no_virtual_environment_is_installed_into_a_separate_one(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (tmp_path / "PulumiPlugin.yaml").write_text("runtime: python\n")

@@ -1,4 +1,4 @@
-"""The commands of a team's member, on a real cluster: by a context of their own and their rights alone."""
+"""The commands of a team's member, on a real cluster: by the member's context and rights alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Comma
 def in_a_pod(
     stack: LocalStack, *words: str, given: str = "", of: str = JOB
 ) -> subprocess.CompletedProcess[str]:
-    """Run `trainyard shell` as the member, in a process of its own: it reads its own standard input."""
+    """Run `trainyard shell` as the member, in a separate process: it reads its own standard input."""
     command, environment = as_mei(stack, "shell", of)
     return subprocess.run(
         [*command, *words],

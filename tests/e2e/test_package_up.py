@@ -41,12 +41,12 @@ INSTALLED = ("pulumi", "pulumi-language-yaml", "pulumi-language-python", "pulumi
 TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
 NAMES = ("near", "beside")
 NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.242.0.0/24"}}
-"""All that clusters of one host may not share: pods and Services have addresses of their own in each."""
+"""All that clusters of one host may not share: pods and Services have separate addresses in each."""
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A new home, a state of its own, and this host's caches; the programs as if installed."""
+    """A new home, a separate state, and this host's caches; the programs as if installed."""
     state = tmp_path / "state"
     toolchain = Toolchain(
         Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)}), load_versions(), for_stream()
@@ -116,7 +116,7 @@ def test_the_guide_leads_from_nothing_to_nothing_as_printed(newcomer: dict[str, 
 
 
 def declared(name: str) -> dict[str, Any]:
-    """The template's stack under another name, on a network of its own, with one node of each kind."""
+    """The template's stack under another name, on a separate network, with one node of each kind."""
     stack: dict[str, Any] = yaml.safe_load(TEMPLATE.read_text())["config"][STACK_KEY]
     stack |= {"name": name, "provider": {"kind": "local", "network": NETWORKS[name]}}
     stack["pools"] = [pool for pool in stack["pools"] if pool["capacity"] != "spot"]

@@ -89,7 +89,7 @@ def test_a_second_command_is_refused_while_one_is_at_work(stack: LocalStack) -> 
 
 @pytest.fixture
 def other(tmp_path: Path) -> LocalStack:
-    """A stack that never gets to start, with a folder of its own."""
+    """A stack that never gets to start, with a separate folder."""
     return LocalStack(tmp_path, name="other")
 
 

@@ -29,7 +29,7 @@ LONGEST_WAIT = 60.0
 
 
 def fair_sharing(declaration: Declaration) -> None:
-    """Each team has a queue of its own without a quota; all there is belongs to nobody's."""
+    """Each team has a separate queue without a quota; all there is belongs to nobody's."""
     pools = {"spot": 2, "on-demand": 1}
     queues: list[dict[str, Any]] = [
         {"name": "idle", "flavors": [{"pool": pool, "quota": quota} for pool, quota in pools.items()]}

@@ -29,7 +29,7 @@ def steady(stack: LocalStack) -> TrainingRun:
     ("name", "words", "losses"),
     [
         ("harried", [SILENT, NOTICED], 12),
-        ("bereft", [SILENT], 7),  # more than the restarts that a job has for faults of its own
+        ("bereft", [SILENT], 7),  # more than the restarts that a job has for its faults
     ],
 )
 def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(

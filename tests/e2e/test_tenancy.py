@@ -1,6 +1,6 @@
 """Teams on one cluster: what a member may not do, and what must go on working; the API server keeps nothing.
 
-Members have certificates of their own. Pods are tried as the job controller would make them: they are what is
+Members have separate certificates. Pods are tried as the job controller would make them: they are what is
 evaluated in the end, whoever filled in a template.
 """
 

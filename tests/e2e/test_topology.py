@@ -45,7 +45,7 @@ READY = {
 
 
 def queue() -> list[Declaration]:
-    """A queue with room on every simulated node, in a namespace of its own."""
+    """A queue with room on every simulated node, in a separate namespace."""
     quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(PLACES)}
     group = {
         "coveredResources": ["nvidia.com/gpu"],

@@ -62,7 +62,7 @@ def test_the_key_of_the_environment_is_for_stacks_that_name_none(bench: EngineBe
     assert made[-2:] == ["--secrets-provider", "gcpkms://key"]
 
 
-def test_a_state_of_its_own_takes_no_key_of_another_one() -> None:
+def test_a_separate_state_takes_no_key_of_another_one() -> None:
     own = "config:\n  tiny:size: 3\n"
     assert (
         without_encryption(f"secretsprovider: awskms://a\nencryptedkey: x\n{own}encryptionsalt: v1:s\n")

@@ -149,7 +149,7 @@ def plugin(tmp_path: Path) -> language_pb2.ProgramInfo:
     )
 
 
-def test_a_plugin_that_names_no_virtual_environment_has_one_of_its_own(
+def test_a_plugin_that_names_no_virtual_environment_has_a_separate_one(
     host: language_pb2_grpc.LanguageRuntimeStub, machine: Path, plugin: language_pb2.ProgramInfo
 ) -> None:
     folder = plugin.root_directory

@@ -141,7 +141,7 @@ def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_
 
 
 def evaluated(own: object) -> EvaluatedStack:
-    """A stack with exemptions of its own, under the shipped organisation file."""
+    """A stack that declares exemptions, under the shipped organisation file."""
     given = granted()
     assert given["from_stack"] is False
     assert set(given) <= set(exemptions.POLICY.parameters)

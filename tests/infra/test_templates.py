@@ -82,7 +82,7 @@ def test_a_templates_questions_are_those_of_the_spec(template: str) -> None:
 
 @pytest.mark.parametrize("template", ASKED)
 def test_what_is_answered_is_what_the_stack_has(template: str, tmp_path: Path) -> None:
-    """As the engine writes it: each answer a text, by a key of its own."""
+    """As the engine writes it: each answer a text, by a separate key."""
     data: Any = filled(template, "vision-models")
     asked = questions(template, data["config"]["trainyard:stack"])
     data["config"] |= {key: each["default"] for key, each in asked.items()}

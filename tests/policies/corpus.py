@@ -136,7 +136,7 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
 
 
 def _alone(base: Mapping[str, Any], name: str) -> dict[str, str]:
-    """What gives a twin a run of its own, where the policy adds up what a run declares."""
+    """What gives a twin a separate run, where the policy adds up what a run declares."""
     return {"test:alone": name} if base.get("alone") else {}
 
 

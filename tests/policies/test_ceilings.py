@@ -87,7 +87,7 @@ def test_prices_of_coreweave_go_by_the_zone() -> None:
     assert "got gd-8xh100ib-i128, which has no price in EU-SOUTH-04A;" in unpriced
 
 
-def test_a_target_without_rules_of_its_own_is_charged_for_its_machines() -> None:
+def test_a_target_without_rules_is_charged_for_its_machines() -> None:
     (unpriced,) = refusals({"kind": "toy"}, [POOL])
     assert "stack.pools[0].machine: got m7i.xlarge, which has no price;" in unpriced
     assert refusals({"kind": "toy"}, [POOL], hourly_usd=1, prices={"m7i.xlarge": 0.2}) == []

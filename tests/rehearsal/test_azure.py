@@ -1,4 +1,4 @@
-"""Azure's fake: what it answers has the form that the SDK expects, and each resource an ID of its own."""
+"""Azure's fake: what it answers has the form that the SDK expects, and each resource a unique ID."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_identities_are_reported_in_a_mapping() -> None:
     assert CLOUD.planned(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 
-def test_resources_of_one_name_in_several_have_ids_of_their_own() -> None:
+def test_resources_of_one_name_in_several_have_separate_ids() -> None:
     def made(endpoint: str) -> str:
         inputs = {
             "privateDnsZoneGroupName": "default",

@@ -1,4 +1,4 @@
-"""Starting the ranks of a run as processes of their own, or a node's agent, with PyTorch loaded."""
+"""Starting the ranks of a run as separate processes, or a node's agent, with PyTorch loaded."""
 
 from __future__ import annotations
 

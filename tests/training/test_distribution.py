@@ -1,4 +1,4 @@
-"""The training package is a distribution of its own name, which needs what the lock files are made from."""
+"""The training package is a distribution with a separate name, with the requirements of the lock files."""
 
 from __future__ import annotations
 

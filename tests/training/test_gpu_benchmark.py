@@ -40,7 +40,7 @@ def test_tiny_states_come_back_as_they_were_and_from_memory_with_no_read() -> No
 
 
 @pytest.mark.ranks
-def test_a_rank_is_killed_and_collectives_hang_in_processes_of_their_own() -> None:
+def test_a_rank_is_killed_and_collectives_hang_in_separate_processes() -> None:
     for part in ("ranks", "nccl"):
         figures, words = gpu.run(part)
         assert words == ""

@@ -86,7 +86,7 @@ def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_reported(
     assert set(best["settings"]) == set(SPACE)
 
 
-def test_a_worker_is_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_worker_is_a_separate_process(tmp_path: Path) -> None:
     search = write(tmp_path, trials=1)
     command = [sys.executable, "-m", "trainyard_train.tune", search, "--one=a", "--set=steps=10"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -35,7 +35,7 @@ def test_settings_reach_the_training_package_as_overrides() -> None:
     ]
 
 
-def test_a_job_with_a_grace_of_its_own_gives_up_before_it_is_over() -> None:
+def test_a_job_with_a_grace_period_gives_up_before_it_is_over() -> None:
     job = JOB.model_copy(update={"grace_seconds": 60})
     assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
 

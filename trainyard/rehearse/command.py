@@ -53,7 +53,7 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
 def rehearse_isolated(
     session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False, origin: str = ""
 ) -> Rehearsal:
-    """Rehearse the stack in folders of its own. Raises TrainyardError.
+    """Rehearse the stack in separate folders. Raises TrainyardError.
 
     `origin` is where the engine runs: an address or `inside`; empty: a network that the stack names.
     """

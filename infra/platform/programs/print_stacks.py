@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Prints the stacks of a pod's ranks, for `trainyard stacks`: each appends them to a file of its own at SIGUSR2.
+# Prints the stacks of a pod's ranks, for `trainyard stacks`: each appends them to a separate file at SIGUSR2.
 #
 # The file is made once the process handles the signal, which would end any other. Its first line says which rank.
 import os, pathlib, signal, tempfile, time

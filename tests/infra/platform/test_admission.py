@@ -52,7 +52,7 @@ def test_namespaces_of_teams_alone_are_labelled(local_plan: Plan, local: Stack) 
     }
 
 
-def test_each_team_has_the_pools_of_its_own_queues(onprem: Plan) -> None:
+def test_each_team_has_the_pools_of_its_queues(onprem: Plan) -> None:
     found = lists(onprem)
     assert found["research.pools"] == ["h100"]
     assert found["vision.pools"] == ["mi300x"]

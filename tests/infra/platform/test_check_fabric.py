@@ -1,4 +1,4 @@
-"""The check of a job's containers, run as the kubelet runs it: in a root of its own, by the shell in there.
+"""The check of a job's containers, run as the kubelet runs it: in a separate root, by the shell in there.
 
 A root holds a shell, what the shell is linked with, and small real libraries under the names of a fabric's.
 """

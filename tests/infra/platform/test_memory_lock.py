@@ -1,4 +1,4 @@
-"""The daemon that raises the limit on locked memory, run over processes of a namespace of its own."""
+"""The daemon that raises the limit on locked memory, run over processes of a separate namespace."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_launcher_waits_for_its_own_name_and_takes_no_accelerator_for_it(loc
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
 def test_no_pod_waits_for_a_container_that_brings_its_code(local_plan: Plan, name: str) -> None:
-    """A container of its own takes about a second of each start."""
+    """A separate container takes about a second of each start."""
     for pod in pods(local_plan, name).values():
         [container] = pod["containers"]
         assert [each["name"] for each in pod.get("initContainers", ())] in ([], ["wait-for-dns"])

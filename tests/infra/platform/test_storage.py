@@ -58,7 +58,7 @@ def keys(found: Plan, namespace: str) -> dict[str, str]:
     return {name: base64.b64decode(value).decode() for name, value in data.items()}
 
 
-def test_every_team_has_keys_of_its_own_and_the_stores_address(local: Stack, local_plan: Plan) -> None:
+def test_every_team_has_separate_keys_and_the_stores_address(local: Stack, local_plan: Plan) -> None:
     store = keys(local_plan, names.STORAGE_NAMESPACE)
     teams = {team.name: keys(local_plan, names.team_namespace(team.name)) for team in local.teams}
     for name, client in teams.items():

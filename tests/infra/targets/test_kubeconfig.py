@@ -48,7 +48,7 @@ print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "
 
 
 def entry(name: str, **cluster: Any) -> dict[str, Any]:
-    """One context with a cluster and a user of its own."""
+    """One context with its cluster and user."""
     reached = {"server": "https://10.0.0.1:6443", "certificate-authority-data": AUTHORITY, **cluster}
     return {
         "contexts": [{"name": name, "context": {"cluster": f"c-{name}", "user": f"u-{name}"}}],

@@ -50,7 +50,7 @@ def test_the_program_of_a_process_is_the_one_that_it_runs_now(identity: Path) ->
     wait_for(lambda: processes.program_of(process) == python)
 
 
-def test_a_process_that_was_started_has_a_session_of_its_own(identity: Path) -> None:
+def test_a_process_that_was_started_has_a_separate_session(identity: Path) -> None:
     assert os.getsid(started(identity).pid) != os.getsid(0)
 
 

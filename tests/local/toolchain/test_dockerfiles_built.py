@@ -36,7 +36,7 @@ FROM_HOST = ("/etc/apt", "/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
 
 @dataclass(frozen=True)
 class Builder:
-    """Buildah with a storage of its own."""
+    """Buildah with a separate storage."""
 
     folder: Path
 

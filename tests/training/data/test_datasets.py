@@ -24,7 +24,7 @@ def test_an_epoch_holds_every_sample_once() -> None:
     assert sorted(ORDER.indices(103, 103).tolist()) == list(range(103))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_separate_orders() -> None:
     orders = {
         tuple(GlobalOrder(103, seed).indices(103 * epoch, 103).tolist())
         for seed in (1, 2)

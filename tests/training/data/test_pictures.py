@@ -219,7 +219,7 @@ def test_a_resnet_learns_and_two_ranks_equal_one(tmp_path: Path, shards: Path) -
     assert events(tmp_path / "alone", "evaluation")[-1]["accuracy"] > 0.75
 
 
-def test_pictures_of_their_own_are_held_out_under_the_same_classes(folders: Path, tmp_path: Path) -> None:
+def test_separate_pictures_are_held_out_under_the_same_classes(folders: Path, tmp_path: Path) -> None:
     few = tmp_path / "val"
     shutil.copytree(folders / "flower", few / "flower")
     config = DataConfig(name="pictures", path=str(folders), held_out_path=str(few), side=SIDE)

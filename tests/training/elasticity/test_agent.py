@@ -86,7 +86,7 @@ def test_one_code_says_what_became_of_all(ends: list[int], code: int) -> None:
 
 
 def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, ranks: int = 2) -> int:
-    """Run it in a process of its own, as it wants signals for itself; returns its exit code."""
+    """Run it in a separate process, as it wants signals for itself; returns its exit code."""
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     os._exit(
@@ -148,7 +148,7 @@ def test_without_restarts_in_place_a_lost_rank_is_reported_at_once(tmp_path: Pat
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=0) == 76
 
 
-def test_what_fails_for_a_reason_of_its_own_is_not_started_again(tmp_path: Path) -> None:
+def test_what_fails_by_itself_is_not_started_again(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 1) == 1
     assert notes(tmp_path, 0) == ["came"]
 

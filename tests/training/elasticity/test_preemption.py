@@ -125,7 +125,7 @@ time.sleep(600)
     assert (code, words) == (-signal.SIGTERM, "")
 
 
-def test_an_event_loop_that_handles_signals_of_its_own_takes_none_away() -> None:
+def test_an_event_loop_that_handles_signals_takes_none_away() -> None:
     code, words = watching("""
 import asyncio
 async def main():

@@ -60,7 +60,7 @@ def test_every_rank_says_where_it_is_and_goes_on(tmp_path: Path) -> None:
     assert "no rank here answers" in stacks(tmp_path), "their files stay, their processes do not"
 
 
-def test_a_program_with_a_handler_of_its_own_keeps_it(tmp_path: Path) -> None:
+def test_a_program_keeps_its_handler(tmp_path: Path) -> None:
     own = "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(7))"
     rank = started(tmp_path, 0, before=own)
     assert "no rank here answers" in stacks(tmp_path)

@@ -48,7 +48,7 @@ def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]
 
 
 class Buckets(Sampler[list[int]]):
-    """Draws from a generator of its own, and begins where its count says."""
+    """Draws from a separate generator, and begins where its count says."""
 
     def __init__(self, seed: object) -> None:
         self.chance, self.passes = random.Random(str(seed)), 0
@@ -100,7 +100,7 @@ def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int
     return seen[3:], [batch.tolist() for batch in other]
 
 
-def test_a_sampler_with_a_generator_and_a_count_of_its_own_gives_its_order_again() -> None:
+def test_a_sampler_with_a_separate_generator_and_count_gives_its_order_again() -> None:
     left, found = _in_second_pass(Buckets)
     assert found == left
 

@@ -185,7 +185,7 @@ def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> 
     files = list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
     assert len({path.stem for path in files}) == 1, "both attempts are of one run"
-    # A process of its own writes them, and `finish` does not wait for the last write.
+    # A separate process writes them, and `finish` does not wait for the last write.
     wait_for(lambda: all(b"train/loss" in path.read_bytes() for path in files))
 
 

@@ -87,7 +87,7 @@ class Computation:
         return self.loss_scale.scale(loss) if self.loss_scale else loss
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32" or is_sharded(self.model):  # FSDP has a policy of its own
+        if self.precision == "float32" or is_sharded(self.model):  # FSDP has its precision policy
             return nullcontext()
         return torch.autocast(self.mesh.device.type, dtype=getattr(torch, self.precision))
 

@@ -147,7 +147,7 @@ def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any
             [f"{error.name} is not installed; install requirements/deepspeed.txt, or take an image with it"]
         ) from None
     if mesh.device.type == "cpu":
-        # It would compile collectives of its own, with a compiler that is not in the image, and which
+        # It would compile its collectives, with a compiler that is not in the image, and which
         # training does not use.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     optimizer = build_optimizer(config.optim, model.parameters())

@@ -85,7 +85,7 @@ class Search(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     config: Path
-    """Of the runs; each gets a folder of its own below its run_dir."""
+    """Of the runs; each gets a separate folder below its run_dir."""
     search: dict[str, Range] = Field(min_length=1)
     """Setting, such as `optim.lr`, → its values."""
     trials: int = Field(default=20, ge=1)

@@ -14,7 +14,7 @@ from infra.targets.backend import BackendSetup, StateLocation
 Client = Callable[[str], Any]
 """Service → a boto3 client of the region."""
 LOCKED_DAYS = 30
-"""For so long nobody removes an earlier state, save with a right of its own (BypassGovernanceRetention)."""
+"""Retention of earlier states; only BypassGovernanceRetention may delete them before."""
 NONCURRENT_DAYS = 365
 UNFINISHED_DAYS = 7
 

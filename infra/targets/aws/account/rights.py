@@ -167,7 +167,7 @@ class _Statements:
         return found
 
     def _tagging(self) -> Iterator[Statement]:
-        """EC2's tags are an action of their own: at creation, and of what has the stack's tag already.
+        """EC2's tags are a separate action: at creation, and of what has the stack's tag already.
 
         Whoever could tag anything as the stack's could then do to it what is allowed to the stack's.
         """

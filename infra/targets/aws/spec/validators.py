@@ -138,7 +138,7 @@ def the_boundary_is_of_this_account(provider: AwsSpec) -> Iterator[Finding]:
 
 
 def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
-    """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
+    """Disks and filesystems take a key of the same region only; a replica would hold data elsewhere."""
     if provider.kms_key is None:
         return
     region, account = provider.kms_key.split(":")[3:5]
@@ -256,7 +256,7 @@ def autoscaled_spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools
 
 
 def autoscaled_pools_have_a_node_per_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Each zone has a group of its own, which EC2 never evens out by taking a node with a job."""
+    """Each zone has a separate group, which EC2 never evens out by taking a node with a job."""
     for index, pool in enumerate(pools):
         zones = len(pool.zones or provider.zones)
         if pool.is_autoscaled and not pool.is_spot and pool.num_nodes < zones:

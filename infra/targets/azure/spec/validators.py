@@ -154,7 +154,7 @@ def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterat
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
-def agent_pools_have_names_of_their_own(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def agent_pools_have_unique_names(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """AKS takes twelve small letters and digits: two pools can come out alike."""
     seen: dict[str, str] = {}
     for index, pool in enumerate(pools):

@@ -26,7 +26,7 @@ from infra.targets.gcp.cluster.scope import Scope
 
 
 def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifecycle: LifecycleSpec) -> None:
-    """Make the bucket, unless it exists already, and a folder of its own for each team."""
+    """Make the bucket, unless it exists already, and a separate folder for each team."""
     if scope.spec.existing_bucket:
         for team in teams:
             team_folder(scope, team, name, None)

@@ -82,7 +82,7 @@ def make_control_plane(
         min_master_version=scope.kubernetes_version,
         release_channel=ClusterReleaseChannelArgs(channel=_CHANNELS[spec.release_channel]),
         maintenance_policy=_maintenance(),
-        # Pools are resources of their own: the one that GKE insists on goes at once.
+        # Pools are separate resources: the one that GKE insists on goes at once.
         remove_default_node_pool=True,
         initial_node_count=1,
         node_config=_first_node(scope, keys, node_identity),

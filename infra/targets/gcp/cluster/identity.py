@@ -58,7 +58,7 @@ def node_identity(scope: Scope) -> pulumi.Output[str]:
 
 
 def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
-    """Let people in. These roles hold in all clusters of the project: give a stack a project of its own.
+    """Grant users access. These roles hold in all clusters of the project: give a stack a separate project.
 
     Into a cluster that was there, the stack lets its teams; the others are its owner's to let in.
     """

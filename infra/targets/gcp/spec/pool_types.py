@@ -10,7 +10,7 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
     # GKE: nodePools.update rolls for a node's configuration, by surge; labels and taints are set on nodes.
     "gcp:container/nodePool:NodePool": PoolType(
         labels="nodeConfig.labels",
-        # A node pool that begins empty is sized by a resource of its own.
+        # A node pool that begins empty is sized by a separate resource.
         sizes=["nodeCount", "autoscaling.totalMaxNodeCount"],
         per_zone="nodeLocations",
         rolling=["nodeConfig", "version"],

@@ -98,7 +98,7 @@ def the_network_holds_the_nodes(provider: GcpSpec, pools: Pools) -> Iterator[Fin
 
 
 def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
-    """Disks and filesystems take a key of their own region only; a global one is everywhere."""
+    """Disks and filesystems take a key of the same region only; a global one is everywhere."""
     if provider.kms_key is None:
         return
     location = provider.kms_key.split("/")[3]
@@ -190,7 +190,7 @@ def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[F
 
 
 def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Flex-start and queued provisioning draw on a capacity of their own."""
+    """Flex-start and queued provisioning draw on a separate capacity."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours and not pool.provisioning:
             fix = "remove it, or add `provisioning: queued`"
@@ -323,7 +323,7 @@ def claims_fit_the_filesystem(
 
 
 def the_bucket_is_not_googles(provider: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """Cloud Storage keeps names with its own name to itself."""
+    """Cloud Storage reserves names with its own name."""
     bucket = storage.object_store.bucket
     if bucket.startswith("goog") or "google" in bucket:
         allowed = "a name that neither begins with 'goog' nor holds 'google'"

@@ -35,7 +35,7 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """What a pool says of how its nodes are bought, and is no feature of a target."""
 
 
-def pools_are_machines_of_ones_own(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def pools_are_existing_machines(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Nothing is bought here, so nothing says how."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
@@ -169,7 +169,7 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
 
 
 def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Each node takes a block of its own; what does not fit leaves nodes without addresses."""
+    """Each node takes a separate block; what does not fit leaves nodes without addresses."""
     ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
     num_nodes = sum(pool.num_nodes for pool in pools if _uses_nics(pool))
     for index, pool in enumerate(ip_pools):

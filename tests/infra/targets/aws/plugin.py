@@ -1,7 +1,7 @@
 """A plugin of the provider protocol that makes AWS's resources: the real one where it is installed.
 
 It runs as the engine runs it, with moto's server as the only AWS that it can reach. Where no pulumi-aws is
-installed, a fake in a process of its own takes its place: the same start, protocol and requests.
+installed, a fake in a separate process takes its place: the same start, protocol and requests.
 """
 
 from __future__ import annotations

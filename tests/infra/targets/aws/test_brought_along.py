@@ -60,7 +60,7 @@ def test_an_existing_vpc_is_used(found: Plan) -> None:
     assert found.named("NodeGroup")["training-on-demand-us-east-2b"]["subnetIds"] == [SUBNETS["us-east-2b"]]
 
 
-def test_an_existing_key_encrypts_all_data_and_secrets_have_one_of_their_own(found: Plan) -> None:
+def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found: Plan) -> None:
     assert found.named("Key").keys() == {"training-cluster-key"}
     disks = [each["blockDeviceMappings"][0]["ebs"] for each in found.named("LaunchTemplate").values()]
     assert {disk["kmsKeyId"] for disk in disks} == {KEY}

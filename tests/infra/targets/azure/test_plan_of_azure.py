@@ -255,7 +255,7 @@ OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
 
 @pytest.fixture(scope="module")
 def staged(azure: Stack, rendered: Path) -> Plan:
-    """The stack with a dataset of others' account, one of its own, and one that is open to all."""
+    """The stack with a dataset of others' account, one of the stack's, and one that is public."""
     digest = f"sha256:{'0' * 64}"
     read = [
         DatasetSpec(name="pile", source="az://sets/pile/", digest=digest, size_gib=100, account=OTHERS),
@@ -332,7 +332,7 @@ def test_the_storage_account_is_private_and_nothing_current_goes_by_age(azure_pl
         assert "baseBlob" not in actions or filters["blobIndexMatch"][0]["name"] == "trainyard.dev/superseded"
 
 
-def test_folders_of_lustre_are_volumes_of_their_own(azure_plan: Plan) -> None:
+def test_folders_of_lustre_are_separate_volumes(azure_plan: Plan) -> None:
     volumes = azure_plan.named("PersistentVolume")
     sources = {each["spec"]["csi"]["volumeHandle"]: each["spec"]["csi"] for each in volumes.values()}
     assert set(sources) == {
@@ -391,9 +391,7 @@ def test_objects_go_with_the_cluster(azure_plan: Plan) -> None:
     assert owners == {"azure-native:containerservice:ManagedCluster::training"}
 
 
-def test_data_and_its_keys_stay_in_a_group_of_their_own(
-    azure: Stack, azure_plan: Plan, rendered: Path
-) -> None:
+def test_data_and_its_keys_stay_in_a_separate_group(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
     def kinds(found: Plan, *, retained: bool) -> set[str]:
         chosen = [each for each in own(found) if (each.retained if retained else each.protect)]
         return {each.type.rpartition(":")[2] for each in chosen}

@@ -60,7 +60,7 @@ def test_an_existing_vpc_is_used_and_fabrics_still_have_their_own(found: Plan) -
     assert lustre.inputs["network"] == cluster["network"]
 
 
-def test_an_existing_key_encrypts_all_data_and_secrets_have_one_of_their_own(found: Plan) -> None:
+def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found: Plan) -> None:
     assert set(found.named("CryptoKey")) == {"training-cluster-key"}
     assert {each["nodeConfig"]["bootDiskKmsKey"] for each in found.named("NodePool").values()} == {KEY}
     lustre = next(each for each in found.resources if each.type == "gcp:lustre/instance:Instance")

@@ -46,7 +46,7 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
     assert_golden(blocks_of(Plan(tuple(of_racks))), "racks-gcp")
 
 
-def test_a_node_pool_is_a_rack_that_a_policy_of_its_own_places(found: Plan) -> None:
+def test_a_node_pool_is_a_rack_that_a_separate_policy_places(found: Plan) -> None:
     pools, policies = found.named("NodePool"), found.named("ResourcePolicy")
     sizes = {name: pool["nodeCount"] for name, pool in pools.items() if name.removeprefix("racks-") in RACKS}
     assert sizes == {"racks-gb200-0": 18, "racks-gb200-1": 18, "racks-part-0": 8}

@@ -231,7 +231,7 @@ def test_the_lint_refuses_pods_without_the_nics(fabric: str) -> None:
     assert next(iter(catalog.fabric(fabric).resources)) in fault.allowed
 
 
-def test_folders_of_teams_are_volumes_of_their_own(onprem_plan: Plan) -> None:
+def test_folders_of_teams_are_separate_volumes(onprem_plan: Plan) -> None:
     volumes = [each["spec"] for each in onprem_plan.named("PersistentVolume").values()]
     shares = {each["csi"]["volumeAttributes"]["share"] for each in volumes}
     teams = {f"/training/checkpoints/{team}" for team in ("research", "vision")}

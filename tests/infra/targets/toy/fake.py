@@ -32,7 +32,7 @@ class Toys(Anything):
 
 @contextmanager
 def _start(_stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    """The program of a rehearsal is a process of its own: it registers the target when it starts."""
+    """The program of a rehearsal is a separate process: it registers the target when it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("import tests.infra.targets.toy.registered\n")
     toys = Toys()

@@ -1,7 +1,7 @@
 """The agent of a node: starts its ranks as forks of one process that has imported PyTorch, and restarts them.
 
 torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the failure of a rank to
-the next step. Here the import is done once, by a process that computes nothing, has no threads of its own and
+the next step. Here the import is done once, by a process that computes nothing, has no further threads and
 touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
 
 The agents of several nodes agree on when all ranks are restarted (`elasticity.nodes`), since a rank may not

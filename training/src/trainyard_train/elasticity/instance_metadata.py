@@ -127,7 +127,7 @@ def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws 
 
 @dataclass
 class Watch:
-    """Asks again and again, in a thread of its own, until there is a notice."""
+    """Asks again and again, in a separate thread, until there is a notice."""
 
     source: Aws | Gcp | Azure
     on_notice: Callable[[str], None]

@@ -157,7 +157,7 @@ def listen(leave_seconds: float, notices: str = "none") -> Notice:
 
 
 def _forget_in_child(notice: weakref.ref[Notice]) -> None:
-    """Give a forked child, such as a worker of a DataLoader, its own signals: it shares the descriptor."""
+    """Give a forked child, such as a DataLoader worker, separate signals: it shares the descriptor."""
     if (parent := notice()) is None or parent._pipe is None:
         return
     parent._pipe = None

@@ -22,7 +22,7 @@ _open: dict[int, TextIO] = {}
 def answer_with_stacks(folder: Path | None = None) -> None:
     """Write the stacks of all threads into a file of this process, in `folder`, at each SIGUSR2.
 
-    A program that has a handler of its own for the signal keeps it.
+    A program that handles the signal keeps its handler.
     """
     if _open.get(os.getpid()) or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
         return

@@ -73,7 +73,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         iter(fetcher)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Let the loader begin a pass of its own."""
+        """Let the loader begin a separate pass."""
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
 
     def on_train_batch_end(

@@ -116,7 +116,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         return loop
 
     def _instead_of(self, load: Any) -> Any:  # noqa: ANN401
-        """Let the Trainer load files of its own, but nothing from the folder that it is to resume from."""
+        """Let the Trainer load its files, but nothing from the folder that it is to resume from."""
 
         @functools.wraps(load)
         def loader(folder: Any, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401

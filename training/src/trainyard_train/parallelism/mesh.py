@@ -150,7 +150,7 @@ class Mesh:
             self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
 
     def refuse(self) -> None:
-        """Shutdown barrier where all ranks find the same error, so that each leaves with its own message.
+        """Shutdown barrier where all ranks find the same error, so that each exits with its own message.
 
         One that left before another has connected, or rank 0 with its store, would look like a failed rank to
         it.

@@ -80,7 +80,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model itself, with the names of its own parameters."""
+    """The model itself, with the original names of its parameters."""
     carried = carrying(model)
     return carried.model if carried else model
 

@@ -175,7 +175,7 @@ def test_a_name_that_begins_like_anothers_is_not_taken_for_it(
     assert str(finder.find_begun(queue, "queue", {"name": "training"})).endswith("/training")
 
 
-def test_what_aws_gives_an_id_of_its_own_is_not_known_by_its_inputs() -> None:
+def test_what_aws_gives_a_generated_id_is_not_known_by_its_inputs() -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
     class FakeFsxService:

@@ -106,7 +106,7 @@ def shipped() -> Stack:
 
 @pytest.fixture(scope="module")
 def dev(shipped: Stack) -> Stack:
-    """Return the shipped stack with a network of one's own."""
+    """Return the shipped stack with a separate network."""
     return changed(shipped, access={"admins": [ROLE], "public_cidrs": ["198.18.7.7/32"]})
 
 

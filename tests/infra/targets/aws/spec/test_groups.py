@@ -25,7 +25,7 @@ def test_spot_is_one_group_over_all_its_markets(others: int, zones: int, nodes: 
     assert (found.zones, found.num_nodes) == (ZONES[:zones], nodes)
 
 
-def test_machines_that_boot_by_another_template_have_a_group_of_their_own() -> None:
+def test_machines_that_boot_by_another_template_have_a_separate_group() -> None:
     """Cards are listed in the template, and these two have 32 and 16."""
     found = groups(pool(machine="p5en.48xlarge", alternatives=["p5e.48xlarge"], num_nodes=5), ZONES[:1])
     shares = {group.role: group.num_nodes for group in found}

@@ -68,7 +68,7 @@ def test_a_p6_b300_keeps_card_0_for_ip() -> None:
     assert {item.device for item in interfaces} == {0}
 
 
-def test_a_p6e_has_an_efa_for_each_gpu_on_a_card_of_its_own() -> None:
+def test_a_p6e_has_an_efa_for_each_gpu_on_a_separate_card() -> None:
     interfaces = network_interfaces(catalog.machine("aws", "p6e-gb200.36xlarge"))
     assert [(item.card, item.kind) for item in interfaces] == [
         (0, "ena"),

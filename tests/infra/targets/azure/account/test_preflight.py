@@ -122,7 +122,7 @@ def test_what_is_missing_is_reported_where_the_stack_says_it(
     assert got is None or output[path].got == got
 
 
-def test_quotas_are_by_family_and_spot_has_one_of_its_own(stack: Stack) -> None:
+def test_quotas_are_by_family_and_spot_has_a_separate_one(stack: Stack) -> None:
     subscription = FakeSubscription()
     subscription.limits = {"standardDSv5Family": 24, "lowPriorityCores": 96}
     short = {problem.path: (problem.got, problem.allowed) for problem in found(stack, subscription)}

@@ -329,7 +329,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
 
 
 def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
-    """Two machines in a pool of their own."""
+    """Two machines in a separate pool."""
     topology = {"topology": machine.topologies[0]} if machine.topologies else {}
     usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
     pool = NodePoolSpec.model_validate({**usual, **topology})
@@ -353,7 +353,7 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: M
         ("spot", "PREEMPTIBLE-TPU7X-per-project-region, tpu7x in europe-west1"),
     ],
 )
-def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
+def test_tpu7x_has_separate_quotas_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
     nothing = GoogleClient("token", httpx.MockTransport(lambda _: output()))
