@@ -29,7 +29,7 @@ KINDS = ("Namespace", "ConfigMap", POLICY, f"{POLICY}Binding")
 
 
 def measure() -> list[Figure]:
-    """Ask for pods in both namespaces by turns."""
+    """Create pods in both namespaces, alternating."""
     with (
         tempfile.TemporaryDirectory(prefix="trainyard-admission-") as folder,
         api_server(Path(folder)) as server,

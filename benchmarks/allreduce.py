@@ -38,7 +38,7 @@ dist.destroy_process_group()
 
 
 def measure() -> list[Figure]:
-    """Bring the cluster up, and run both arms by turns."""
+    """Bring the cluster up, and run both arms, alternating."""
     with arena() as bench:
         bench.trainyard("up", "--no-job")
         found = json.loads(bench.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))

@@ -19,7 +19,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 
 
 def measure() -> list[Figure]:
-    """Both arms save the same two ranks' training, in turn, beside one that saves nothing."""
+    """Both arms save the same two ranks' training, alternating, beside one that saves nothing."""
     with tempfile.TemporaryDirectory() as folder:
         command = [*LAUNCH, "benchmarks.peers.checkpoints", folder, str(ROUNDS)]
         subprocess.run(command, check=True)

@@ -55,7 +55,7 @@ class EpochTimes:
 
 
 def measure() -> list[Figure]:
-    """Read epoch after epoch with each, in turn; the first of each starts threads and processes."""
+    """Read epoch after epoch with each, alternating; the first of each starts threads and processes."""
     reach()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, _s3(Path(folder) / "served") as served:

@@ -56,7 +56,7 @@ class Load:
 
 
 def measure() -> list[Figure]:
-    """Save by both arms, and load by each in separate processes, in turn."""
+    """Save by both arms, and load by each in separate processes, alternating."""
     return [figure for change in CHANGES for figure in _measured(change)]
 
 

@@ -83,7 +83,7 @@ def _large() -> list[Figure]:
 
 
 def _restart_large(arm: type[Ours | Bare]) -> tuple[float, float]:
-    """Kill a worker once two checkpoints are there; seconds, and resident memory at most, in MiB."""
+    """Kill a worker once two checkpoints exist; seconds, and resident memory at most, in MiB."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         training = arm(Path(folder), LARGE)
         try:

@@ -37,7 +37,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 
 
 def measure() -> list[Figure]:
-    """Train with all, in turn, and check that they reach the same losses before any time is believed."""
+    """Train with all, alternating, and check that they reach the same losses before any time is believed."""
     measured = run(SETTINGS, BLOCKS)
     check(measured["losses"])
     clocks = {

@@ -133,7 +133,7 @@ class NumaNode:
     affinity: Name
     """Its cores, as a mask in groups of eight hexadecimal digits (sysfs: local_cpus)."""
     switches: tuple[tuple[tuple[Name, Name], ...], ...]
-    """Per PCIe switch the pairs of GPU and card behind it, each by its PCI domain: `0001`, `0101`."""
+    """Per PCIe switch the pairs of GPU and NIC behind it, each by its PCI domain: `0001`, `0101`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Fabric:
     setup: str = ""
     """Shell line (bash) that sets what NCCL needs, where that follows from what is on the node."""
     pins_memory: bool = False
-    """Whether its cards need memory locked: the nodes' limit must allow it (RLIMIT_MEMLOCK; Linux,
+    """Whether its NICs need memory locked: the nodes' limit must allow it (RLIMIT_MEMLOCK; Linux,
     drivers/infiniband/core/umem.c). CAP_IPC_LOCK helps root alone: a user's process does not get it."""
     image_files: tuple[ImageFile, ...] = ()
     """What the image must hold so that ranks reach the fabric."""
@@ -214,7 +214,7 @@ class EfaLayout:
 
     network_cards: Count
     interfaces: Count
-    """EFA interfaces that the machine takes; can be fewer than its cards."""
+    """EFA interfaces that the machine takes; can be fewer than its NICs."""
     card_0: bool
     """Whether card 0, which carries the primary interface, supports EFA too."""
     cards: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ class Backend(ABC):
 
     @abstractmethod
     def exists(self, stack: str) -> bool:
-        """Whether the stack was ever brought up."""
+        """Whether the stack was ever created."""
 
     @abstractmethod
     def locks(self, stack: str) -> list[dict[str, Any]]:

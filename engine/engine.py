@@ -81,7 +81,7 @@ class Engine:
         return RemoteBackend(self._ask)
 
     def exists(self, stack: str) -> bool:
-        """Whether the stack was ever brought up, as its backend knows."""
+        """Whether the stack was ever created, by its backend."""
         return self._backend.exists(stack)
 
     def up(

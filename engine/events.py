@@ -198,7 +198,7 @@ class EventReporter:
 
 
 def _exemption(event: Mapping[str, Any]) -> str:
-    """What would be written, by somebody who answers for it."""
+    """The exemption to write, by an owner who is responsible for it."""
     parts = event.get("resourceUrn", "").split("::")
     resource = f"{parts[2].rpartition('$')[2]}::{parts[3]}" if len(parts) > 3 else "TYPE::NAME"
     return f"{{policy: {event['policyName']}, resource: {resource!r}, owner: …, reason: …, expires: …}}"

@@ -67,7 +67,7 @@ class Artifacts:
     def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
         """Read `TRAINYARD_CHARTS`, `TRAINYARD_TRAINING_IMAGE` and `TRAINYARD_TRAINING_ENV`.
 
-        Raises HostError, with all that is missing, where neither the variable nor the link is there. The
+        Raises HostError, with all that is missing, where neither the variable nor the link exists. The
         training environment (5.9 GB) may be missing: stacks in a cloud never read it.
         """
         links = root / ".trainyard"

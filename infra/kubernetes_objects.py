@@ -57,7 +57,7 @@ def placed(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Have the provider continue once the object is there.
+    """Let the provider continue once the object exists.
 
     It believes a Service 10 s after the last change of its endpoints (`pkg/await/service.go`); who needs to
     know that one serves waits for the pods behind it, or for `ServingWebhooks`.
@@ -170,7 +170,7 @@ class HelmRelease(pulumi.CustomResource):
 
 
 class CustomResourceDefinitions(pulumi.CustomResource):
-    """The definitions of one operator, served once the resource is there; the state holds digests only."""
+    """The definitions of one operator, served once the resource exists; the state holds digests only."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ def forget_programs_before() -> None:
 async def wait_for_rpcs(await_all_outstanding_tasks: bool = True) -> None:
     """Wait for all calls and all outputs.
 
-    The SDK waits until one output is there, and then for all others anew, which takes the square of their
+    The SDK waits until one output is resolved, and then for all others anew, which takes the square of their
     number (runtime/stack.py). Here all are waited for at once, up to the first that fails, as there.
     """
     await _wait_for_rpcs(False)

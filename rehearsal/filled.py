@@ -17,7 +17,7 @@ class Filled(Own):
         self._token, self._group, self._folder = token, group, folder
 
     def create(self, resource: RequestedResource) -> Made:
-        """Take the size, and wait for no node. Raises `RefusedError` for a group that is not there."""
+        """Take the size, and wait for no node. Raises `RefusedError` for a group that does not exist."""
         if resource.token == self._token:
             wanted = resource.inputs[self._group]
             if wanted not in {stored.id for stored in ResourceStore(self._folder)}:

@@ -32,12 +32,12 @@ class KnownRefusal:
     says: str
     """The cloud's text; `{x}` is a property of the inputs, `{name}` at least the logical name."""
     source: str
-    """Title and address of where somebody met it."""
+    """Title and URL of a report of it."""
     moment: Moment = "create"
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Path in the inputs → what exists: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
     retained: bool = False
-    """Whether the resource is there afterwards, and not what it should be."""
+    """Whether the resource exists afterwards, but differs from what it should be."""
     lasts: bool = False
     """Whether it is so for hours: nothing that a user does at once puts it right."""
 

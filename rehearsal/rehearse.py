@@ -125,7 +125,7 @@ class FakeProviders:
     """Where what exists is retained."""
     faults: Faults = field(default_factory=Faults)
     adopts: bool = False
-    """Whether the state is lost after `up` and rebuilt, and the stack comes back after its `destroy`."""
+    """Whether the state is deleted after `up` and rebuilt, and the stack comes back after its `destroy`."""
 
 
 Open = Callable[[Mapping[str, str]], Operations]

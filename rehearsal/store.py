@@ -66,7 +66,7 @@ class ResourceStore:
             self._resources[key] = resource
 
     def drop(self, token: str, identity: str) -> None:
-        """Forget a resource; one that is not there is fine."""
+        """Forget a resource, if it exists."""
         key = _key(token, identity)
         with self._lock:
             self._resources.pop(key, None)

@@ -20,7 +20,7 @@ from trainyard.member.login import FORMAT
 from trainyard.session import Session
 
 _OWN = frozenset({"AWS_PROFILE"})
-"""Variables of a sign-in that are whoever's who brought the stack up."""
+"""Variables of a sign-in that belong to whoever ran `up`."""
 
 
 def export_access(session: Session, team: str, sign_in: str, file: Path | None) -> Path:
@@ -64,7 +64,7 @@ def _reached(cluster: Entry) -> Entry:
 
 
 def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:
-    """Return the program that signs a user in, with nothing of the one who brought the stack up."""
+    """Return the program that signs a user in, with nothing of whoever ran `up`."""
     if sign_in:
         command, *words = sign_in.split()
         return _plugin(command, words)

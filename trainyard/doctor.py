@@ -13,7 +13,7 @@ from trainyard.up import wanted_artifacts
 
 
 def examine(session: Session) -> int:
-    """Print what there is, what is missing and what `up` would do; return the exit code."""
+    """Print what exists, what is missing and what `up` would do; return the exit code."""
     diagnosis = diagnose(
         session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
     )
@@ -55,7 +55,7 @@ def _examine_account(session: Session) -> int:
 
 
 def _remains(session: Session) -> Iterable[Problem]:
-    """Ask the cluster, if there is one, whether it could be brought up again."""
+    """Ask the cluster, if there is one, whether it could be started again."""
     try:
         session.check_host()
         if session.cluster_exists:

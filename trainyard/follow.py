@@ -73,7 +73,7 @@ class JobHistory:
 
 
 class Follower:
-    """Polls a job, its metrics and the nodes' events; the sum of what it saw is `story`."""
+    """Polls a job, its metrics and the nodes' events; `story` has all that it saw."""
 
     def __init__(self, jobs: Jobs, key: JobKey, run_dir: Path, node_events: Path) -> None:
         self._jobs = jobs
@@ -166,7 +166,7 @@ def describe_phase(phase: str) -> str:
 
 
 class Losses:
-    """The spot losses that the stack's job asks for, each brought about once its step is reached.
+    """The preemptions that the stack's job schedules, each made once its step is reached.
 
     Their number is stored with the job itself, so that a resumed `up` does not repeat them.
     """

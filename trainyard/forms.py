@@ -9,7 +9,7 @@ class Form(StrEnum):
     """How a result is written to stdout; progress always goes to stderr."""
 
     TEXT = "text"
-    """For people."""
+    """For reading."""
     JSON = "json"
     """For programs."""
     MARKDOWN = "markdown"

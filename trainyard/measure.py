@@ -29,7 +29,7 @@ def measure(metrics: Path, stack_file: Path) -> Path:
     """Write `checkpoint.<stack>.json` from a run's metrics, and return its path.
 
     Raises:
-        InputError: the file is not there, or no checkpoint was committed in that run.
+        InputError: the file does not exist, or no checkpoint was committed in that run.
     """
     where = str(metrics) if metrics.exists() else f"{metrics}: no such file"
     return _write(stack_file, read_metrics(metrics), where)

@@ -43,7 +43,7 @@ COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of",
 
 @dataclass(frozen=True)
 class Transfer:
-    """A dataset that is staged, and what its cloud takes for letting it go; paid once for each version."""
+    """A dataset that is staged, and what its cloud charges for egress; once for each version."""
 
     dataset: str
     gib: int
@@ -179,7 +179,7 @@ def price_report(stack: Stack, today: date) -> PriceReport:
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
-    """Datasets that come from a cloud; a path exists already, and a web server's owner pays."""
+    """Datasets that come from a cloud; a path exists already, and a web server's traffic costs its owner."""
     target = (stack.provider.kind, stack.provider.price_region)
     for each in stack.datasets:
         if each.cloud is None:

@@ -104,7 +104,7 @@ class Registries:
     def lack_of(
         self, reference: str, architectures: Collection[str] = ()
     ) -> MissingManifest | Partial | None:
-        """Ask for the manifest, and whether the image is for each of `architectures`; None: all is there."""
+        """Ask for the manifest, and whether the image is for each of `architectures`; None: no problem."""
         host, name, version = take_apart(reference)
         path = _path(host, name)
         try:

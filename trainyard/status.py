@@ -15,7 +15,7 @@ COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "
 
 
 def show_status(session: Session) -> None:
-    """Print what there is now."""
+    """Print the current nodes, queues and jobs."""
     if session.is_on_host:
         if not session.cluster_exists:
             session.console.print(f"{session.stack_name}: no cluster; `trainyard up` starts it")

@@ -44,7 +44,7 @@ TINY = LlamaSize(32, 2, 4, 2, 64, 128, context=16, batch=2, steps=3, rounds=1)
 
 
 def measure() -> list[Figure]:
-    """Train with and without the library, in turn."""
+    """Train with and without the library, alternating."""
     size = BILLION if hardware.ON_GPU else TINY
     with tempfile.TemporaryDirectory() as folder:
         run = Run.from_environment(folder, every_steps=1_000_000)

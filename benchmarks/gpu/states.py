@@ -105,7 +105,7 @@ def _peer(state: State, root: Path, checksums: list[int]) -> dict[str, float]:
 
 
 def _load(state: State, checksums: list[int], load: Callable[[], object]) -> float:
-    """Seconds of a load, which must give what was there."""
+    """Seconds of a load, which must restore the saved state."""
     with torch.no_grad():
         for _, tensor in state._tensors():
             tensor.zero_()

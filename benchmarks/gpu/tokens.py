@@ -59,7 +59,7 @@ TINY = TokensSize({"hidden": 32, "layers": 2, "heads": 2, "context": 32}, 4, "fl
 
 
 def measure() -> list[Figure]:
-    """Train with both in turn, plain and compiled."""
+    """Train with both, alternating, plain and compiled."""
     if not torch.cuda.is_available():
         return compare(TINY, compiled=False)
     return [figure for compiled in (False, True) for figure in compare(GPU, compiled=compiled)]

@@ -1,4 +1,4 @@
-"""Two ranks that take steps with our trainer and with peers, in turn: A B C D D C B A.
+"""Two ranks that take steps with our trainer and with peers, alternating: A B C D D C B A.
 
 The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
 the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
@@ -141,7 +141,7 @@ def _loop(parallel: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> 
 
 
 def _compared(step: Step) -> Callable[[], float]:
-    """Tell the mean loss of the ranks in the first steps alone, to be compared: that has its price."""
+    """Return the mean loss of the ranks in the first steps only, to be compared: it costs time."""
     taken = 0
 
     def compared() -> float:

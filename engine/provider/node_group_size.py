@@ -2,7 +2,7 @@
 
 A group that asks for nodes when it is made is CREATE_FAILED where EC2 has none, and takes no change any more
 (aws/containers-roadmap#2204). One that is made empty exists at once; asked for nodes then, it gets them
-when EC2 has some. It is asked when the stack's number changes: sizes that somebody else chooses in between (a
+when EC2 has some. It is asked when the stack's number changes: sizes that others set in between (a
 rolling update) stay.
 """
 

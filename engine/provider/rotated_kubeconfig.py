@@ -91,7 +91,7 @@ class RotatedKubeconfig(ResourceHandler):
         return "expires" if over else ""
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
-        """Look whether the Secret is there; what is in it is not looked at. Raises Gone where it is not."""
+        """Check that the Secret exists, without reading it. Raises Gone if it does not."""
         if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
             raise ResourceNotFound
         return ReadResult(inputs, outputs)

@@ -220,7 +220,7 @@ class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _state(resource: ResourceHandler, inputs: Properties, outputs: Outputs) -> Struct:
-    """Inputs and outputs as the engine keeps them; an output that is not there yet is unknown."""
+    """Inputs and outputs as the engine stores them; an output that does not exist yet is unknown."""
     made = {name: outputs.get(name, UNKNOWN) for name in resource.OUTPUTS}
     return Properties({**inputs.values, **made}, inputs.secrets).encode(resource.SECRETS)
 

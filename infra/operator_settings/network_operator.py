@@ -51,6 +51,6 @@ class NetworkOperatorSettings:
     architectures: tuple[Architecture, ...] = ("amd64",)
     """Of the nodes' processors."""
     waits_for_nics: bool = True
-    """Whether a node with NICs is there while the stack is made; False where all of them may come later."""
+    """Whether a node with NICs exists during `up`; False where all of them may join later."""
     driver_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the container that builds and loads the NICs' driver."""

@@ -65,7 +65,7 @@ def staging_volume_of(team: TeamSpec) -> StagingVolume:
 
 
 class Datasets(Layer):
-    """Where folders of one filesystem are volumes, a dataset is there once; else once for each team."""
+    """Where folders of one filesystem are volumes, a dataset is stored once; else once for each team."""
 
     def __init__(
         self,

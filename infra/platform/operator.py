@@ -60,7 +60,7 @@ class DefinitionsLayer(Layer):
 
 
 class Operator(Layer):
-    """An operator's objects; `ready` are those that serve once they are there."""
+    """An operator's objects; `ready` are those that serve once they exist."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ def _budget(deployment: Manifest) -> Manifest:
 
 
 def _split(manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]]:
-    """Tell what a controller needs from roles that nothing binds: those are offers to users, and many."""
+    """Separate a controller's roles from those that nothing binds, which are offers to users."""
     bound = {each["roleRef"]["name"] for each in manifests if "roleRef" in each}
     offered = [each for each in manifests if each["kind"] in _ROLES and each["metadata"]["name"] not in bound]
     return [each for each in manifests if each not in offered], offered

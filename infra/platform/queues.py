@@ -129,10 +129,10 @@ def _queued_flavors(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[st
 
 
 def _provisioning(settings: ClusterSettings, resources: Sequence[str]) -> Manifest:
-    """The upstream autoscaler approves once it has requested the nodes, before any of them is there.
+    """The upstream autoscaler approves once it has requested the nodes, before any of them exists.
 
     Where they never come, Kueue asks again; after the last time it would give the job up for good, so that is
-    made far away: a job waits for capacity until somebody cancels it.
+    made far away: a job waits for capacity until a user cancels it.
     """
     retries = {"backoffBaseSeconds": 60, "backoffMaxSeconds": 900, "backoffLimitCount": 10_000}
     return {

@@ -73,7 +73,7 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
 def stores_of_other_clouds_are_asked_with_keys(
     provider: ProviderSpec, datasets: Datasets
 ) -> Iterator[Finding]:
-    """The Job that copies is somebody in the stack's own cloud, and nobody in another."""
+    """The Job that copies has an identity in the stack's own cloud, and none in another."""
     own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == provider.kind)
     for index, dataset in enumerate(datasets):
         if dataset.uses_identity and dataset.cloud != provider.kind:
@@ -107,7 +107,7 @@ def datasets_fit(
 
 
 def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """A name that no team has lets nobody in, and was meant for somebody."""
+    """A name that no team has grants nothing, so it is a mistake."""
     known = [team.name for team in teams]
     for index, dataset in enumerate(datasets):
         for position, name in enumerate(dataset.teams or ()):

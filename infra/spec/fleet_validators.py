@@ -89,7 +89,7 @@ def jobs_go_where_their_data_may_be(workers: Workers, queues: Queues) -> Iterato
             yield ("queues", index, "residency"), got, allowed, "add a worker that is there"
 
 
-def the_hub_is_brought_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]:
+def the_hub_has_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]:
     """A runtime is copied from a worker of the queue that uses it."""
     used = sorted({runtime for queue in queues for runtime in queue.runtimes})
     for index, runtime in enumerate(hub.runtimes):

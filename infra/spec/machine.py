@@ -51,7 +51,7 @@ class EfaSpec(Spec):
         return self
 
     def layout(self) -> EfaLayout:
-        """Return it as the catalogue has it; ValueError where its cards do not hold its interfaces."""
+        """Return it as the catalogue has it; ValueError where its cards cannot have its interfaces."""
         return EfaLayout(**dict(self))
 
 
@@ -82,7 +82,7 @@ class MachineSpec(Spec):
 
     @model_validator(mode="after")
     def _agrees(self) -> MachineSpec:
-        """A class gives pods the cards of such machines, and the resource of their accelerators."""
+        """A class gives pods the NICs of such machines, and the resource of their accelerators."""
         fabric = catalog.fabric(self.fabric)
         if self.accelerator is None:
             if self.fabric != "none":

@@ -24,7 +24,7 @@ class Move:
 
     old: Keys
     new: Keys
-    """Its mapping is there in every valid file."""
+    """Every valid file has its mapping."""
 
 
 STEPS: Mapping[int, tuple[Move, ...]] = {
@@ -83,7 +83,7 @@ def _removed(text: str, whole: yaml.MappingNode, keys: Keys) -> str:
 
 
 def _inserted(text: str, keys: Keys, value: str) -> str:
-    """Put a key behind the last one of its mapping. Raises InputError where that is not there."""
+    """Put a key behind the last one of its mapping. Raises InputError where the mapping does not exist."""
     parent = _mapping(_whole(text), keys[:-1])
     if parent is None or not parent.value:
         path, fix = show(keys[:-1]), f"write it, with {keys[-1]}: {value}"

@@ -64,7 +64,7 @@ def egress_ports_are_given_once(network: NetworkSpec) -> Iterator[Finding]:
 
 
 def egress_is_of_teams_of_the_stack(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
-    """A rule for a team that is not there would open nothing."""
+    """A rule for a team that does not exist would open nothing."""
     known = [team.name for team in teams]
     for index, each in enumerate(network.egress):
         for position, name in enumerate(each.teams):

@@ -16,7 +16,7 @@ from infra.spec.mirror import MirrorSpec
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
-"""Name of a target: those that there are stand in `infra/targets/registry.py`."""
+"""Name of a target, from `infra/targets/registry.py`."""
 KubernetesVersion = Annotated[str, one_of(lambda: [kubernetes_version()])]
 """The version that this release was tested with, as `versions.yaml` pins it."""
 
@@ -85,7 +85,7 @@ class ProviderSpec(Spec):
 
 
 class ManagedProviderSpec(ProviderSpec):
-    """Base of targets whose control plane is a cloud's, or somebody's: they count minor versions alone."""
+    """Base of targets whose control plane is managed by others: they set minor versions only."""
 
     kubernetes_version: str = Field(
         default_factory=kubernetes_version, description="minor version of Kubernetes, as a quoted string"
@@ -98,7 +98,7 @@ class ManagedProviderSpec(ProviderSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_cluster_that_is_there(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
+    def _of_the_existing_cluster(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
         """A cluster that exists has its version already: one that is supported is the stack's."""
         cluster = data.get("existing_cluster") if isinstance(data, dict) else None
         version = cluster.get("version") if isinstance(cluster, dict) else None

@@ -20,7 +20,7 @@ Group = Annotated[
         "name the group as the identity provider does; system:authenticated would be everybody",
     ),
 ]
-"""A group of people, as the target knows it: an IAM role, a Google Group, a name in the tokens' claim."""
+"""A group of users, as the target names it: an IAM role, a Google Group, a name in the tokens' claim."""
 
 
 Weight = Annotated[NonNegative, Field(le=1000)]

@@ -75,7 +75,7 @@ def weights_act_where_kueue_is_installed(queues: Queues, operators: OperatorsSpe
             yield ("queues", index, "weight"), str(queue.weight), allowed, fix
 
 
-def a_quota_can_be_used_by_somebody(queues: Queues) -> Iterator[Finding]:
+def a_quota_can_be_used(queues: Queues) -> Iterator[Finding]:
     """A queue with no quota lives on what others lend; one that may not borrow either stands still."""
     for index, queue in enumerate(queues):
         if not any(most(queue, flavor, queues) for flavor in queue.flavors):

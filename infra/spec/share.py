@@ -57,7 +57,7 @@ def _of(pool: NodePoolSpec) -> Share | None:
 
 
 def _floor(value: float) -> float:
-    """Down to a quarter: figures that people read."""
+    """Rounded down to a quarter, to be readable."""
     return math.floor(value * 4) / 4
 
 

@@ -98,7 +98,7 @@ class ClusterSettings:
     destinations: tuple[Destination, ...] = ()
     """The target's object store, and the endpoint that gives pods their identity in the cloud."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
+    """Group of users in the stack file → its name in the cluster, where the target gives it another one."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ VolumeSource = Callable[[str], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ClusterOutputs:
-    """What is known of the cluster after it is there."""
+    """What is known of the cluster once it exists."""
 
     endpoint: pulumi.Output[str]
     ca_certificate: pulumi.Output[str]
@@ -183,7 +183,7 @@ class ClusterOutputs:
     bucket_source: VolumeSource | None = None
     """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
     service_accounts: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
-    """Namespace → annotations of its service account, by which its pods are somebody in the cloud."""
+    """Namespace → annotations of its service account, which give its pods an identity in the cloud."""
 
 
 class Cluster(pulumi.ComponentResource):

@@ -131,7 +131,7 @@ def _another_machine(machine: Machine, region: str) -> str:
     return f"{choose}; if {region} has it by now, declare it: `provider.machines` (docs/catalog.md)"
 
 
-def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:
+def the_api_server_is_not_public(provider: _Reachable) -> Iterator[Finding]:
     """0.0.0.0/0 is no restriction."""
     for index, network in enumerate(provider.access.public_cidrs):
         if network.prefixlen < 8:
@@ -250,7 +250,7 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
-    """The cluster's nodes are in the stack's zones: subnets are there only."""
+    """The cluster's nodes are in the stack's zones, which alone have subnets."""
     for index, pool in enumerate(pools):
         for position, zone in enumerate(pool.zones or ()):
             if zone not in provider.zones:

@@ -125,7 +125,7 @@ class EmbeddedCluster:
             site.await_nodes(self.config.nodes)
 
     def update(self, old: ClusterConfig, new: ClusterConfig) -> ClusterInfo:
-        """Turn the cluster of `old` into that of `new`, in place.
+        """Change the cluster from `old` to `new`, in place.
 
         Raises InputError for a change that only a new cluster can have.
         """

@@ -12,5 +12,5 @@ class ArtifactFinder(Protocol):
     def path(self, name: str) -> Path:
         """Path of `binary/kubelet`, `image/training` and the like.
 
-        Raises KeyError for an unknown name, HostError for what is not there.
+        Raises KeyError for an unknown name, HostError for what does not exist.
         """

@@ -72,6 +72,6 @@ class Layout:
 def gate(folder: Path) -> Path:
     """A file in the folder of a machine, for which those of its daemons wait that need the API.
 
-    It is there once the API server has served and knows what the machine is.
+    It exists once the API server serves and the machine is registered.
     """
     return folder / "gate"

@@ -18,7 +18,7 @@ USER = "system:network-policies"
 def network_policies(folder: Path, node: str, context: ClusterContext) -> Daemon:
     """Return the daemon of a node.
 
-    It starts before the API server serves: its rules are to be there before the first pod, and it waits for
+    It starts before the API server serves: its rules must exist before the first pod, and it waits for
     the gate itself.
     """
     argv = (

@@ -53,7 +53,7 @@ FREE_GIB = 5
 def check(config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, link: str) -> None:
     """Raise HostError with all that is missing or in the way; changes nothing.
 
-    `link` is our own interface on the host, which may be there from an earlier run.
+    `link` is our own interface on the host, which may exist from an earlier run.
     """
     problems = [
         *missing_privileges(),

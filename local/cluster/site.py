@@ -57,7 +57,7 @@ class ClusterSite:
 
     @cached_property
     def plan(self) -> AddressPlan:
-        """Addresses of the nodes that were there at the last `prepare`."""
+        """Addresses of the nodes at the last `prepare`."""
         return AddressPlan.of(self.config, self._indexes())
 
     @cached_property
@@ -71,7 +71,7 @@ class ClusterSite:
 
     @property
     def exists(self) -> bool:
-        """Whether a cluster, or what is left of one, is there."""
+        """Whether a cluster, or remains of one, exist."""
         return self.layout.indexes.exists()
 
     def node(self, name: str) -> ClusterMachine:

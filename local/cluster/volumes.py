@@ -21,7 +21,7 @@ MAKE_OPTIONS = ("-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,n
 MOUNT_OPTIONS = "loop,nodev,nosuid,noexec,noinit_itable"
 
 _CORRECTED = 1
-"""Exit status of e2fsck that has put something right, such as a `lost+found` that is gone."""
+"""Exit status of e2fsck that has put something right, such as a deleted `lost+found`."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class BoundedVolume:
     def attach(self, *, nodes_run: bool) -> str:
         """Mount it, made or grown where it has to be; return why its size isn't enforced, empty if it is.
 
-        Raises TrainyardError when a filesystem that is there already can't be mounted: without it the folder
+        Raises TrainyardError when an existing filesystem cannot be mounted: without it the folder
         would look empty.
         """
         if self.folder.is_mount():

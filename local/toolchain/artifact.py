@@ -48,7 +48,7 @@ class Artifact(ABC):
     name: str
     """`kind/name`, as in `binary/kubernetes`."""
     needs: tuple[str, ...] = ()
-    """Names of artifacts that must be there before this one is made."""
+    """Names of artifacts that must exist before this one is made."""
     lane: Lane = Lane.ASSEMBLE
     disk_mib: int = 0
     """Free space that making it takes, at most."""
@@ -60,7 +60,7 @@ class Artifact(ABC):
 
     @abstractmethod
     def plan(self) -> PlanStep:
-        """Say what there is, or what `make` would do; looks, and changes nothing."""
+        """Report what exists, or what `make` would do; changes nothing."""
 
     @abstractmethod
     def make(self, task: Task) -> None:
@@ -68,7 +68,7 @@ class Artifact(ABC):
 
     @abstractmethod
     def paths(self) -> Mapping[str, Path]:
-        """Name → path, for each name that it provides; meaningful once it is there."""
+        """Name → path, for each name that it provides; valid once it exists."""
 
     def problems(self) -> list[Problem]:
         """What about this host keeps `make` from working, as far as it can be known beforehand."""

@@ -61,7 +61,7 @@ class DoctorFinding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings, for people (`render`) and for scripts (`exit_code`)."""
+    """All findings, for users (`render`) and for scripts (`exit_code`)."""
 
     findings: tuple[DoctorFinding, ...]
 

@@ -105,7 +105,7 @@ class GoToolchain(CachedArtifact):
     def source_of(self, module: str, *, pinned_in: str) -> Path:
         """Return the folder of a module's source, at the version pinned in `local/go/<pinned_in>`.
 
-        It is fetched if it is not there, and checked against go.sum.
+        It is downloaded if it is missing, and verified against go.sum.
         """
         cwd = self.folder_of(pinned_in)
         answer = self.lines("mod", "download", "-json", module, what=f"module {module}", cwd=cwd)

@@ -26,7 +26,7 @@ KEY_LENGTH = 12
 
 @dataclass(frozen=True)
 class Entry:
-    """What one artifact is: `kind/name` for people, and the key that all its inputs make."""
+    """What one artifact is: `kind/name` for messages, and the key that all its inputs make."""
 
     kind: str
     name: str
@@ -41,7 +41,7 @@ class Seal:
     """Written last into an artifact: what is in it and how it came to be."""
 
     origin: str
-    """For people: "built from k8s.io/kubernetes 1.35.4"."""
+    """For messages: "built from k8s.io/kubernetes 1.35.4"."""
     seconds: float
     files: dict[str, int]
     """Relative path → size in bytes, of every regular file."""
@@ -91,7 +91,7 @@ class ArtifactStore:
         return seal if whole else None
 
     def make(self, entry: Entry, fill: Callable[[Path], str]) -> Seal:
-        """Return the artifact's seal; if it is not there, let `fill` write it and say its origin.
+        """Return the artifact's seal; if it does not exist, let `fill` write it and return its origin.
 
         Whoever comes second waits and finds it made. What fails leaves nothing; what a killed run left is
         swept away. A partial folder's name is never used twice: no orphan of a killed run can write into it.

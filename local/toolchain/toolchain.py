@@ -40,14 +40,14 @@ class Toolchain:
         return sorted(self._providers)
 
     def plan(self, names: Iterable[str] | None = None) -> list[PlanStep]:
-        """Say what there is and what `ensure` would do, in order, and why; all names if none are given.
+        """Report what exists and what `ensure` would do, in order, and why; all names if none are given.
 
         Where something is missing, release sites are asked whether they can be reached; nothing is changed.
         """
         return list(self._plan(self._providers if names is None else names).values())
 
     def ensure(self, *names: str) -> None:
-        """Provide all of `names`, and link what there is under `.trainyard`.
+        """Provide all of `names`, and link what exists under `.trainyard`.
 
         Raise HostError before anything is started where the machine lacks something, TrainyardError where
         the work fails; what is done is retained, and a second call continues from there.
@@ -64,7 +64,7 @@ class Toolchain:
         self._check(self._missing(self._providers if names is None else names))
 
     def path(self, name: str) -> Path:
-        """Where it is; raise KeyError for an unknown name, HostError for what is not there."""
+        """Where it is; raise KeyError for an unknown name, HostError for what does not exist."""
         path = self.find(name)
         if path is None:
             fix = "run `trainyard up`; `trainyard doctor` shows what that would do"

@@ -147,7 +147,7 @@ class Environment(_Pinned):
 
 
 class DebianPackage(_Pinned):
-    """A Debian package and the program (or absolute path) that shows it is there."""
+    """A Debian package and the program (or absolute path) that shows that it is installed."""
 
     provides: str
     services: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ FILESYSTEMS = {
     "azure-native:netapp:CapacityPool": _NETAPP,
     "azure-native:netapp:Pool": _NETAPP,
 }
-"""By type; of NetApp Files the pool is paid for, whatever its volumes take of it."""
+"""By type; of NetApp Files the pool is charged, whatever its volumes use of it."""
 SERVICES = {
     "aws:eks/cluster:Cluster": "eks-cluster",
     "aws:ec2/natGateway:NatGateway": "nat-gateway",

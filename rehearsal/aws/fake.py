@@ -80,7 +80,7 @@ CONTROL_PLANE = DeclaredControlPlane(
     _networks,
     "provider.access.public_cidrs",
     "EKS, API server endpoint: docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
-    # Its own security group lets in members alone: the same page, "Accessing a private only API server".
+    # Its own security group admits members only: the same page, "Accessing a private only API server".
     Route(
         "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
         _admits,

@@ -36,7 +36,7 @@ class Kind:
 
     name: str
     key: str
-    """Its input that must be there and known."""
+    """Its required input, which must be known."""
     prepare: Callable[[Inputs, SpecSource, Run], Parts]
     """Reads the inputs; InputError with every problem, HostError for what cannot be had."""
     others: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ def provide(stack: Stack, say: Say, *, is_preview: bool) -> Artifacts:
     """Install what is missing, and say so. Raises HostError for what cannot be had.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
-    environment alone), and only looks whether it is there.
+    environment alone), and only checks whether it exists.
     """
     target, paths = target_of(stack.provider.kind), Paths.from_environment()
     _provide_sdk(target, paths, say)

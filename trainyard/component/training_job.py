@@ -113,7 +113,7 @@ def _not_known() -> pulumi.Output[Any]:
 
 
 def _read_local_queue(job: JobSpec, name: str, options: pulumi.ResourceOptions) -> pulumi.Output[Any]:
-    """Return what is there; the engine ends with its name where there is none."""
+    """Return the existing object; the engine fails with its name where there is none."""
     identity = f"{names.team_namespace(job.team)}/{name}"
     return ObjectThatIs(f"{job.name}/{name}", *LOCAL_QUEUES, identity, options).spec
 

@@ -19,7 +19,7 @@ class JobKind:
     paths: Sequence[str] = ()
     """Of whole templates."""
     partial_paths: Sequence[str] = ()
-    """Of what is laid over a template that somebody else has written."""
+    """For overrides of a template that another user has written."""
     num_nodes: str = "1"
     """A CEL expression."""
     orphans_by_default: bool = False

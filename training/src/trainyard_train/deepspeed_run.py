@@ -54,7 +54,7 @@ class DeepSpeedRun:
         Raises:
             ArithmeticError: the loss is no longer a number.
             ConfigError: the newest checkpoint is of another run, or of another number of ranks.
-            RuntimeError: a rank is gone.
+            RuntimeError: a rank has failed.
         """
         path = self._load()
         self._record("resumed" if path else "started", world_size=self.mesh.world_size, strategy="deepspeed")
@@ -134,7 +134,7 @@ class DeepSpeedRun:
 
 
 def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any], mesh: Mesh) -> Any:  # noqa: ANN401
-    """What DeepSpeed makes of a model; it joins the ranks' process group that is there.
+    """What DeepSpeed makes of a model; it joins the ranks' existing process group.
 
     Raises:
         ConfigError: DeepSpeed is not installed.

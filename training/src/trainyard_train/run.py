@@ -71,13 +71,13 @@ class Run(Attempt):
     sys.exit(run.exit_code)               # 0, or 75: preempted, with a checkpoint committed
     ```
     All ranks call the same in the same order. Wrong settings, and objects that do not fit the checkpoint, end
-    the process with exit code 2 and a line for each; a rank that is gone ends the others with 76.
+    the process with exit code 2 and a line for each; a failed rank ends the others with 76.
 
     Args:
         run_dir: folder that all ranks share.
         mesh: the ranks; `from_environment` and `around` find out what they are.
-        every_steps: from one checkpoint to the next; 0: as often as pays (`checkpointing.interval`).
-        keep_last: how many of the newest checkpoints stay.
+        every_steps: from one checkpoint to the next; 0: the cheapest interval (`checkpointing.interval`).
+        keep_last: how many of the newest checkpoints are retained.
         store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
         memory_gib: of each node's memory at most, in which its agent keeps the newest checkpoint for ranks
             that it starts again; None: what is free allows.
@@ -144,7 +144,7 @@ class Run(Attempt):
     def from_environment(cls, run_dir: str | Path, **settings: Any) -> Self:  # noqa: ANN401
         """The run of the ranks that torchrun, mpirun or a Trainer started; without them, of this process.
 
-        Where a process group is there already, it is taken.
+        An existing process group is used.
 
         Args:
             run_dir: folder that all ranks share.
@@ -241,7 +241,7 @@ class Run(Attempt):
         Raises:
             ConfigError: the run was not loaded, or batches do not fit the steps.
             SaveError: on a notice, if the step could not be saved.
-            RuntimeError: a rank is gone.
+            RuntimeError: a rank has failed.
         """
         if not self._loaded:
             raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() before"])
@@ -271,7 +271,7 @@ class Run(Attempt):
 
         Raises:
             SaveError: on a notice, if the last step could not be saved.
-            RuntimeError: a rank is gone.
+            RuntimeError: a rank has failed.
         """
         for batch in loader:
             yield batch
@@ -323,7 +323,7 @@ class Run(Attempt):
         return {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
 
     def _find(self, whole: bool) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint; `whole`: verified, since somebody acts on it before it is loaded."""
+        """The newest checkpoint; `whole`: verified, since the caller acts on it before it is loaded."""
         if self._found is None:
             self._agree("settings", {**self._checkpoint.model_dump(), "identity": self.identity})
             self.heartbeats.start()

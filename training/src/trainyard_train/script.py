@@ -118,7 +118,7 @@ def _as_rank(
 def _be_a_rank(environment: MutableMapping[str, str]) -> None:
     """Say all that torchrun says, and hear signals as any program does; `Run` listens in its own way.
 
-    The agents' store outlives a round of ranks, with what lost ones have left in it. So rank 0 has a new one
+    The agents' store outlives a round of ranks, with what failed ones wrote to it. So rank 0 has a new one
     for the process group of each round, as without an agent, beside it.
     """
     if environment.pop("TORCHELASTIC_USE_AGENT_STORE", None):
@@ -139,7 +139,7 @@ def _be_a_rank(environment: MutableMapping[str, str]) -> None:
 
 
 def _is_peer_failure(error: BaseException) -> bool:
-    """Whether a collective failed since another rank is gone."""
+    """Whether a collective failed because another rank has failed."""
     if "torch.distributed" not in sys.modules:
         return False
     from trainyard_train.parallelism.mesh import is_peer_failure

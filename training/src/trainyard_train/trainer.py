@@ -166,7 +166,7 @@ class Trainer(Attempt):
             started: unix time at which this process began, for the record.
 
         Raises:
-            DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
+            DivergedError, SaveError, MismatchError, RuntimeError (a rank has failed): with the last
             committed checkpoint in place.
         """
         try:

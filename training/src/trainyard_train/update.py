@@ -59,14 +59,14 @@ class Totals:
     notices: float = 0
     """Ranks that have a preemption notice."""
     due: float = 0
-    """1 if rank 0 finds that a checkpoint pays."""
+    """1 if rank 0 finds that a checkpoint is due by its cost."""
     squared_norm: float = 0
     """Of the gradient, before it was clipped."""
 
 
 @dataclass(frozen=True)
 class MetricSums:
-    """What a backward pass tells of a step."""
+    """Metrics of a step from its backward pass."""
 
     values: torch.Tensor
     """The first five of `Totals`: shape (5,), float64, on the device."""

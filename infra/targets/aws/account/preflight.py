@@ -268,7 +268,7 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
 
 
 def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """A block's group has nodes between the two: one that is wrong costs nodes that are paid."""
+    """A block's group has nodes between the two: a wrong one charges for nodes without use."""
     times = {
         "starts": (written.starts, written.begins_at, found.get("StartDate")),
         "ends": (written.ends, written.ends_at, found.get("EndDate")),
@@ -298,7 +298,7 @@ def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa:
 
 
 def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
-    """One that is to be there, and that nodes of every zone can mount."""
+    """An existing filesystem, which nodes of every zone can mount."""
     existing = spec.filesystem.existing
     if existing is None:
         return
@@ -324,7 +324,7 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
 
 
 def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """One that is to be there: as the stack file says it is, and running."""
+    """An existing cluster: as the stack file describes it, and running."""
     existing = spec.existing_cluster
     if existing is None:
         return

@@ -29,7 +29,7 @@ class ControlPlane:
     """The cluster, and what may be done once the access entries exist."""
 
     cluster: aws.eks.Cluster | None
-    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    """None for an existing cluster: the engine does not manage it, so it can neither change nor delete it."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     authority: pulumi.Output[str]

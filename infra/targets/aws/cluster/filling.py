@@ -25,7 +25,7 @@ DRAIN_BEFORE_END = timedelta(minutes=45)
 
 
 class NodeGroupSize(pulumi.CustomResource):
-    """How many nodes a group is to have, once it is there; of our own plugin."""
+    """The size of a group after its creation: a resource of our plugin."""
 
     def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainyard:aws:NodeGroupSize", name, dict(inputs), opts)
@@ -44,7 +44,7 @@ def fill(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
 
 
 def _span(group: NodeGroup) -> tuple[datetime | None, datetime | None]:
-    """When the machines of a capacity block are there; nothing for what exists at any time."""
+    """When a capacity block has its machines; empty for capacity without an end."""
     reservation = group.pool.reservation
     if reservation is None or reservation.starts is None or reservation.ends is None:
         return None, None
@@ -73,7 +73,7 @@ def _at(
 ) -> None:
     """Have the scaling group resized at a moment; another moment is another action.
 
-    Where the moment passes before the group is there, EC2 refuses an action in the past: the next `up` asks
+    Where the moment passes before the group exists, EC2 refuses an action in the past: the next `up` asks
     for the nodes at once (spec/advice.py).
     """
     name = scope.named(f"{group.role}-{what}-{when:%Y%m%d%H%M}")

@@ -23,7 +23,7 @@ class Keys:
     """ARNs of the keys."""
 
     cluster: pulumi.Input[str]
-    """Empty where the control plane was there, and nothing else is under it."""
+    """Empty where the control plane exists already, and nothing else is encrypted with it."""
     data: pulumi.Input[str]
 
 

@@ -118,7 +118,7 @@ def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) ->
 
 
 def _sizes_of_others(group: NodeGroup) -> list[str] | None:
-    """What somebody else has chosen is no drift: the autoscaler, or the schedule that fills the group."""
+    """A size set by others is no drift: the autoscaler, or the schedule that fills the group."""
     if group.grows_after_creation:
         return ["scalingConfig"]
     return ["scalingConfig.desiredSize"] if group.is_autoscaled else None

@@ -72,7 +72,7 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[NodeGroup]:
 
 
 def _over_markets(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[NodeGroup]:
-    """Put machines together that boot by the same launch template: with the same cards and kind of disks."""
+    """Group machine types that share a launch template: the same network cards and kind of disks."""
     alike: dict[object, list[Machine]] = {}
     for name in (pool.machine or "", *(pool.alternatives or ())):
         machine = pool.known_machine("aws", name)

@@ -30,7 +30,7 @@ from infra.targets.cloud_validators import (
     nearest_steps,
     reservation_fits_the_capacity,
     tags_leave_room,
-    the_api_server_is_not_open_to_the_world,
+    the_api_server_is_not_public,
     unknown_machine,
     with_machines,
     zones_of_pools_are_the_stacks,
@@ -62,7 +62,7 @@ def the_partition_is_served(provider: AwsSpec) -> Iterator[Finding]:
 
 
 def principals_are_of_the_partition(provider: AwsSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """An access entry for somebody of another partition is refused, when the cluster is up."""
+    """EKS refuses an access entry for a principal of another partition, after the cluster is created."""
     partition, access = partition_of(provider.region), provider.access
     named: dict[KeyPath, tuple[str, ...]] = {
         ("provider", "access", role): getattr(access, role) for role in ("admins", "viewers", "break_glass")
@@ -265,8 +265,8 @@ def autoscaled_pools_have_a_node_per_zone(provider: AwsSpec, pools: Pools) -> It
             yield path, f"{pool.num_nodes} in {zones} zones", f"{zones} or more: one per zone", fix
 
 
-def only_what_is_paid_by_the_hour_is_autoscaled(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """The autoscaler runs on the system pool; what is reserved is paid whether its nodes are there or not."""
+def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """The autoscaler runs on the system pool; reserved capacity is charged whether its nodes run or not."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "min_nodes")
         if pool.min_nodes is not None and pool.min_nodes > pool.num_nodes:
@@ -284,7 +284,7 @@ def only_what_is_paid_by_the_hour_is_autoscaled(provider: AwsSpec, pools: Pools)
 
 
 def autoscaled_pools_claim_nothing(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Devices that are claimed are known when a node is there: for an empty group nobody knows of any."""
+    """Devices to claim are published by nodes: for an empty group the scheduler knows of none."""
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
             allowed = f"nodes that stay: the autoscaler knows no devices ({pool.fabric}) of a new one"
@@ -307,7 +307,7 @@ def an_autoscaled_pool_is_a_queues_last_flavor(
 
 
 def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
-    """FSx sells steps; with EFA they follow the throughput. What is there has the size that it has."""
+    """FSx sells steps; with EFA they follow the throughput. An existing filesystem keeps its size."""
     spec = provider.filesystem
     if not isinstance(spec, LustreSpec) or spec.existing:
         return
@@ -428,7 +428,7 @@ def claims_fit_the_filesystem(
 
 
 def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """EKS knows IAM's principals; which people may take a role is the identity provider's to say."""
+    """EKS knows IAM's principals; the identity provider decides which users may assume a role."""
     pattern = r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+"
     allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/research"
     fix = "name the role that the identity provider gives this group; not one of its sessions (assumed-role)"
@@ -438,7 +438,7 @@ def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 CHECKS = Checks(
     __name__,
     declared_machines_fit_the_cloud,
-    the_api_server_is_not_open_to_the_world,
+    the_api_server_is_not_public,
     zones_of_pools_are_the_stacks,
     an_existing_filesystem_is_in_an_existing_network,
 )

@@ -27,7 +27,7 @@ def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> Backen
     """Make account, container, vault and key, or put right what exists.
 
     Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
-    Azure refuses: a name that is somebody else's.
+    Azure refuses: a name that another subscription has.
     """
     name = location.bucket
     if not _NAME.match(name):

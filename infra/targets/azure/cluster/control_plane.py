@@ -126,7 +126,7 @@ def _node_identity(identities: Identities) -> dict[str, UserAssignedIdentityArgs
 
 
 def _sign_in(spec: AzureSpec) -> ManagedClusterAADProfileArgs:
-    """People are Entra's, and so are their roles."""
+    """Users and their roles are Entra's."""
     return ManagedClusterAADProfileArgs(
         managed=True,
         enable_azure_rbac=True,

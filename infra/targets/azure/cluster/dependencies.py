@@ -15,7 +15,7 @@ from infra.targets.azure.cluster.scope import Groups, Scope, make_groups
 
 @dataclass(frozen=True)
 class ClusterDeps:
-    """Groups, network, identities, keys; and the rights that must be there before the cluster is."""
+    """Groups, network, identities, keys; and the role assignments that must exist before the cluster does."""
 
     groups: Groups
     network: Network

@@ -47,7 +47,7 @@ class Groups:
 
 
 def make_groups(scope: Scope) -> Groups:
-    """Make the group of what goes with the stack, and that of what remains, unless what remains is there."""
+    """Make the group that is deleted with the stack, and the retained one unless it exists."""
     cluster = _group(scope, "cluster", scope.options())
     if scope.spec.storage_group is not None:
         return Groups(cluster, cluster)

@@ -31,7 +31,7 @@ from infra.targets.cloud_validators import (
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
     tags_leave_room,
-    the_api_server_is_not_open_to_the_world,
+    the_api_server_is_not_public,
     with_machines,
     zones_of_pools_are_the_stacks,
 )
@@ -132,7 +132,7 @@ def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
             yield ("provider", "keys", name), url, f"a key of https://{vault}.vault.azure.net", fix
 
 
-def storage_that_is_there_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
+def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
     """It was encrypted with keys that exist, too; new ones would go with the stack."""
     if provider.storage_group is not None and provider.keys is None:
         fix = "add `keys:` with the vault and the keys of the stack that was before"
@@ -204,7 +204,7 @@ def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator
 
 
 def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """AKS's autoscaler makes and takes nodes of pools that can be empty, and that nobody has paid for."""
+    """AKS's autoscaler resizes pools that can be empty, and whose capacity is not reserved."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours:
             fix = "remove it: AKS takes nodes that stand idle, however old they are"
@@ -261,7 +261,7 @@ def netapp_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def the_filesystem_is_in_a_zone_of_the_stack(provider: AzureSpec) -> Iterator[Finding]:
-    """Of those that there are, Managed Lustre is in one."""
+    """Managed Lustre is in one zone."""
     spec = provider.filesystem
     zone = spec.zone if isinstance(spec, AzureLustreSpec) else None
     yield from filesystem_zone_is_the_stacks(provider, zone)
@@ -350,7 +350,7 @@ def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 CHECKS = Checks(
     __name__,
     declared_machines_fit_the_cloud,
-    the_api_server_is_not_open_to_the_world,
+    the_api_server_is_not_public,
     zones_of_pools_are_the_stacks,
     amd_has_its_images,
     queues_see_the_nodes_that_they_count,

@@ -146,7 +146,7 @@ def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Probl
 
 
 def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """An instance of Managed Lustre that is to be there; a Filestore share is named by its address alone."""
+    """An existing instance of Managed Lustre; a Filestore share is named by its address alone."""
     existing = spec.filesystem.existing
     if not isinstance(existing, ExistingManagedLustreSpec):
         return
@@ -167,7 +167,7 @@ def _cluster_url(spec: GcpSpec, name: str) -> str:
 
 
 def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """One that is to be there: as the stack file says it is, and running."""
+    """An existing cluster: as the stack file describes it, and running."""
     existing = spec.existing_cluster
     if existing is None:
         return

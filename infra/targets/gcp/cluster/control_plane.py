@@ -52,7 +52,7 @@ class ControlPlane:
     """The cluster, and what may be done once the access entries exist."""
 
     cluster: Cluster | None
-    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    """None for an existing cluster: the engine does not manage it, so it can neither change nor delete it."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     """URL of the API server: its DNS name, which asks IAM before it lets a connection in, or its address."""

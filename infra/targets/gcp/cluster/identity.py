@@ -60,7 +60,7 @@ def node_identity(scope: Scope) -> pulumi.Output[str]:
 def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
     """Grant users access. These roles hold in all clusters of the project: give a stack a separate project.
 
-    Into a cluster that was there, the stack lets its teams; the others are its owner's to let in.
+    In an existing cluster the stack grants access to its teams only; its owner grants all other access.
     """
     admins = [
         (group, role, member)
@@ -78,10 +78,10 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
 
 
 def break_glass(scope: Scope) -> None:
-    """Let some people take the admins' role in an emergency: Google asks why, writes it down, and ends it.
+    """Let some users take the admins' role in an emergency: Google asks for a reason, records and ends it.
 
-    Nobody approves: in an emergency nobody may be there. A grant is a change of IAM, which the Admin Activity
-    log has, and nobody can switch that log off.
+    There is no approval: in an emergency no approver may be available. The Admin Activity log records a grant,
+    which is a change of IAM, and cannot be switched off.
     """
     members = scope.spec.access.break_glass
     if not members:

@@ -26,7 +26,7 @@ class Keys:
     """Names of the keys, known once those that use them may."""
 
     cluster: pulumi.Input[str]
-    """Empty where the control plane was there."""
+    """Empty where the control plane exists already."""
     data: pulumi.Input[str]
 
 

@@ -45,7 +45,7 @@ class Network:
     pods_range: str
     services_range: str
     peering: pulumi.Resource | None
-    """What must be there before a filesystem that Google runs; None where the VPC was there."""
+    """What must exist before a filesystem that Google runs; None for an existing VPC."""
     filesystem_range: pulumi.Input[str] | None = None
     """Name of the addresses that a filesystem takes its own from."""
 

@@ -69,7 +69,7 @@ class NodePoolDeps:
 
 
 class NodePoolSize(pulumi.CustomResource):
-    """How many nodes a node pool is to have, once it is there; of our own plugin."""
+    """The size of a node pool after its creation: a resource of our plugin."""
 
     def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainyard:gcp:NodePoolSize", name, dict(inputs), opts)
@@ -294,7 +294,7 @@ def _gpus(group: GkePool) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None
 
 
 def _reservation(pool: NodePoolSpec) -> NodePoolNodeConfigReservationAffinityArgs:
-    """Whoever names no reservation uses none: they are somebody's."""
+    """A pool that names no reservation uses none: reservations belong to others."""
     if pool.reservation is None:
         return NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
     return NodePoolNodeConfigReservationAffinityArgs(

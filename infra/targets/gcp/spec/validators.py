@@ -274,7 +274,7 @@ def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
-    """Sizes come in steps that follow the throughput. What is there has the size that it has."""
+    """Sizes come in steps that follow the throughput. An existing filesystem keeps its size."""
     spec = provider.filesystem
     if not isinstance(spec, ManagedLustreSpec) or spec.existing:
         return

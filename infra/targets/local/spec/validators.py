@@ -32,7 +32,7 @@ def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
 
 
 def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
-    """What is bought from a cloud is not there on this host."""
+    """What is bought from a cloud does not exist on this host."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:

@@ -19,7 +19,7 @@ class DataConfig(ConfigSection):
     path: str = ""
     """Of text and pictures: their folder, or its URL in an object store."""
     held_out_path: str = ""
-    """Of pictures: those kept for evaluation; empty: a part of those at `path`."""
+    """Of pictures: those held out for evaluation; empty: a part of those at `path`."""
     side: int = Field(default=224, ge=8, le=4096)
     """Of a picture in pixels, after it was cropped."""
     workers: int = Field(default=2, ge=1, le=256)
@@ -27,4 +27,4 @@ class DataConfig(ConfigSection):
     batch_size_per_rank: int = Field(default=32, ge=1, le=1 << 20)
     """Samples per rank in one step."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
-    """Part of the data that is kept for evaluation."""
+    """Part of the data that is held out for evaluation."""

@@ -50,7 +50,7 @@ class SampleSource(Protocol):
 
     @property
     def remote(self) -> bool:
-        """Whether reading takes its time, so that it pays to read ahead."""
+        """Whether reads are slow, so that prefetching helps."""
 
     def __len__(self) -> int: ...
 
@@ -65,7 +65,7 @@ class SampleSource(Protocol):
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is trained on and what is kept for evaluation."""
+    """Training data, and data held out for evaluation."""
 
     train: SampleSource
     held_out: SampleSource

@@ -167,7 +167,7 @@ def folder_name(digest: str) -> str:
 
 
 def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, workers: int = 8) -> Path:
-    """Copy a dataset to `out/<digest>`, verified, unless it is there; return that folder.
+    """Copy a dataset to `out/<digest>`, verified, unless it exists; return that folder.
 
     Args:
         source: URL or path.
@@ -237,7 +237,7 @@ def _remove_strangers(staged: Path, listed: Mapping[str, Listed]) -> None:
 
 
 def _copy(source: DatasetSource, name: str, listed: Listed, staged: Path, progress: _LogProgress) -> str:
-    """Copy a file unless it is there whole; return its sha256."""
+    """Copy a file unless it exists in full; return its sha256."""
     target = staged / name
     if target.exists() and target.stat().st_size == listed.size:
         hashed = _hash(target)

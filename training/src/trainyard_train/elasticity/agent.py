@@ -281,7 +281,7 @@ class Agent:
             self._monitor.end_round(self._current.number, f"node {self.node.number} has a failed rank")
 
     def _kill_stopped(self) -> None:
-        """End ranks that somebody has stopped: their peers wait for them for ever."""
+        """End ranks that were stopped (SIGSTOP): their peers would wait for ever."""
         for process, since in list(self._stopped.items()):
             if time.monotonic() - since >= self.timeouts.silence:
                 log_line(f"local rank {self._ranks[process]} is stopped for {self.timeouts.silence:g} s")
@@ -370,7 +370,7 @@ def refuse(error: ValueError) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End without tearing the process group down: with a rank gone that would wait for its timeout."""
+    """End without tearing the process group down: with a failed rank that would wait for its timeout."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -31,7 +31,7 @@ class Agreement:
         """Begin to sum these over all ranks; returns the sums of the call before, None at the first.
 
         Raises:
-            RuntimeError: a rank is gone.
+            RuntimeError: a rank has failed.
         """
         before = self.result()
         own = torch.tensor(values, dtype=torch.float64)

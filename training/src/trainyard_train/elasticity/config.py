@@ -53,7 +53,7 @@ class TimeoutConfig(ConfigSection):
     """For all ranks to arrive."""
     rejoin: float = Field(default=3, gt=0)
     """For all ranks to arrive again, after they were started again in place; more only delays their start
-    elsewhere, where a node is lost."""
+    elsewhere, where a node has failed."""
     collective: float = Field(default=20, gt=0)
     """For one collective; longer than the slowest step. A step that lasts ten times as long as any before has
     no less than that."""

@@ -135,7 +135,7 @@ def stragglers(heartbeats: Mapping[int, Heartbeat]) -> list[int]:
 
 @dataclass
 class Heartbeats:
-    """Sends this rank's heartbeats and receives the others'; ends the process when one of them is gone."""
+    """Sends this rank's heartbeats and receives the others'; ends the process when one of them fails."""
 
     mesh: Mesh
     timeouts: TimeoutConfig
@@ -241,7 +241,7 @@ class Heartbeats:
         """Say how this rank is, hear of the others, and say what is wrong; a thread does it every second.
 
         Raises:
-            RuntimeError: the store is gone.
+            RuntimeError: the store is unreachable.
         """
         own = self._own_heartbeat(beat)
         if self._heard:

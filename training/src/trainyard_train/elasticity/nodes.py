@@ -72,7 +72,7 @@ class NodeEnded:
 
 @dataclass(frozen=True)
 class Unreachable:
-    """This node has lost the store, and with it the other nodes."""
+    """This node cannot reach the store, and so none of the other nodes."""
 
     why: str
 
@@ -141,7 +141,7 @@ class Monitor:
         self._send(_Over(number, why))
 
     def leave(self, code: int, cut_short: Callable[[], bool]) -> None:
-        """Tell the others that this node ends with an exit code.
+        """Publish that this node ends with an exit code.
 
         Waits until they know, but not for long; at node 0, if it has not failed, until they need the store no
         longer (see `_Monitoring._host_until_done`).
@@ -202,7 +202,7 @@ class _Monitoring:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, seconds: float) -> None:
-        """Join the other nodes, then send heartbeats, until the agent or the store is gone."""
+        """Join the other nodes, then send heartbeats, until the agent ends or the store fails."""
         threading.Thread(target=self._watch, daemon=True).start()
         self._others_come_until = time.monotonic() + seconds
         try:
@@ -291,7 +291,7 @@ class _Monitoring:
             self._host_until_done(store, math.inf if order.waits else time.monotonic() + FAREWELL_SECONDS)
 
     def _host_until_done(self, store: dist.Store, deadline: float) -> None:
-        """Keep the store until no other node needs it; with a deadline only those that are there count."""
+        """Keep the store until no other node needs it; with a deadline only connected ones count."""
         while (now := time.monotonic()) < deadline:
             come = {*self._beats} - self._silent
             if math.isinf(deadline) and now < self._others_come_until:

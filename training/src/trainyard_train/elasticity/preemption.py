@@ -36,7 +36,7 @@ class Notice:
         self._deadline: threading.Timer | None = None
         self._pipe: tuple[socket.socket, socket.socket] | None = None
         self._before: dict[signal.Signals, Any] = {}
-        """The handlers that were there, and come back with `stop`."""
+        """The former handlers, which `stop` restores."""
         self._wakeup_before = -1
 
     @property
@@ -66,7 +66,7 @@ class Notice:
         threading.Thread(target=self._listen, args=(reading,), name="notice", daemon=True).start()
 
     def stop(self) -> None:
-        """Listen no longer; the handlers that were there before `watch` are there again."""
+        """Stop listening, and restore the handlers from before `watch`."""
         if self._deadline:
             self._deadline.cancel()
         if self._pipe is None:

@@ -81,7 +81,7 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
 
     Raises:
         TimeoutError: not all agreed within so many seconds.
-        dist.DistError: a rank never set its token, or the store is gone.
+        dist.DistError: a rank never set its token, or the store is unreachable.
     """
     own = secrets.token_hex(8)
     store.set(f"round/token/{rank}", own)

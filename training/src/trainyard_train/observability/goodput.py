@@ -25,7 +25,7 @@ class Goodput:
     startup: float = 0
     """From the start of an attempt's process to its first step, loading included."""
     waiting: float = 0
-    """Between attempts, in a queue for one; and with a rank gone, until that was noticed."""
+    """Between attempts, in a queue for one; and after a rank failed, until that was noticed."""
 
     @property
     def total(self) -> float:
@@ -54,7 +54,7 @@ _REMARKS = frozenset({"stalled", "straggler", "clock"})
 def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:
     """Account for every second of a run's metrics.
 
-    The time before a line belongs to what the line tells of. A clock that was set back costs nothing.
+    The time before a line belongs to the line's event. A clock that was set back costs nothing.
     """
     spent = Goodput()
     last_attempt = {line["step"]: line["attempt"] for line in lines if line["event"] == "step"}

@@ -37,7 +37,7 @@ class ParallelConfig(ConfigSection):
         return self
 
     def check(self, ranks: int) -> None:
-        """See to it that there are as many ranks as there may be.
+        """Check that the number of ranks is within the limits.
 
         Raises:
             ConfigError: there are too few or too many.

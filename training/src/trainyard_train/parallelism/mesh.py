@@ -31,7 +31,7 @@ class Mesh:
     device: torch.device
     node: str
     store: dist.Store
-    """Small facts for all ranks, kept by the process at MASTER_ADDR for as long as it lives."""
+    """Small facts for all ranks, held by the process at MASTER_ADDR for as long as it lives."""
     tensor: int = 1
     """Ranks that compute each layer together."""
     pipeline: int = 1
@@ -142,7 +142,7 @@ class Mesh:
         return sent
 
     def follow(self, key: str) -> None:
-        """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""
+        """Let rank 0 come first; the others wait for it, but not for long, and not if it has failed."""
         if self.is_rank0:
             self.store.set(key, "")
             return
@@ -178,7 +178,7 @@ class Mesh:
 
 
 def is_peer_failure(error: BaseException) -> bool:
-    """Whether an error means that another rank, or the way to it, is gone."""
+    """Whether an error means that another rank has failed, or is unreachable."""
     if refused_network(error):
         return False
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
