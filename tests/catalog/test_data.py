@@ -117,7 +117,7 @@ def test_spot_is_cheaper_than_on_demand() -> None:
     assert [row for row, on_demand, spot in both if spot >= on_demand] == []
 
 
-def test_the_rows_that_every_target_counts_on_are_there() -> None:
+def test_the_rows_that_every_target_counts_on_exist() -> None:
     expected = {
         "p4d.24xlarge": ("a100-40gb", 8, 4, 100, "efa"),
         "p5.48xlarge": ("h100", 8, 32, 100, "efav2"),

@@ -288,7 +288,7 @@ def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: Embedde
     wait_until_up(cluster)
 
 
-def test_a_notice_lets_a_pod_end_before_its_node_is_gone(
+def test_a_notice_lets_a_pod_end_before_its_node_is_deleted(
     cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
 ) -> None:
     warned = Path(cluster.config.data_dir, "warned")

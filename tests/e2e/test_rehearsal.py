@@ -140,7 +140,7 @@ CLUSTERS = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("case", CLUSTERS, ids=subject)
-def test_a_cluster_that_is_there_is_still_there_in_the_end(case: Path, tmp_path: Path) -> None:
+def test_an_existing_cluster_still_exists_in_the_end(case: Path, tmp_path: Path) -> None:
     report = rehearse_case(tmp_path, case)
     assert [phase["name"] for phase in report["phases"]] == PHASES
     cluster, pool = CLUSTERS[case]
@@ -167,11 +167,11 @@ ALSO_EXISTING = {
 OF_THEIR_OWNER = tuple(
     f"aws:{each}" for each in ("ec2/vpc:", "ec2/subnet:", "eks/cluster:", "s3/", "kms/", "fsx/", "efs/")
 )
-"""Types of what is brought along: a stack that has no such resource can neither adopt nor remove one."""
+"""Types of existing resources: a stack that has no such resource can neither adopt nor remove one."""
 
 
 @pytest.mark.soak
-def test_what_is_brought_along_is_neither_adopted_nor_removed(tmp_path: Path) -> None:
+def test_existing_resources_are_neither_adopted_nor_removed(tmp_path: Path) -> None:
     case = CASES / "existing-cluster" / "aws.yaml"
     report = rehearse_case(tmp_path, case, "--adopt", provider=ALSO_EXISTING)
     assert not [each for each in report["order"] if each.startswith(OF_THEIR_OWNER)]

@@ -185,7 +185,7 @@ def knows_daemons(stack: LocalStack, daemons: str) -> None:
     stack.kubectl("patch", "configmap", "teams", "-n", "trainyard-admission", "--type=merge", "-p", patch)
 
 
-def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> None:
+def test_an_existing_pod_is_not_changed_into_such_a_one(admin: Person) -> None:
     """By whoever may patch pods; a member may not."""
     path = f"{CORE}/namespaces/{NAMESPACE}/pods/resting"
     spied = {"name": "debug", "image": IMAGE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}

@@ -116,7 +116,7 @@ def test_a_training_environment_that_was_not_made_is_missed_where_pods_mount_it(
         found.mounted_env()
 
 
-def test_the_pinned_charts_are_there(rendered: Path) -> None:
+def test_the_pinned_charts_exist(rendered: Path) -> None:
     here = artifacts(rendered)
     for name in ("jobset", "trainer", "kueue", "mpi-operator", "training-operator"):
         assert here.chart(name).exists()

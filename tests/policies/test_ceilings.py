@@ -139,7 +139,7 @@ def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
     assert "USD/h for 1 pool;" in finding.message
 
 
-def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
+def test_an_existing_filesystem_is_bought_by_its_owner() -> None:
     existing = {"id": "fs-0123456789abcdef0"}
     filesystem = {"kind": "lustre", "capacity_gib": 4800, "throughput": 250}
     provider = {"kind": "aws", "region": "us-east-1", "zones": ZONES, "network": {"nat": "none"}}

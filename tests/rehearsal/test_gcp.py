@@ -38,7 +38,7 @@ def test_what_does_not_is_refused_by_property(inputs: Mapping[str, Any], word: s
     assert any(word in reason for _, reason in problems("gcp:compute/router:Router", inputs))
 
 
-def test_what_must_be_there_is_asked_for() -> None:
+def test_what_must_exist_is_asked_for() -> None:
     assert ("cluster", "is missing") in problems("gcp:container/nodePool:NodePool", {})
 
 

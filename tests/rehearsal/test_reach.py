@@ -122,7 +122,7 @@ def test_an_endpoint_that_is_closed_answers_no_more(package: str, token: str, op
     stage.make("aws:s3/bucket:Bucket", {})  # the cloud's own API is no matter of the cluster's network
 
 
-def test_a_cluster_that_was_there_is_its_owners_to_open() -> None:
+def test_an_existing_cluster_is_its_owners_to_open() -> None:
     assert ReachableClouds("aws", ELSEWHERE).answers()
 
 

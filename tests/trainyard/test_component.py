@@ -130,7 +130,7 @@ def test_every_key_of_the_spec_is_a_property() -> None:
         assert keys["kind"]["const"] == kind
 
 
-def test_no_type_is_referred_to_that_is_not_there() -> None:
+def test_no_type_is_referred_to_that_does_not_exist() -> None:
     references = {part.split('"')[0] for part in json.dumps(SCHEMA).split('"#/types/')[1:]}
     assert references <= set(TYPES)
 

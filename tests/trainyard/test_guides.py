@@ -76,7 +76,7 @@ def alternatives(path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
-def test_files_that_a_guide_names_are_there(guide: Path) -> None:
+def test_files_that_a_guide_names_exist(guide: Path) -> None:
     paths = {each for path in named(guide) if path not in ELSEWHERE for each in alternatives(path)}
     assert [path for path in sorted(paths) if not any(ROOT.glob(path.rstrip("/")))] == []
 

@@ -45,6 +45,6 @@ def test_an_assumption_says_that_it_is_one(tmp_path: Path) -> None:
     assert (found.seconds, found.is_assumed) == (60, True)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         measure(tmp_path / "gone.jsonl", tmp_path / "Pulumi.aws.yaml")

@@ -120,7 +120,7 @@ def test_an_old_price_is_reported_to_be_old() -> None:
     assert not later.is_complete
 
 
-def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
+def test_an_existing_filesystem_is_bought_by_its_owner() -> None:
     stack = load(stack_file("aws"))
     assert isinstance(stack.provider, AwsSpec)
     existing = ExistingEfsSpec(id="fs-0123456789abcdef0", security_group="sg-0123456789abcdef0")

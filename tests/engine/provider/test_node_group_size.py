@@ -60,7 +60,7 @@ def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) ->
     assert sizes_of(eks) == {"minSize": 2, "desiredSize": 2, "maxSize": 2}
 
 
-def test_what_there_is_need_not_be_what_was_asked_for(eks: Any) -> None:
+def test_what_exists_need_not_be_what_was_asked_for(eks: Any) -> None:
     assert NodeGroupSize().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
     eks.delete_nodegroup(**GROUP)
     with pytest.raises(ResourceNotFound):

@@ -93,7 +93,7 @@ def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: Fak
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
-def test_a_group_that_is_gone_takes_its_size_along(
+def test_a_group_that_is_deleted_takes_its_size_along(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.there = False

@@ -176,7 +176,7 @@ def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered
         ({"dra_driver": "present"}, None),
     ],
 )
-def test_the_driver_is_reported_where_that_of_the_gpus_is_and_one_that_is_there_is_left_alone(
+def test_the_driver_is_reported_where_that_of_the_gpus_is_and_one_that_exists_is_left_alone(
     provider: dict[str, str], driver: DraDriverSettings | None, rendered: Path
 ) -> None:
     data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -92,7 +92,7 @@ def test_another_generation_of_a_teams_keys_changes_no_others(
     assert changed == {"research"}
 
 
-def test_the_bucket_is_a_folder_that_is_there_before_the_store_serves(local_plan: Plan) -> None:
+def test_the_bucket_is_a_folder_that_exists_before_the_store_serves(local_plan: Plan) -> None:
     (job,) = local_plan.named("Job").values()
     assert "/data/object-store/checkpoints" in job["spec"]["template"]["spec"]["initContainers"][0]["command"]
     (store,) = (

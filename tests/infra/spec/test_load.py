@@ -57,7 +57,7 @@ def test_data_without_a_file_has_its_problems_located_by_key() -> None:
         parse({"provider": {"kind": "nowhere"}})
 
 
-def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         load(tmp_path / "Pulumi.none.yaml")
 

@@ -86,7 +86,7 @@ def test_only_their_owner_can_read_the_keys(tmp_path: Path) -> None:
     assert object_store_keys(tmp_path / "other.json") != keys
 
 
-def test_a_cluster_without_a_run_folder_is_gone() -> None:
+def test_a_cluster_without_a_run_folder_does_not_exist() -> None:
     with pytest.raises(ResourceNotFound):
         EmbeddedCluster().read(INPUTS, {}, RecordedProgress())
 

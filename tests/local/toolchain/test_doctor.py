@@ -40,7 +40,7 @@ def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
     assert not workshop.paths.cache.exists()
 
 
-def test_what_is_there_is_ok(toolchain: Toolchain) -> None:
+def test_what_exists_is_ok(toolchain: Toolchain) -> None:
     toolchain.ensure("binary/tool")
     assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is DoctorStatus.OK
 

@@ -36,7 +36,7 @@ def test_an_artifact_appears_whole_under_its_name_and_key(store: ArtifactStore) 
     assert seal.files == {"tool": 5}
 
 
-def test_what_is_there_is_not_made_again(store: ArtifactStore) -> None:
+def test_what_exists_is_not_made_again(store: ArtifactStore) -> None:
     store.make(ENTRY, hello)
     assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
 

@@ -52,7 +52,7 @@ def test_the_digest_is_that_of_sha256sums_output(source: str) -> None:
     assert describe(source)["digest"] == f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
 
 
-def test_what_is_there_is_not_copied_again(
+def test_what_exists_is_not_copied_again(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = str(describe(source)["digest"])
@@ -155,7 +155,7 @@ def test_one_object_is_a_dataset_of_one_file(s3: Proxy, tmp_path: Path) -> None:
     assert contents(staged) == {"pile.jsonl": b'{"text": "a"}\n'}
 
 
-def test_a_store_that_fails_half_way_is_gone_on_with(s3: Proxy, tmp_path: Path) -> None:
+def test_a_fetch_continues_after_a_store_has_failed(s3: Proxy, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/data/fails/"
     for number in range(4):
         ObjectStore(url).put(f"{number}", bytes([number]) * 100)

@@ -320,7 +320,7 @@ def test_sources_that_are_no_text_are_named(tmp_path: Path, capsys: pytest.Captu
     assert "no document was found" in capsys.readouterr().err
 
 
-def test_shards_that_are_there_are_not_written_over(shards: Path) -> None:
+def test_shards_that_exist_are_not_written_over(shards: Path) -> None:
     assert main([str(shards), str(FILES[0])]) == 2
 
 

@@ -148,7 +148,7 @@ def test_an_answer_that_makes_no_sense_is_reported_once_and_ends_nothing(
 
 
 @pytest.mark.parametrize("cloud_type", [Aws, Gcp, Azure])
-def test_a_service_that_is_not_there_or_fails_is_reported_once(
+def test_a_missing_or_failing_service_is_reported_once(
     cloud: FakeMetadataService, cloud_type: type[Aws], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers = dict.fromkeys([ACTION], (500, "internal error"))

@@ -220,7 +220,7 @@ def test_what_safetensors_cannot_hold_is_refused_by_its_name_and_nothing_is_writ
     assert capsys.readouterr().err.startswith("training: ")
 
 
-def test_an_export_that_fails_leaves_nothing_and_takes_no_name_that_is_there(
+def test_an_export_that_fails_leaves_nothing_and_takes_no_name_that_exists(
     saved: tuple[Path, Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir, _ = saved

@@ -72,7 +72,7 @@ def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
     assert len(asked) == 2 * count + 2
 
 
-def test_others_wait_for_rank_0_but_not_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_wait_for_rank_0_but_not_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[list[str]] = []
 
     class LeavingStore(dist.HashStore):

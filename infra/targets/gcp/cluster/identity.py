@@ -80,8 +80,8 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
 def break_glass(scope: Scope) -> None:
     """Let some users take the admins' role in an emergency: Google asks for a reason, records and ends it.
 
-    There is no approval: in an emergency no approver may be available. The Admin Activity log records a grant,
-    which is a change of IAM, and cannot be switched off.
+    There is no approval: in an emergency no approver may be available. A grant is a change of IAM, which the
+    Admin Activity log records; that log cannot be switched off.
     """
     members = scope.spec.access.break_glass
     if not members:

@@ -169,7 +169,7 @@ def test_a_plugin_reaches_nothing_but_motos_server() -> None:
     assert given["AWS_SECRET_ACCESS_KEY"].startswith(SECRET)
 
 
-def test_a_new_account_refuses_a_key_whose_policy_names_a_role_that_is_not_there() -> None:
+def test_a_new_account_refuses_a_key_whose_policy_names_a_missing_role() -> None:
     role = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForX"
     statement = {"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": {"AWS": role}}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})

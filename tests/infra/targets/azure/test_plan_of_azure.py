@@ -406,7 +406,7 @@ def test_data_and_its_keys_stay_in_a_separate_group(azure: Stack, azure_plan: Pl
     assert not kinds(open_plan, retained=False)
 
 
-def test_what_is_there_already_is_used_and_not_made(azure: Stack, rendered: Path) -> None:
+def test_what_exists_already_is_used_and_not_made(azure: Stack, rendered: Path) -> None:
     group = ELSEWHERE
     vault = f"{group}/Microsoft.KeyVault/vaults/before-keys"
     url = "https://before-keys.vault.azure.net/keys"

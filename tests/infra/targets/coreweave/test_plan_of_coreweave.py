@@ -76,7 +76,7 @@ def test_pools_are_objects_of_the_cluster_and_spot_is_a_class(coreweave_plan: Pl
         assert {each["key"] for each in flavor["spec"]["tolerations"]} >= {"nvidia.com/gpu"}
 
 
-def test_nothing_runs_before_the_system_nodes_are_there(coreweave_plan: Plan) -> None:
+def test_nothing_runs_before_the_system_nodes_exist(coreweave_plan: Plan) -> None:
     system = coreweave_plan.named("NodePool")["system"]
     assert system["metadata"]["annotations"]["pulumi.com/waitFor"] == "jsonpath={.status.currentNodes}=2"
     providers = {

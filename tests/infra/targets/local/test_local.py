@@ -55,7 +55,7 @@ def test_all_targets_get_the_same_platform(local_plan: Plan, on_a_context: Plan)
     assert platform(on_a_context) == platform(local_plan)
 
 
-def test_a_kind_cluster_that_is_not_there_is_explained_and_its_configuration_written(
+def test_a_kind_cluster_that_does_not_exist_is_explained_and_its_configuration_written(
     local: Stack, rendered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))

@@ -61,6 +61,6 @@ def test_its_price_says_why_nothing_is_bought(registered: None, local: Stack) ->
     assert text.getvalue() == "local is a toy: nothing is bought\n"
 
 
-def test_an_unknown_target_is_refused_with_those_that_there_are(registered: None, local: Stack) -> None:
+def test_an_unknown_target_is_refused_with_those_that_exist(registered: None, local: Stack) -> None:
     with pytest.raises(InputError, match="toy"):
         stack_on_toys(local, kind="toys")

@@ -60,7 +60,7 @@ def test_a_vpc_of_another_stack_is_not_taken(account: MotoAccount, finder: AwsFi
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
 
 
-def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids(tmp_path: Path) -> None:
+def test_what_is_in_an_existing_network_is_found_by_the_networks_own_ids(tmp_path: Path) -> None:
     there = Existing(
         "vpc-0123456789abcdef0", {"us-east-2a": "subnet-0123456789abcdea0"}, ["sg-0123456789abcdef0"]
     )

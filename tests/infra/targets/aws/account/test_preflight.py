@@ -202,7 +202,7 @@ def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -
     assert found(gone)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
 
 
-def test_a_bucket_that_is_to_be_there_is_looked_for(account: MotoAccount, dev: Stack) -> None:
+def test_an_existing_bucket_is_looked_for(account: MotoAccount, dev: Stack) -> None:
     output = found(changed(dev, existing_bucket=True))
     assert output == {"storage.object_store.bucket": "example-dev-checkpoints does not exist"}
 
@@ -260,9 +260,7 @@ def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any)
     return {problem.path: problem.got for problem in output}
 
 
-def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(
-    account: MotoAccount, dev: Stack
-) -> None:
+def test_an_existing_efs_needs_a_mount_target_in_each_zone(account: MotoAccount, dev: Stack) -> None:
     efs, ec2 = client("efs", "us-east-2"), client("ec2", "us-east-2")
     made = efs.create_file_system(CreationToken="one")["FileSystemId"]
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
@@ -299,7 +297,7 @@ class FsxFilesystem:
         ),
     ],
 )
-def test_a_lustre_that_is_to_be_there_has_its_mount_name(
+def test_an_existing_lustre_has_its_mount_name(
     filesystem: str, name: str, output: dict[str, str], dev: Stack
 ) -> None:
     group = "sg-0123456789abcdef0"
@@ -376,13 +374,13 @@ def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, 
         ),
     ],
 )
-def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+def test_an_existing_cluster_is_as_the_file_says(
     change: dict[str, Any], problem: dict[str, str], dev: Stack
 ) -> None:
     assert of_cluster(dev, EksClusters(**change)) == problem
 
 
-def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_reported(dev: Stack) -> None:
+def test_a_missing_cluster_and_add_ons_that_it_lacks_are_reported(dev: Stack) -> None:
     assert of_cluster(dev, EksClusters(), "other") == {"name": "other: does not exist"}
     eks = EksClusters()
     eks.addons.remove("coredns")

@@ -198,7 +198,7 @@ def test_what_is_lacking_is_reported(
     assert {other for other in output if other != path} <= {"pools[system].zones"}
 
 
-def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: FakeGcpProject) -> None:
+def test_an_existing_bucket_is_looked_for(stack: Stack, project: FakeGcpProject) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data["provider"]["existing_bucket"] = True
     output = found(parse(data), project)
@@ -213,7 +213,7 @@ def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: FakeG
         ("", {"provider.filesystem.existing": "scratch: not in europe-west1-b"}),
     ],
 )
-def test_a_lustre_that_is_to_be_there_is_looked_for(
+def test_an_existing_lustre_is_looked_for(
     mount_point: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -242,7 +242,7 @@ def test_a_lustre_that_is_to_be_there_is_looked_for(
         ),
     ],
 )
-def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+def test_an_existing_cluster_is_as_the_file_says(
     change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -164,7 +164,7 @@ def test_node_pools_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards
     assert sizes["training-spot"]["labels"] == {"trainyard.dev/pool": "spot"}
 
 
-def test_spot_takes_what_there_is(bought: Plan) -> None:
+def test_spot_takes_what_exists(bought: Plan) -> None:
     found = made(bought, "spot")
     assert found["nodeConfig"]["spot"] is True
     assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}

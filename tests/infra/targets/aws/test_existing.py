@@ -133,7 +133,7 @@ def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
     return plan(in_a_cluster, rendered)
 
 
-def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> None:
+def test_an_existing_cluster_is_no_resource_of_the_stack(beside: Plan) -> None:
     assert not [each.type for each in beside.resources if any(kind in each.type for kind in OF_THE_OWNER)]
     assert beside.named("Key").keys() == {"training-data-key"}
     assert "training-cluster" not in beside.named("Role")
@@ -197,7 +197,7 @@ def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack,
     assert "nodegroup/shared/*" in policy
 
 
-def test_all_of_it_lives_through_moto_in_what_was_there(in_a_cluster: Stack, rendered: Path) -> None:
+def test_all_of_it_lives_through_moto_in_existing_resources(in_a_cluster: Stack, rendered: Path) -> None:
     there = Existing(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
     found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
     with MotoAccount("us-east-2", there) as account:

@@ -119,7 +119,7 @@ def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
     return plan(in_a_cluster, rendered)
 
 
-def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> None:
+def test_an_existing_cluster_is_no_resource_of_the_stack(beside: Plan) -> None:
     assert not [each.type for each in beside.resources if each.type == "gcp:container/cluster:Cluster"]
     assert set(beside.named("CryptoKey")) == {"training-data-key"}
 
