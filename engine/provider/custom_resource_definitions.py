@@ -94,7 +94,7 @@ class CustomResourceDefinitions(ResourceHandler):
         return {}
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
-        """Report a definition that is missing or was changed as such. Raises Gone where all are missing."""
+        """Report missing and changed definitions. Raises ResourceNotFound where all are missing."""
         found = _connect(inputs["kubeconfig"]).digests()
         definitions = {name: found[name] for name in inputs["definitions"] if name in found}
         if not definitions:

@@ -91,7 +91,7 @@ class RotatedKubeconfig(ResourceHandler):
         return "expires" if over else ""
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
-        """Check that the Secret exists, without reading it. Raises Gone if it does not."""
+        """Check that the Secret exists, without reading it. Raises ResourceNotFound if it does not."""
         if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
             raise ResourceNotFound
         return ReadResult(inputs, outputs)

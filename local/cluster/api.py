@@ -52,12 +52,12 @@ class ApiServerClient:
 
     def merge_status(self, path: str, content: Object) -> None:
         """Change these fields of the status, conditions by their type; nothing if it does not exist."""
-        _body_unless_gone(self._patch(f"{path}/status", {"status": content}, _STRATEGIC))
+        _body_if_found(self._patch(f"{path}/status", {"status": content}, _STRATEGIC))
 
     def delete(self, path: str, *, immediately: bool = False) -> None:
         """Delete it, `immediately` without grace; nothing if it does not exist."""
         query = {"gracePeriodSeconds": "0"} if immediately else {}
-        _body_unless_gone(self._request("DELETE", path, params=query))
+        _body_if_found(self._request("DELETE", path, params=query))
 
     def _patch(self, path: str, content: Object, kind: str, **query: str) -> httpx.Response:
         headers = {"content-type": kind}
@@ -80,6 +80,6 @@ def _body(response: httpx.Response) -> Object:
     return body
 
 
-def _body_unless_gone(response: httpx.Response) -> None:
+def _body_if_found(response: httpx.Response) -> None:
     if response.status_code != httpx.codes.NOT_FOUND:
         _body(response)

@@ -12,8 +12,8 @@ from policies.pools import TYPES, pool_of
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """An autoscaled pool of accelerators has nothing that remains when no job runs."""
     pool = pool_of(resource)
-    stays = pool.autoscaled and pool.minimum > 0
-    if stays and any(map(carries_accelerators, pool.machine_types)):
+    keeps_nodes = pool.autoscaled and pool.minimum > 0
+    if keeps_nodes and any(map(carries_accelerators, pool.machine_types)):
         yield Violation(pool.minimum_path, pool.minimum, "0")
 
 

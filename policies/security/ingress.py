@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from policies.policy import Policy, Resource, Severity, Violation
 from policies.unknowns import PropertyBlock
 
-WORLD = ("*", "internet", "any")
+PUBLIC_SOURCES = ("*", "internet", "any")
 
 BROADEST_PREFIX = {4: 8, 6: 16}
 """By IP version. Two halves of the internet are the internet too: wider than this is nobody's network."""
@@ -30,9 +30,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for name in ("ingress", "securityRules"):
         for rule in props.blocks(name):
             if not _is_outbound(rule):
-                yield from _world(rule)
+                yield from _public_sources(rule)
     if not _is_outbound(props):
-        yield from _world(props)
+        yield from _public_sources(props)
 
 
 def _is_outbound(rule: PropertyBlock) -> bool:
@@ -41,15 +41,15 @@ def _is_outbound(rule: PropertyBlock) -> bool:
     return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
 
 
-def _world(rule: PropertyBlock) -> Iterator[Violation]:
+def _public_sources(rule: PropertyBlock) -> Iterator[Violation]:
     for name in SOURCES:
         for source in rule.texts(name):
-            if _is_world(source):
+            if _is_public(source):
                 yield Violation(rule.at(name), source, "networks that need to connect")
 
 
-def _is_world(source: str) -> bool:
-    if source.lower() in WORLD:
+def _is_public(source: str) -> bool:
+    if source.lower() in PUBLIC_SOURCES:
         return True
     try:
         network = ip_network(source, strict=False)

@@ -82,7 +82,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
     access = _access(scope, cluster.name, teams)
     if spec.access.break_glass:
         role = break_glass_role(scope, logs)
-        access.append(_let_in(scope, cluster.name, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
+        access.append(_access_entry(scope, cluster.name, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
     group = cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id))
     return ControlPlane(
         cluster,
@@ -154,7 +154,7 @@ def _access(
         name = _named(group, principal)
         groups = [group_of(principal)] if principal in of_teams else None
         if policy:
-            made.append(_let_in(scope, cluster, name, principal, policy, groups=groups))
+            made.append(_access_entry(scope, cluster, name, principal, policy, groups=groups))
         else:
             _entry(scope, cluster, name, principal, groups)
     return made
@@ -182,7 +182,7 @@ def _entry(
     )
 
 
-def _let_in(
+def _access_entry(
     scope: Scope,
     cluster: pulumi.Input[str],
     name: str,
@@ -206,8 +206,8 @@ def _let_in(
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
     # Of no use before its reader has access and can connect.
-    let_in = [each.id for each in (*control_plane.access, *control_plane.routes)]
-    parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *let_in)
+    dependencies = [each.id for each in (*control_plane.access, *control_plane.routes)]
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *dependencies)
     return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))
 
 

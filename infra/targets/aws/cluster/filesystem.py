@@ -37,14 +37,14 @@ class Lustre:
 
 def use_lustre(scope: Scope, existing: ExistingLustreSpec, clients: pulumi.Input[str]) -> Lustre:
     """Let the nodes reach a filesystem that exists, and its servers the nodes; that goes with the stack."""
-    _let_in(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
-    _let_in(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
+    _allow_ingress(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
+    _allow_ingress(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
     return Lustre(existing.id, f"{existing.id}.fsx.{scope.region}.amazonaws.com", existing.mount_name)
 
 
 def use_efs(scope: Scope, existing: ExistingEfsSpec, clients: pulumi.Input[str]) -> str:
     """Let the nodes reach the mount targets that exist; return the filesystem's ID."""
-    _let_in(scope, "efs-clients", existing.security_group, clients, NFS_PORTS)
+    _allow_ingress(scope, "efs-clients", existing.security_group, clients, NFS_PORTS)
     return existing.id
 
 
@@ -60,7 +60,7 @@ def make_lustre(
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
     group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
     # Lustre's servers connect to clients too, to take back locks; EKS's group lets nobody else in.
-    _let_in(scope, "lustre", clients["cluster"], group.id, LUSTRE_PORTS)
+    _allow_ingress(scope, "lustre", clients["cluster"], group.id, LUSTRE_PORTS)
     groups: list[pulumi.Input[str]] = [group.id, *([clients["efa"]] if spec.efa else [])]
     return aws.fsx.LustreFileSystem(
         scope.named("lustre"),
@@ -84,7 +84,7 @@ def make_lustre(
     )
 
 
-def _let_in(
+def _allow_ingress(
     scope: Scope,
     role: str,
     group: pulumi.Input[str],

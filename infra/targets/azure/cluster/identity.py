@@ -79,9 +79,9 @@ def human_access(scope: Scope, cluster: pulumi.Output[str], teams: Sequence[Team
     of_teams = {group for team in teams for group in team.groups} - {*viewers, *scope.spec.access.admins}
     user = ("user", "Azure Kubernetes Service Cluster User Role")
     reader = ("reader", "Azure Kubernetes Service RBAC Reader")
-    let_in = [("viewers", group, role) for group in viewers for role in (user, reader)]
-    let_in += [("teams", group, user) for group in sorted(of_teams)]
-    for kind, group, (name, role) in let_in:
+    assignments = [("viewers", group, role) for group in viewers for role in (user, reader)]
+    assignments += [("teams", group, user) for group in sorted(of_teams)]
+    for kind, group, (name, role) in assignments:
         RoleAssignment(
             scope.named(f"{kind}-{name}-{group}"),
             scope=cluster,

@@ -212,8 +212,8 @@ def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: calls ask Google's plugin for one. Secret nevertheless."""
     # Of no use before its reader has access.
-    let_in = [grant.id for grant in control_plane.access]
-    parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *let_in)
+    dependencies = [grant.id for grant in control_plane.access]
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *dependencies)
     existing = scope.spec.existing_cluster
     by_address = bool(existing.certificate_authority) if existing else not scope.spec.access.dns_endpoint
     return pulumi.Output.secret(

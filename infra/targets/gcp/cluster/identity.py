@@ -68,12 +68,12 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
         for member in getattr(scope.spec.access, group)
     ]
     known = {member for _, _, member in admins}
-    let_in = [] if scope.spec.existing_cluster else admins
+    bindings = [] if scope.spec.existing_cluster else admins
     of_teams = {f"group:{group}" for team in teams for group in team.groups}
-    let_in = [*let_in, *(("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known))]
+    bindings = [*bindings, *(("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known))]
     return [
         _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
-        for group, role, member in let_in
+        for group, role, member in bindings
     ]
 
 

@@ -67,7 +67,7 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
     if scope.spec.network.nat:
         _nat(scope, vpc, subnetwork)
     # A private control plane has an address among the nodes'; GKE lets it call on 443 and 10250 only.
-    _let_in(scope, vpc, "webhooks", scope.ranges.nodes, WEBHOOK_PORTS)
+    _allow_ingress(scope, vpc, "webhooks", scope.ranges.nodes, WEBHOOK_PORTS)
     addresses = _peered_addresses(scope, vpc)
     peering = Connection(
         scope.named("peering"),
@@ -78,7 +78,7 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
     )
     if scope.spec.filesystem.kind == "lustre":
         # Lustre's servers connect to clients too, to take back locks.
-        _let_in(scope, vpc, "lustre", scope.ranges.peered, LUSTRE_PORTS)
+        _allow_ingress(scope, vpc, "lustre", scope.ranges.peered, LUSTRE_PORTS)
     return Network(vpc.id, subnetwork.id, PODS_RANGE, SERVICES_RANGE, peering, addresses.name)
 
 
@@ -149,7 +149,7 @@ def _peered_addresses(scope: Scope, vpc: Vpc) -> GlobalAddress:
     )
 
 
-def _let_in(scope: Scope, vpc: Vpc, role: str, source: IPv4Network, ports: Sequence[str]) -> None:
+def _allow_ingress(scope: Scope, vpc: Vpc, role: str, source: IPv4Network, ports: Sequence[str]) -> None:
     Firewall(
         scope.named(role),
         network=vpc.id,
