@@ -95,5 +95,5 @@ def arena() -> Iterator[Arena]:
 
 
 def quiet() -> PlainProgress:
-    """A progress that goes nowhere."""
+    """A progress display without output."""
     return PlainProgress(Path(os.devnull).open("w"))

@@ -136,7 +136,7 @@ def _read_again(ranks: int) -> list[Figure]:
 
 
 def _megabytes(arm: Arm, ranks: int) -> float:
-    """Read by all ranks together when they start again from the second checkpoint.
+    """Read by all ranks together when they restart from the second checkpoint.
 
     From the first, ours would read it twice: with none to fall back to it is verified before it is loaded.
     """

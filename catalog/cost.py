@@ -22,12 +22,12 @@ from catalog.pricing import (
 from catalog.schema import Cloud
 
 Stack = Mapping[str, Any]
-"""A stack as plain data: what its file says, and what its cluster's component is given."""
+"""A stack as plain data: the content of its file, which is also its component's input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """What every purchase says of itself."""
+    """What every purchase has."""
 
     name: str
     """What it is for: a pool's name, `filesystem`, `NAT`."""
@@ -35,7 +35,7 @@ class Bought:
     region: str
     """Region, or zone where that is what prices go by."""
     path: str = ""
-    """Where the stack, or the resource, says how much."""
+    """Path in the stack, or in the resource, of the amount."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -233,7 +233,7 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 
 def _resources(fabric: str) -> Mapping[str, int]:
-    """Device resources of a fabric class; empty for a class that has none, or that nobody knows."""
+    """Device resources of a fabric class; empty for a class that has none, or that is unknown."""
     found = _classes().get(fabric)
     return found.resources if found else {}
 

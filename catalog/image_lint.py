@@ -30,7 +30,7 @@ class ImageContents:
 
     files: frozenset[str]
     links: Mapping[str, str] = field(default_factory=dict)
-    """Symbolic link → what it says."""
+    """Symbolic link → its target."""
     cached: frozenset[str] = frozenset()
     """Libraries that the loader's cache names."""
     environment: Mapping[str, str] = field(default_factory=dict)

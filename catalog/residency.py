@@ -21,7 +21,7 @@ JURISDICTION = "in:"
 
 @dataclass(frozen=True)
 class Jurisdiction:
-    """Whose law holds: a country (None for a place that spans several) and the unions around it."""
+    """A country (None for a region that spans several) and the unions that it belongs to."""
 
     country: str | None
     unions: tuple[str, ...]

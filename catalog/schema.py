@@ -190,7 +190,7 @@ class Fabric:
     topology: NcclTopology | None = None
     daemon: Sidecar | None = None
     nvlink_domain: Count | None = None
-    """Accelerators that share one NVLink domain across machines; pods claim a place in it."""
+    """Accelerators that share one NVLink domain across machines; pods claim a channel of it."""
     source: FigureSource
 
     @property
@@ -271,7 +271,7 @@ class Machine(MachineFacts):
 
     cloud: Cloud
     unlisted_regions: tuple[Name, ...] = ()
-    """Regions of the cloud of which the sources say nothing."""
+    """Regions of the cloud that the sources do not cover."""
 
     def offered_in(self, region: str) -> bool | None:
         """Whether the region offers it; None where the catalogue does not know."""
@@ -340,14 +340,14 @@ class TrafficRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RegionFacts:
-    """A place where a cloud keeps machines or data."""
+    """A region or zone of a cloud, with its jurisdiction."""
 
     name: Name
     location: Name
     country: Country | None = None
-    """ISO 3166-1 alpha-2; None for a place that spans countries."""
+    """ISO 3166-1 alpha-2; None for a region that spans countries."""
     unions: tuple[Name, ...] = ()
-    """Unions that hold the whole place, beyond those that its country belongs to."""
+    """Unions that contain the whole region, beyond those that its country belongs to."""
     source: FigureSource
 
 
@@ -449,7 +449,7 @@ class MachinesFile(DataFile):
 
     machines: tuple[MachineFacts, ...]
     unlisted_regions: tuple[Name, ...] = ()
-    """Regions of which the sources say nothing: whether they offer a machine is not known here."""
+    """Regions that the sources do not cover: whether they offer a machine type is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,14 +18,14 @@ from engine.recovery import Finder, Found, Unfinished
 State = Mapping[str, Any]
 """A resource as the engine's events and its exported states spell it."""
 _HIDDEN = "[secret]"
-"""What the engine's events say in place of a secret."""
+"""The text of the engine's events in place of a secret."""
 _RETAINED = ("urn", "type", "custom", "parent", "provider", "protect", "retainOnDelete")
 
 
 def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[str, list[str]]:
     """Return an exported stack with what was found of the creations that a preview announces, and its URNs.
 
-    What is found has to be refreshed: only its ID and what the program says of it are known.
+    A found resource has to be refreshed: only its ID and the program's inputs are known.
 
     What is protected and builds on what is not known yet waits for a round that finds nothing else: once it
     is in the state, a preview would replace it for want of that value, and be refused.

@@ -33,7 +33,7 @@ SUMMARY_WORDS = {
 }
 
 Advice = Callable[[str], str]
-"""Message of a provider → the next step; empty where nobody knows one."""
+"""Message of a provider → the next step; empty where none is known."""
 GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
 
 

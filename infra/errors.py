@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 GO_ON = "put it right and run the same command again: what is done is kept"
-"""The next step where nobody knows a better one."""
+"""The next step where no better one is known."""
 
 
 class ExitCode(IntEnum):

@@ -74,7 +74,7 @@ _CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
 def named_after(cluster: str) -> Iterator[None]:
     """Put a cluster's name before that of each object declared meanwhile.
 
-    A program may hold several clusters, and a URN says of which types the parents are, not which they are.
+    A program may declare several clusters, and a URN has the types of the parents, not their names.
     Each object keeps its own name as an alias: a program that had one cluster alone moves into the component.
     """
     token = _CLUSTER.set(cluster)
@@ -137,10 +137,10 @@ class ObjectThatIs(pulumi.CustomResource):
 
 
 class NodeLabels(pulumi.CustomResource):
-    """Labels of a node that exists already; when the resource goes, they go, and the node remains."""
+    """Labels of an existing node; deleting the resource removes them, and the node remains."""
 
     def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
-        # Whoever labelled the node by hand before gives the label up to the stack.
+        # A label that was set by hand before becomes the stack's.
         force = {"pulumi.com/patchForce": "true"}
         metadata = {"name": node, "labels": dict(labels), "annotations": force}
         inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
@@ -226,7 +226,7 @@ class Access:
     kubeconfig: pulumi.Output[str]
     provider: pulumi.ProviderResource
     deleted_with: pulumi.Resource | None
-    """The resource that takes all objects along when it goes, so that none is deleted one by one."""
+    """The resource whose deletion deletes all objects, so that none is deleted one by one."""
 
     def options(
         self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()

@@ -28,7 +28,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def _residency() -> tuple[str, ...] | None:
-    """Return what `trainyard:residency` allows; None where it says nothing.
+    """Return the regions of `trainyard:residency`; None where it is not set.
 
     Raises InputError for a jurisdiction that the catalogue lacks.
     """
@@ -43,7 +43,7 @@ def _residency() -> tuple[str, ...] | None:
 
 
 def load_stack(name: str) -> Stack:
-    """Read the engine's configuration; where the stack file says the same, problems show its lines.
+    """Read the engine's configuration; where the stack file has the same, problems show its lines.
 
     Raises InputError with every problem.
     """
@@ -90,7 +90,7 @@ def declare(
 ) -> dict[str, Any]:
     """Declare every resource of the stack and return its outputs; `options` are those of its components.
 
-    `residency` is where data may be (patterns, docs/policies.md); None where nobody says.
+    `residency` is where data may be (patterns, docs/policies.md); None where it is unknown.
 
     Raises InputError for what the target lacks, HostError for a chart or helm that is missing.
     """

@@ -92,9 +92,9 @@ class Measurement:
     def read(cls, file: Path) -> Measurement | None:
         """The measurement of a file `{"seconds": 8.4, "measured": "2026-11-21"}`; None without a file.
 
-        `assumed` in place of `measured` says that nobody has measured it yet.
+        `assumed` in place of `measured` means that it was not measured yet.
 
-        Raises `PolicyConfigError` where the file says something else.
+        Raises `PolicyConfigError` for any other content.
         """
         if not file.exists():
             return None

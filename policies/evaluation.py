@@ -32,7 +32,7 @@ MAKE_KNOWN = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one policy says about one resource."""
+    """The result of one policy for one resource."""
 
     policy: Policy
     level: EnforcementLevel

@@ -101,7 +101,7 @@ class Policy:
     evaluate: PolicyFunction
     severity: Severity = Severity.HIGH
     level: EnforcementLevel = EnforcementLevel.MANDATORY
-    """Unless configuration says otherwise."""
+    """Default; configuration may change it."""
     frameworks: tuple[str, ...] = ()
     """Controls that it implements, such as `NIST SP 800-53 SC-28`."""
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

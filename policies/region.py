@@ -13,7 +13,7 @@ from policies.policy import Resource
 
 @dataclass(frozen=True)
 class ResourceRegion:
-    """Where a resource is, and what says so."""
+    """The region of a resource, and where it is set."""
 
     name: str
     source: str
@@ -22,7 +22,7 @@ class ResourceRegion:
 
 @dataclass(frozen=True)
 class RegionRules:
-    """How one provider's resources say where they are."""
+    """How one provider's resources specify their region."""
 
     types: str
     own: tuple[str, ...]

@@ -163,7 +163,7 @@ class Http2Connection:
     """When pings were answered last."""
 
     def opening(self) -> bytes:
-        """What the server says first: windows and frames as large as can be."""
+        """The server's first frames: the largest windows and frames."""
         settings = struct.pack(">HIHI", INITIAL_WINDOW_SIZE, LARGEST_WINDOW, MAX_FRAME_SIZE, LARGEST_FRAME)
         return _frame(SETTINGS, 0, 0, settings) + _opened(LARGEST_WINDOW - DEFAULT_WINDOW)
 

@@ -141,7 +141,7 @@ def _plain_mapping(data: Mapping[str, Value], where: str) -> Value:
 
 
 def _opened(value: Value, where: str, mapping: Callable[[Mapping[str, Value], str], Value]) -> Value:
-    """Touch a value: an unknown one raises, and `mapping` says what becomes of the mappings in it."""
+    """Check a value: an unknown one raises; `mapping` converts the mappings in it."""
     if isinstance(value, Unknown):
         raise UnknownProperty(where)
     if isinstance(value, Mapping):

@@ -47,7 +47,7 @@ def pod_specs(resource: Resource) -> Iterator[PropertyBlock]:
 
 
 def placements(resource: Resource) -> Iterator[PropertyBlock]:
-    """Every block that says where pods may run: pod specs, and what a TrainJob lays over its runtime's.
+    """Every block that determines where pods run: pod specs, and a TrainJob's overrides of its runtime's.
 
     Raises `UnknownProperty` as `pod_specs` does.
     """

@@ -90,7 +90,7 @@ class Cloud(Protocol):
 
 
 class Anything:
-    """A cloud that takes whatever it is given, adds what `outputs` says, and forgets."""
+    """A cloud that accepts any input, returns the given `outputs`, and stores nothing."""
 
     def __init__(
         self,

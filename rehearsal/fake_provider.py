@@ -58,7 +58,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         folder: Path | None = None,
         injector: Injector | None = None,
     ) -> None:
-        """Stand in for `packages`, such as `aws` and `gcp`; `version` is what the plugin says of itself.
+        """Stand in for `packages`, such as `aws` and `gcp`; `version` is the plugin's version.
 
         `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` knows
         itself what it adds. What exists is stored in `folder`.

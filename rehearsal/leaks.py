@@ -41,7 +41,7 @@ KINDS: Mapping[str, re.Pattern[str]] = {
         r"\\*[\"']?\s*[:=]\s*\\*[\"']?[\w/+~.=-]{8}"
     ),
 }
-"""What a secret looks like that nobody knows beforehand: how the clouds and Kubernetes spell theirs."""
+"""Patterns of secrets that are not known beforehand: those of the clouds and Kubernetes."""
 
 _STORAGE_KEY = re.compile(r"(?<![\w+/:-])[A-Za-z0-9+/]{86}==")
 """64 bytes in Base64, as the key of an Azure storage account is; a digest has its algorithm before it."""

@@ -107,7 +107,7 @@ LIMITS: Mapping[str, Limit] = {
     "coreweave:index/networkingVpc:NetworkingVpc": Limit("name", 30, r"[a-z0-9-]+"),
     "coreweave:index/objectStorageBucket:ObjectStorageBucket": Limit("name", 63, r"[a-z0-9.-]{3,}"),
 }
-"""Type → its limit, and where the cloud says it."""
+"""Type → its limit, and the source."""
 MORE_LIMITS: Mapping[str, tuple[Limit, ...]] = {
     # AKS: DNS prefix and node resource group (naming rules; az aks create).
     "azure-native:containerservice:ManagedCluster": (

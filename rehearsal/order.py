@@ -29,7 +29,7 @@ def critical_path(
 ) -> tuple[ChainStep, ...]:
     """Return the longest chain of creations of which each waits for the one before it.
 
-    Longest by the number of resources: times in a rehearsal say nothing of a cloud's.
+    Longest by the number of resources: times in a rehearsal are not those of a cloud.
     """
     seconds = {each.urn: each.ended - each.started for each in creations}
     needs = {each["urn"]: _needs(each) for each in resources}

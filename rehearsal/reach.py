@@ -103,7 +103,7 @@ class Reach:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Put the reason before what the engine says of each object that it could not make."""
+        """Put the reason before the engine's errors of the objects that it could not create."""
         try:
             yield
         except TrainyardError as error:
@@ -114,7 +114,7 @@ class Reach:
 
 
 class Reached:
-    """A cloud that reports what it creates, and whose clusters' objects are made by whoever reaches them."""
+    """A cloud that reports what it creates, and whose clusters' objects need a reachable API server."""
 
     def __init__(self, cloud: Cloud, reach: Reach) -> None:
         self._cloud = cloud

@@ -22,11 +22,11 @@ EVERYWHERE = "rehearsal"
 
 @dataclass(frozen=True)
 class KnownRefusal:
-    """One way in which a cloud says no."""
+    """One error of a cloud, as injected by `--refuse`."""
 
     name: str
     what: str
-    """In a few words, for whoever chooses one."""
+    """A short description, to choose by."""
     types: tuple[str, ...]
     """Types that it meets, whole or their last part."""
     says: str
@@ -50,7 +50,7 @@ class KnownRefusal:
         )
 
     def text(self, resource: RequestedResource) -> str:
-        """Return what the cloud says of this resource."""
+        """Return the cloud's error for this resource."""
         return self.says.format_map(_Named({"name": resource.name, **resource.inputs}, resource.name))
 
 

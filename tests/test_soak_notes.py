@@ -1,4 +1,4 @@
-"""A soak that was stopped goes on where it was; one whose code has changed begins anew."""
+"""A soak that was stopped continues where it was; one whose code has changed begins anew."""
 
 from __future__ import annotations
 

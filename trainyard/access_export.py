@@ -27,7 +27,7 @@ def export_access(session: Session, team: str, sign_in: str, file: Path | None) 
     """Write the file, and return where it is.
 
     Raises:
-        InputError: the stack has no such team, or nothing says how its members sign in.
+        InputError: the stack has no such team, or no sign-in is configured for its members.
         TrainyardError: the stack is not up.
     """
     known = {each.name: each for each in session.stack.teams}

@@ -19,7 +19,7 @@ from trainyard.session import Session
 
 
 def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
-    """Make the bucket and the key, or put right what exists; say how to use them.
+    """Make the bucket and the key, or put right what exists; print how to use them.
 
     Raises InputError for a stack of no cloud, and for a region outside of the stack's residency.
     """
@@ -49,7 +49,7 @@ def residency(stack_file: Path, organisation: Path | None) -> Residency:
 
 
 def check_residency(region: str, allowed: Residency) -> None:
-    """Raise InputError if the state may not be in a region: it says all that the stack has."""
+    """Raise InputError if the state may not be in a region: it contains all that the stack has."""
     if not allowed.declared:
         fix = "write `trainyard:residency: {allowed: [REGION]}` into its configuration"
         raise InputError([Problem("trainyard:residency", "nothing", "where the stack's data may be", fix)])

@@ -53,7 +53,7 @@ def ready_nodes(api: ApiClient) -> Mapping[str, int]:
 
 
 def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
-    """Say of each pool how many nodes have not come; provisioned pools lack none."""
+    """Report how many nodes each pool lacks; provisioned pools lack none."""
     for pool in stack.pools:
         wanted, found = _wanted(pool), there.get(pool.name, 0)
         if found < wanted:

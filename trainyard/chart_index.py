@@ -13,7 +13,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 class NoChartError(Exception):
-    """The repository does not have the chart, or says nothing."""
+    """The repository does not have the chart, or does not answer."""
 
 
 class _Sought(Protocol):

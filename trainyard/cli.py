@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
-"""What the kernel says when a folder is not ours to write to, or full."""
+"""The kernel's errors for a folder that is not writable, or full."""
 
 StackName = Annotated[
     str,
@@ -344,7 +344,7 @@ def validate(stack: StackName = "local") -> None:
 
 
 def _print_overrides(session: Session, key: str) -> None:
-    """Say which values are answers (`trainyard:stack.PATH`) that differ from what the section itself says."""
+    """Print the answers (`trainyard:stack.PATH`) that differ from the section's values."""
     _, source = read(session.stack_file, key)
     for each in source.overrides:
         session.console.print(f"  {each}", highlight=False, markup=False, soft_wrap=True)
@@ -561,7 +561,7 @@ def main() -> None:
 
 
 def _explained(error: Exception) -> TrainyardError:
-    """Say what the user can do about it; raise what nobody has foreseen."""
+    """Report the error with its next step; re-raise an unforeseen one."""
     if _is_lost_connection(error):
         fix = "bring the embedded cluster up, or mend the way to the API server; submitted jobs continue"
         got = str(getattr(error, "reason", None) or error or type(error).__name__)
@@ -587,7 +587,7 @@ def _is_lost_connection(error: Exception) -> bool:
 
 
 def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
-    """Say what the cluster's API server refused."""
+    """Report what the cluster's API server refused."""
     reason = str(error.reason)
     with contextlib.suppress(ValueError, TypeError, KeyError):
         reason = json.loads(error.body)["message"]

@@ -24,7 +24,7 @@ def pipeline_of(
 
 
 def show_deploy_role(session: Session, pipeline: Pipeline) -> None:
-    """Print who may take the role and what it may do, as JSON; nobody is asked. Raises InputError."""
+    """Print who may assume the role and its rights, as JSON; makes no request. Raises InputError."""
     stack = session.stack  # wrong input ends here
     account = session.target.open_account()
     if account is None:

@@ -24,7 +24,7 @@ def examine(session: Session) -> int:
 
 
 def _packages(session: Session) -> Iterator[DoctorFinding]:
-    """Say which packages of the target's SDK are missing, and who installs them."""
+    """Report which packages of the target's SDK are missing, and who installs them."""
     packages = session.packages
     missing = ", ".join(each.name for each in packages.missing())
     if not packages.extra:

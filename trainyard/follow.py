@@ -122,7 +122,7 @@ class Follower:
 
 
 def changes(before: JobState, now: JobState) -> Iterator[str]:
-    """Say what the queue and the operators did between two looks at a job."""
+    """Report what the queue and the operators did between two looks at a job."""
     if now.phase == before.phase and now.flavor == before.flavor:
         return
     if now.flavor and now.flavor != before.flavor:
@@ -153,7 +153,7 @@ _TELLINGS = {
 
 
 def describe_phase(phase: str) -> str:
-    """Format one phase of a node's preemption or return; empty for what goes without saying."""
+    """Format one phase of a node's preemption or return; empty for phases that are not shown."""
     return {
         "notice": "gets a preemption notice",
         "drained": "has no pods left",

@@ -27,7 +27,7 @@ _MOST_CACHE_BYTES = 8 << 20
 
 
 class UnreadableImageError(Exception):
-    """An image whose layers cannot be read; the text says why."""
+    """An image whose layers cannot be read; the text is the reason."""
 
 
 class LayerStore(Protocol):

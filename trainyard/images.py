@@ -36,7 +36,7 @@ class FetchedChart:
     """With `oci://…` before it, where a mirror has it."""
     version: str
     repository: str = ""
-    """Empty where the name says it."""
+    """Empty where the name is enough."""
     digest: str = ""
     """SHA-256 of its archive, as it is pinned; empty: not known."""
 

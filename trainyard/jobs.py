@@ -64,7 +64,7 @@ class JobKey:
 
 @dataclass(frozen=True)
 class JobPlacement:
-    """Where a job goes."""
+    """The placement of a job."""
 
     local_queue: str
     pools: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class JobPlacement:
 
 @dataclass(frozen=True)
 class Checkout:
-    """What is known of a job besides what it says itself."""
+    """What is known of a job besides its own manifest."""
 
     image: str = ""
     """Its runtime's."""
@@ -128,7 +128,7 @@ def manifest(
         run: names the folder of this run.
         datasets: of the stack, those that the job reads among them.
         placement: left out: the team's first queue, and any of its pools.
-        share: what goes with each accelerator; left out: of a machine that nobody knows.
+        share: what goes with each accelerator; left out: of a machine that is unknown.
         checkout: where its code and its image came from, as far as that is known.
     """
     placement = placement or JobPlacement(job.team)
@@ -175,7 +175,7 @@ def manifest(
 
 
 def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
-    """Annotations that say where the job came from, and what it serves."""
+    """Annotations with the job's origin and the ports that it serves."""
     ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
     return {ORIGIN: origin.as_text(), **ports}
 

@@ -67,7 +67,7 @@ class Packages:
         return shlex.join([*install, *map(_written, self.missing())])
 
     def ensure(self, progress: Progress) -> None:
-        """Install what is missing, and say so. Costs milliseconds where nothing is.
+        """Install what is missing, and report it. Costs milliseconds where nothing is.
 
         Raises:
             HostError: it cannot be installed from here; the problem has the command that does it.

@@ -208,7 +208,7 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
 
 
 def remark(cost: Cost) -> str:
-    """What the totals leave out of a cost, or rest on; empty where there is nothing to say."""
+    """What the totals leave out of a cost, or rest on; empty where there is nothing to add."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StorageCost):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"

@@ -80,7 +80,7 @@ def _sentence(definition: Schema) -> str:
 
 
 def _type(value: Schema) -> str:
-    """Say in a few words what a value may be."""
+    """Return in a few words what a value may be."""
     if choices := list(_alternatives(value)):
         return _choices(choices)
     if "$ref" in value:

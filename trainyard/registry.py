@@ -40,7 +40,7 @@ _REASONS = {
     404: "missing",
     _TOO_MANY: "too many requests: it gives no more for now",
 }
-"""What a status other than 200 says of a manifest."""
+"""The meaning of a status other than 200 for a manifest."""
 _TRIES, _MAX_WAIT_SECONDS = 4, 20.0
 """Of a registry that asks to wait: Docker Hub's limits are by the hour, and nobody waits for that."""
 
@@ -132,7 +132,7 @@ class Registries:
         return found if digest == found else MissingManifest(f"{host} calls it {digest}, and sends {found}")
 
     def _patiently(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
-        """Ask, and again after as long as the registry says, where it has too much to do."""
+        """Send the request, and repeat it after the delay that an overloaded registry asks for."""
         for tried in range(_TRIES):
             answer = self._ask(method, host, url)
             asked = answer.headers.get("Retry-After", "")
@@ -151,7 +151,7 @@ class Registries:
         """Return what exists.
 
         Raises:
-            UnreadableImageError: it is not to be had; the text says why.
+            UnreadableImageError: it cannot be read; the text is the reason.
         """
         return self._found(host, url).data
 

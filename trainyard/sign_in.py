@@ -43,7 +43,7 @@ class _WithoutSignIn(Loader):
         empty = {name: ModuleType(name) for name in _LEFT_OUT}
         empty["oauthlib"].__dict__.update(__path__=[], oauth2=empty["oauthlib.oauth2"])
         empty["requests_oauthlib"].__dict__.update(OAuth2Session=None)
-        # The client goes on without Google's where it cannot be imported.
+        # The client continues without Google's where it cannot be imported.
         sys.modules.update({**empty, "google.auth": None, **known})  # type: ignore[dict-item]
         try:
             self._loader.exec_module(module)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take_node(session: Session, node: str, notice_seconds: float | None) -> None:
-    """Preempt one node, and say what happened when."""
+    """Preempt one node, and report the phases with their times."""
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
     _report(session, record)
 

@@ -51,7 +51,7 @@ class Origin:
     code: str = ""
     """Digest of the folder that it starts in; empty where it brings none."""
     commit: str = ""
-    """What was checked out in that folder; empty where nobody knows."""
+    """What was checked out in that folder; empty where unknown."""
     dirty: bool = False
     """Whether files differed from the commit."""
 

@@ -50,7 +50,7 @@ def _settle(session: Session, *, is_first: bool) -> None:
     elif session.cluster_exists and is_first:
         session.cluster.down()  # its objects are in no state: a first `up` was killed
     elif session.cluster_exists:
-        session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
+        session.cluster.up()  # what died since (a reboot, a kill) is restarted; else nothing happens
 
 
 def adopt_what_exists(session: Session) -> None:
@@ -83,7 +83,7 @@ def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool
 
 
 def show_preview(session: Session) -> None:
-    """Let the engine say what it would change, with the policy pack at its side."""
+    """Preview the changes, evaluated by the policy pack."""
     session.stack  # noqa: B018 -- wrong input ends here
     prepare_engine(session)
     _preview(session)

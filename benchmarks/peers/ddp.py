@@ -1,4 +1,4 @@
-"""Bare torchrun and DDP: the loop of PyTorch's own tutorial, with what is needed to start again.
+"""The peer: bare torchrun and DDP, with the loop of PyTorch's tutorial and checkpoints to restart from.
 
 `python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.ddp SETTINGS.json [dcp]`
 
@@ -33,7 +33,7 @@ from trainyard_train.observability.device import memory
 
 
 def main() -> None:
-    """Train as the settings say; write one line per step, and the loss that both arms must share."""
+    """Train by the settings; write one line per step, and the loss that both arms must share."""
     config, uses_dcp = parse_config(json.loads(Path(sys.argv[1]).read_text())), "dcp" in sys.argv
     torch.set_num_threads(config.threads)
     dist.init_process_group("gloo")
@@ -87,7 +87,7 @@ class SaveStrategy(ABC):
 
     @abstractmethod
     def load(self) -> int:
-        """Go on from the newest checkpoint; returns its step, 0 without one."""
+        """Continue from the newest checkpoint; returns its step, 0 without one."""
 
     @abstractmethod
     def save(self, step: int) -> None:

@@ -14,7 +14,7 @@ from trainyard_train.config import load_config
 
 
 def main() -> None:
-    """Train as the settings say."""
+    """Train by the settings."""
     settings = Path(sys.argv[1])
     run_dir = load_config(settings).run_dir
     load = Saver.load

@@ -33,7 +33,7 @@ def connect(kubeconfig: str) -> ApiClient:
 
 
 def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
-    """Say what the API server answered, and what it should have."""
+    """Report what the API server answered, and what it should have."""
     return TrainyardError([Problem("the cluster's API server", got, allowed, fix)])
 
 

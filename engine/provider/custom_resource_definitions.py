@@ -108,7 +108,7 @@ class CustomResourceDefinitions(ResourceHandler):
 
 
 def _apply(inputs: Inputs, progress: HandlerProgress) -> None:
-    """Bring those that differ from what the API server has to what the bundle says."""
+    """Update definitions that differ from the bundle."""
     manifests = load_bundle(Path(inputs["source"]), inputs["definitions"])
     server = _connect(inputs["kubeconfig"])
     found = server.digests()

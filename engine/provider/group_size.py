@@ -13,7 +13,7 @@ from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, 
 from infra.errors import Problem, TrainyardError
 
 _LABELS = "labels"
-"""Of the group's nodes: they say which pool it belongs to. The cloud gets them with the group itself."""
+"""Labels of the group's nodes, which name its pool. The cloud gets them with the group itself."""
 
 
 class ResizeRefusedError(Exception):

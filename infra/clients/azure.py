@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 
 
 class NotAskedError(Exception):
-    """Nobody can ask: no command line, or nobody is signed in."""
+    """No access: the command line is missing, or not signed in."""
 
 
 def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON

@@ -24,7 +24,7 @@ class StackOutputs:
     """One stack of the fleet."""
 
     kubeconfig: pulumi.Output[str]
-    """Secret; known once all stacks were found to be as the fleet says."""
+    """Secret; known once all stacks were found to match the fleet."""
     facts: pulumi.Output[Facts]
 
 

@@ -59,7 +59,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
 
 
 def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
-    """Keep the webhooks of kinds that are served: the others would answer for nobody."""
+    """Keep the webhooks of kinds that are served, and remove the others."""
     if manifest["kind"] != "ValidatingWebhookConfiguration":
         return manifest
     retained = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]

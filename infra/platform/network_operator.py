@@ -1,6 +1,6 @@
 """NVIDIA's Network Operator: chart values, the NicClusterPolicy with drivers, and the networks of pods.
 
-One NicClusterPolicy says it all, since the operator takes no second one.
+One NicClusterPolicy has all settings, since the operator accepts only one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.
 """
 
@@ -73,7 +73,7 @@ _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
 def values(
     infiniband: NetworkOperatorSettings, images: Mapping[str, str], *, tolerates_all: bool = False
 ) -> dict[str, Any]:
-    """Return the chart's values: Node Feature Discovery is this operator's, whoever else wants it."""
+    """Return the chart's values: Node Feature Discovery is part of this operator."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
     found: dict[str, Any] = {
         # The chart's rule takes any NIC of NVIDIA's, also those of a virtual machine's ordinary network.
@@ -286,7 +286,7 @@ def _sriov_network(infiniband: NetworkOperatorSettings) -> Manifest:
 
 
 def _macvlan_network(index: int, interface: str, nics: NetworkOperatorSettings) -> Manifest:
-    """An interface of the pod's on a shared NIC: RoCE goes by its address, which the NIC must know."""
+    """An interface of the pod's on a shared NIC: RoCE is routed by its address, which the NIC must have."""
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "MacvlanNetwork",

@@ -111,7 +111,7 @@ def _declared(manifest: Manifest) -> Manifest:
 def _budget(deployment: Manifest) -> Manifest:
     """Let drains take one replica at a time.
 
-    An operator has one where nobody scales it, so `minAvailable: 1` would hold every drain of its node for
+    An operator has one replica by default, so `minAvailable: 1` would hold every drain of its node for
     ever. A replica that is not ready is no reason to wait either.
     """
     return {

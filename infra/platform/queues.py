@@ -26,7 +26,7 @@ _API = "kueue.x-k8s.io/v1beta2"
 _PROVISIONING = "nodes-on-call"
 _PODS, _ENOUGH_PODS = "pods", "100k"
 """Where a queue covers pods, Kueue counts those of every job by itself (`corev1.ResourcePods`). So a job that
-asks for no accelerators has a flavor too, without which nothing would place it. Their number is limited by
+asks for no accelerators has a flavor too, without which it would not be scheduled. Their number is limited by
 kubelets, and by the quota of the team's namespace."""
 
 _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)

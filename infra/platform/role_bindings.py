@@ -27,7 +27,7 @@ _SEEN: Mapping[str, Sequence[str]] = {
     # The team's own jobs, each with its place in the whole queue.
     "visibility.kueue.x-k8s.io": ("localqueues/pendingworkloads",),
 }
-"""API group → what a job becomes, and what the team may use. Nobody reads a Secret."""
+"""API group → resources that a job creates, and that the team may use. Nobody reads a Secret."""
 _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}
 """Only `create` never shows what is in a Secret: `patch` and `delete` return it."""
 _ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}

@@ -42,7 +42,7 @@ class _Volume:
     claim: str
     namespace: str
     source: Mapping[str, Any]
-    """What the PersistentVolume's spec says of where it lies."""
+    """The PersistentVolume's volume source."""
     size_gib: int
     access: Access
     revision: str = ""

@@ -113,7 +113,7 @@ def _dns_label(value: object) -> object:
 
 
 def _ipv4_network(value: object) -> object:
-    """Say what is wrong with a network in its own terms (host bits, mask)."""
+    """Report what is wrong with a network in its own terms (host bits, mask)."""
     try:
         return IPv4Network(str(value))
     except ValueError as error:

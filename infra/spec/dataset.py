@@ -106,12 +106,12 @@ class DatasetSpec(Spec):
 
     @property
     def account_name(self) -> str:
-        """Of the storage account that the stack says; empty if it says none."""
+        """Name of the storage account; empty if none is set."""
         return (self.account or "").rpartition("/")[2]
 
     @property
     def folder(self) -> str:
-        """Its place below the folder of datasets: `<name>/sha256-…`."""
+        """Its path below the folder of datasets: `<name>/sha256-…`."""
         return f"{self.name}/{self.digest.replace(':', '-')}"
 
     @property

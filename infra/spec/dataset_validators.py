@@ -26,7 +26,7 @@ def names_of_datasets_are_unique(datasets: Datasets) -> Iterator[Finding]:
 
 
 def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> Iterator[Finding]:
-    """A copy is data too: the cluster must be in a place that the dataset permits. What is unknown is not."""
+    """A copy is data too: the cluster must be in a region that the dataset permits; an unknown one is not."""
     for index, dataset in enumerate(datasets):
         for position, pattern in enumerate(dataset.residency or ()):
             try:
@@ -84,7 +84,7 @@ def stores_of_other_clouds_are_asked_with_keys(
 
 
 def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
-    """A bucket's name says where it is; a container's does not."""
+    """A bucket's name is globally unique; a container's is not."""
     for index, dataset in enumerate(datasets):
         if dataset.account is not None and not dataset.source.startswith("az://"):
             path = ("datasets", index, "account")
@@ -169,7 +169,7 @@ def _is_permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
-        # A region that nobody knows is a separate problem, reported by the target's validator.
+        # A region that is unknown is a separate problem, reported by the target's validator.
         return provider.price_region not in known or any(
             catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
         )

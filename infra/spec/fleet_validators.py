@@ -51,7 +51,7 @@ def workers_are_somewhere(workers: Workers) -> Iterator[Finding]:
 
 
 def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
-    """A pattern that names no place would permit no region, without a message."""
+    """A pattern that matches no region would permit none, without a message."""
     for index, queue in enumerate(queues):
         for position, pattern in enumerate(queue.residency or ()):
             try:
@@ -71,7 +71,7 @@ def queues_name_workers(workers: Workers, queues: Queues) -> Iterator[Finding]:
 
 
 def jobs_go_where_their_data_may_be(workers: Workers, queues: Queues) -> Iterator[Finding]:
-    """A job brings its data, or finds a copy: the worker must be in a place that the queue permits."""
+    """A job brings its data, or finds a copy: the worker must be in a region that the queue permits."""
     if not all(_is_known(worker.place) for worker in workers):
         return
     by_name = {worker.name: worker for worker in workers}

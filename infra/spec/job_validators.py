@@ -33,7 +33,7 @@ _PYTHON_FLAGS = frozenset({"-u"})
 
 
 def a_job_has_a_config_or_a_command(config: str | None, command: Command) -> Iterator[Finding]:
-    """One of them says what its ranks run."""
+    """One of them determines what the ranks run."""
     if (config is None) == (command is None):
         got = "neither" if config is None else "both"
         fix = "write the command, such as [python, train.py]" if config is None else "remove one of them"
@@ -115,7 +115,7 @@ def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
 def in_process_restarts_need_the_agent(
     command: Command, restarts: int | None, processes_per_node: int | None
 ) -> Iterator[Finding]:
-    """What starts once per node has its own way to start ranks again."""
+    """What starts once per node has its own way to restart ranks."""
     if command and restarts is not None and processes_per_node is None and not starts_by_rank(command):
         allowed = "a key of commands that begin with python, and of configs"
         yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set processes_per_node"
@@ -132,7 +132,7 @@ def mpi_jobs_run_in_the_runtimes_image(
 
 
 def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Those of the launcher and the runtime say who a rank is."""
+    """Those of the launcher and the runtime identify the rank."""
     for name in environment:
         if _RANKS.fullmatch(name) or name.startswith(_OURS):
             allowed = "variables that neither the launcher nor the runtime sets"
@@ -143,7 +143,7 @@ def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Findin
 
 
 def nothing_secret_is_written_out(environment: Mapping[str, str], command: Command) -> Iterator[Finding]:
-    """Whoever may look at the team's jobs reads their variables and arguments."""
+    """All who may read the team's jobs can read their variables and arguments."""
     allowed = "values that everybody in the team may read"
     for name, value in environment.items():
         if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):

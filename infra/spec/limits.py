@@ -11,7 +11,7 @@ from infra.spec.queue import QueueSpec, TeamSpec
 
 _JOB_PODS, _PODS = 100, 500
 _UNKNOWN_CPUS, _UNKNOWN_MEMORY_GIB = 256, 4096
-"""Of a node whose machine nobody describes: more than any of the catalogue has."""
+"""Of a node of an unknown machine type: more than any machine type of the catalogue has."""
 _AGAIN = 2
 """A job that starts again has pods that still end beside those that start."""
 

@@ -20,7 +20,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Move:
-    """A scalar that has another place, or another name, from one version on."""
+    """A scalar that moves to another path in some version."""
 
     old: Keys
     new: Keys

@@ -26,7 +26,7 @@ _PLATFORM = (
 
 
 def egress_is_named_once(network: NetworkSpec) -> Iterator[Finding]:
-    """The name says in a review what a rule is for."""
+    """The name tells reviewers what a rule is for."""
     counts = Counter(each.name for each in network.egress)
     for index, each in enumerate(network.egress):
         if counts[each.name] > 1:
@@ -45,7 +45,7 @@ def egress_leads_out_of_the_node(network: NetworkSpec) -> Iterator[Finding]:
 
 
 def egress_leads_to_no_team_and_no_operator(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
-    """Teams are closed to each other; operators' webhooks and metrics are nobody's but the API server's."""
+    """Teams are closed to each other; operators' webhooks and metrics are for the API server only."""
     own = [f"team-{team.name}" for team in teams]
     for index, each in enumerate(network.egress):
         if each.namespace in (*own, *_PLATFORM):

@@ -25,7 +25,7 @@ class PoolOffer:
     cloud: str
     region: str
     machine: str = ""
-    """Machine type; empty where nobody bought one."""
+    """Machine type; empty where none is bought."""
 
     @property
     def share(self) -> Share:

@@ -37,7 +37,7 @@ class FlavorOffer:
 
     @property
     def memory_gib(self) -> float | None:
-        """Of one accelerator, in GiB; None where nobody says."""
+        """Of one accelerator, in GiB; None where it is unknown."""
         if self.pool.accelerator is None:
             return None
         try:

@@ -114,7 +114,7 @@ def _explain(
 
 
 def _as_list(command: object) -> str:
-    """Say how a command is written that is one line, as for a shell; empty where it is none."""
+    """Return how to write a command that was given as one shell line; empty for any other value."""
     try:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # a quote that does not close

@@ -76,7 +76,7 @@ def weights_act_where_kueue_is_installed(queues: Queues, operators: OperatorsSpe
 
 
 def a_quota_can_be_used(queues: Queues) -> Iterator[Finding]:
-    """A queue with no quota lives on what others lend; one that may not borrow either stands still."""
+    """A queue without quota depends on borrowing; one that may not borrow either admits no job."""
     for index, queue in enumerate(queues):
         if not any(most(queue, flavor, queues) for flavor in queue.flavors):
             allowed = "a quota above 0, or a cohort that lends to it"

@@ -15,7 +15,7 @@ Above what clouds hold back on machines with accelerators (GKE: 255 MiB to 2 % o
 1 % of processors; EKS 11 MiB per pod and 100 MiB; AKS 20 MiB per pod, at most 25 %), with room for daemons.
 """
 _CPUS, _MEMORY_GIB = 0.25, 0.5
-"""Per accelerator, where nobody says what the machine has: so much that a pod is not the first evicted."""
+"""Per accelerator, where the machine type is unknown: enough that a pod is not evicted first."""
 
 
 @dataclass(frozen=True)

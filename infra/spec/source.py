@@ -153,7 +153,7 @@ def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, SpecSource]:
 
 
 def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -> Iterator[Problem]:  # noqa: ANN401
-    """Find keys of our namespace that nothing reads: a residency that is misspelt would hold nobody."""
+    """Find keys of our namespace that nothing reads: a misspelt residency rule would have no effect."""
     for each, at, value in _items(config) if isinstance(config, yaml.MappingNode) else ():
         name = str(each)
         if not name.startswith(NAMESPACE) or name in CONFIG_KEYS:

@@ -32,7 +32,7 @@ def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever 
 
 
 class _SchemaByKind:
-    """The same choice in JSON Schema: `kind` says which target's keys there are."""
+    """The same choice in JSON Schema: `kind` determines the target's keys."""
 
     @staticmethod
     def __get_pydantic_json_schema__(core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:

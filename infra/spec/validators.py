@@ -129,7 +129,7 @@ def a_queue_names_a_pool_once(queues: Queues) -> Iterator[Finding]:
 
 
 def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
-    """A queue of nothing but spot stands still when the spot market is empty."""
+    """A queue with spot pools only admits no job while the spot market is empty."""
     spot = {pool.name for pool in pools if pool.is_spot}
     for index, queue in enumerate(queues):
         if {flavor.pool for flavor in queue.flavors} <= spot:
@@ -283,7 +283,7 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
 
 
 def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> Iterator[Finding]:
-    """Of a Kueue that exists already, or of none, nobody would act on them."""
+    """Without a Kueue of the stack, they would have no effect."""
     for key in ("pods_ready_minutes", "pods_recovery_minutes"):
         minutes = getattr(operators, key)
         if minutes and operators.kueue != "install":

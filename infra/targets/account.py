@@ -14,7 +14,7 @@ from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.finding import Finder
 
 DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
-"""Networks of examples (RFC 5737), the shipped stacks' among them: nobody calls from there."""
+"""Networks of examples (RFC 5737), such as the shipped stacks': no real client is there."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Preflight:
     """What was looked at, in a few words."""
     problems: tuple[Problem, ...] = ()
     not_asked: str = ""
-    """Why nobody could ask: no credentials; empty where the account answered."""
+    """Why the account could not be read: no credentials; empty where it answered."""
 
 
 class Account(Protocol):
@@ -35,7 +35,7 @@ class Account(Protocol):
         """Ask for what `up` needs, changing nothing."""
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation | None:
-        """Return where the engine's state would be stored; None where this release makes no such place."""
+        """Return where the engine's state would be stored; None where this release supports no backend."""
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what exists.
@@ -46,12 +46,12 @@ class Account(Protocol):
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
     ) -> DeployRole:
-        """Return who may take a pipeline's role, and the least rights for what is declared; ask nobody."""
+        """Return who may assume a pipeline's role, and the least rights for what is declared."""
 
     def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way
         """Return what looks here for resources of a stack that the engine's state lacks.
 
-        `ask` replaces the account, in a rehearsal: each target says what it asks for.
+        `ask` replaces the account in a rehearsal, as each target needs it.
         Raises HostError where there are no credentials.
         """
 
@@ -68,7 +68,7 @@ def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Pr
 def nobody_is_inside_yet(field: str, opens: str) -> Problem:
     """A private API server in a network that the first `up` makes: no engine can run inside it yet.
 
-    `field` would let `up` in from outside, by what `opens` says.
+    `field` would admit `up` from outside, if set as `opens` describes.
     """
     got = "a private API server, in a network that the first `up` makes: it would stop at the first object"
     allowed = f"{opens}; or a runner in a network that exists (network.existing)"

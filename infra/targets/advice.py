@@ -47,7 +47,7 @@ EVERYWHERE = (
 
 
 def next_step(advice: Iterable[Advice], message: str) -> str:
-    """Return what to do about a message; empty where nobody knows. The first that fits counts."""
+    """Return what to do about a message; empty where unknown. The first that fits counts."""
     for each in (*advice, *EVERYWHERE):
         if found := re.search(each.pattern, message, re.DOTALL):
             return each.fix.format(**found.groupdict())

@@ -36,7 +36,7 @@ CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
     "flex-start": "autoscaled",
     "queued": "queued",
 }
-"""How a stack file says it (`provisioning`) → what it is."""
+"""Value of `provisioning` in the stack file → its provisioning mode."""
 
 
 INTERNET = "0.0.0.0/0"
@@ -160,7 +160,7 @@ class ObjectStoreOutputs:
 
 
 VolumeSource = Callable[[str], Mapping[str, Any]]
-"""Path in the shared filesystem, empty for its root → what a PersistentVolume's spec says of it."""
+"""Path in the shared filesystem, empty for its root → the source of a PersistentVolume."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def fixed_pool(
     cloud_taints: tuple[str, ...] = (),
     capacity_mode: CapacityMode = "fixed",
 ) -> PoolSettings:
-    """Return what the platform needs to know of a pool that has as many nodes as the stack says, at most."""
+    """Return the platform's settings of a pool with at most as many nodes as the stack declares."""
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,

@@ -58,7 +58,7 @@ def with_machines(
 def machines_exist(
     provider: _WithMachines, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
 ) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue or in the stack file."""
+    """Every pool names its machine type, and every machine is in the catalogue or in the stack file."""
     known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud=provider.kind))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
@@ -69,7 +69,7 @@ def machines_exist(
 
 
 def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) -> Finding:
-    """Return the finding for a machine type that nobody knows, with the nearest one."""
+    """Return the finding for a machine type that is unknown, with the nearest one."""
     _, shown, allowed, fix = unknown(path, got, known, f"{what} in the catalogue")
     near = fix.removesuffix(", or add it")
     facts = f"{{{got}: {{vcpus: …, memory_gib: …}}}}"
@@ -306,7 +306,7 @@ def amd_has_its_images(provider: _WithAmd, pools: Pools) -> Iterator[Finding]:
 
 
 def vendor(pool: NodePoolSpec) -> str:
-    """Vendor of the pool's accelerators; empty for none, or for one that nobody knows."""
+    """Vendor of the pool's accelerators; empty for none, or for one that is unknown."""
     known = {each.name: each.vendor for each in catalog.accelerators()}
     return known.get(pool.accelerator.model, "") if pool.accelerator else ""
 

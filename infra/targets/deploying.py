@@ -89,4 +89,4 @@ class DeployRole:
     condition: Mapping[str, Any] = field(default_factory=dict)
     """Of the binding by which it gets the role, in the cloud's words: which roles it can give to others."""
     notes: tuple[str, ...] = ()
-    """What it cannot say by itself."""
+    """What the policy document cannot express."""

@@ -41,7 +41,7 @@ class Target:
     pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
     """Type of resource that makes nodes → what its changes do to them."""
     advice: Sequence[Advice] = ()
-    """What to do where its cloud refuses, by what the cloud says."""
+    """The next step after a cloud's error, by the error's text."""
     packages: str = ""
     """The extra of pyproject.toml with the target's SDK; empty for a target that needs none."""
     plugins: Sequence[str] = ()
@@ -60,7 +60,7 @@ class Target:
         return undeclared(pools, self.kind, self.features, self.reasons)
 
     def advise(self, message: str) -> str:
-        """Return the next step where its cloud refuses; empty where nobody knows one."""
+        """Return the next step where its cloud refuses; empty where none is known."""
         return next_step(self.advice, message)
 
     def cluster_class(self) -> type[Cluster]:

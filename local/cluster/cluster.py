@@ -98,7 +98,7 @@ class EmbeddedCluster:
         preflight.check(self.config, self.layout, self.toolchain, self._site().network.host_link)
 
     def up(self) -> ClusterInfo:
-        """Make the cluster as the config says, and wait until every node is Ready; see `serve`."""
+        """Make the cluster as the configuration declares, and wait until every node is Ready; see `serve`."""
         info = self.serve()
         self.await_nodes()
         return info

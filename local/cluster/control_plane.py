@@ -53,7 +53,7 @@ COREFILE = """cluster.local in-addr.arpa {{
 """There is no way out of the cluster, so a name outside of it is refused at once.
 
 Nothing is cached, as kubeadm's Corefile has it for cluster.local. Else a name that is looked up before its
-pod has an address does not exist for 5 s, and a pod that was started again is looked for at its old address.
+pod has an address does not exist for 5 s, and a restarted pod is looked for at its old address.
 """
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypedDict
 
 RESTART_SECONDS = 1.0
-"""A daemon that ends is started again no sooner than this after its last start."""
+"""A daemon that ends is restarted no sooner than this after its last start."""
 POLL_SECONDS = 0.1
 
 

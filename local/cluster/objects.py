@@ -107,7 +107,7 @@ def is_ready(node: Object) -> bool:
 
 
 def report_starting(api: ApiServerClient, name: str) -> None:
-    """Say that a node is not Ready, before its kubelet starts.
+    """Report that a node is not Ready, before its kubelet starts.
 
     The last kubelet's status does not hold; and one that finds itself Ready reports only after 10 s.
     """

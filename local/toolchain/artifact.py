@@ -97,7 +97,7 @@ class CachedArtifact(Artifact):
 
     @abstractmethod
     def intention(self) -> PlanStep:
-        """Say how it would be made."""
+        """Return how it would be made."""
 
     @abstractmethod
     def fill(self, folder: Path, task: Task) -> str:

@@ -39,7 +39,7 @@ _TRIALS = {
 
 
 class DoctorStatus(StrEnum):
-    """How a finding stands."""
+    """The status of a finding."""
 
     OK = "ok"
     TODO = "to do"

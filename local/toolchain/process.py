@@ -111,7 +111,7 @@ class ProcessRunner:
 
 
 def failure(what: str, output: str) -> TrainyardError:
-    """Say why `what` failed, by what it printed."""
+    """Return why `what` failed, from its output."""
     if os.strerror(errno.ENOSPC).lower() in output.lower():
         return HostError([no_space(what, output.splitlines()[-1])])
     if _NO_NETWORK.search(output):
@@ -123,7 +123,7 @@ def failure(what: str, output: str) -> TrainyardError:
 
 
 def no_space(what: str, got: str) -> Problem:
-    """Say that the disk is full."""
+    """Return the error for a full disk."""
     return Problem(
         path=what,
         got=got,

@@ -32,7 +32,7 @@ class SbomPackage:
 
 @dataclass(frozen=True)
 class RootContents:
-    """What a root filesystem says of itself."""
+    """A root filesystem's os-release."""
 
     packages: tuple[SbomPackage, ...]
 

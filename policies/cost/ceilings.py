@@ -23,7 +23,7 @@ TIB = 1024
 
 @dataclass(frozen=True)
 class Sized:
-    """A filesystem whose size is bought: as the catalogue prices it, and which properties say how much."""
+    """A filesystem whose size is bought: as the catalogue prices it, and which properties have the amount."""
 
     kind: str
     speed: str
@@ -61,7 +61,7 @@ SERVICES = {
     "aws:ec2/natGateway:NatGateway": "nat-gateway",
     "gcp:container/cluster:Cluster": "gke-cluster",
 }
-"""Type → kind of service. Cloud NAT costs by the machines behind it, which its resource does not say."""
+"""Type → kind of service. Cloud NAT costs by the machines behind it, which its resource does not have."""
 CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure"}
 """Package of a resource → the catalogue's name of its cloud."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
@@ -72,7 +72,7 @@ class Item:
     """One thing that the plan asks for: the machines of a pool, a filesystem, a service."""
 
     path: str
-    """Where the plan says so."""
+    """Path in the plan."""
     purchases: tuple[Purchase, ...]
     """Of a pool one for each machine type that it may use: the dearest counts."""
     number: int = 1
@@ -126,7 +126,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _is_counted(resource: Resource) -> bool:
     """Whether a resource belongs to a cluster's component whose stack was added up in this run.
 
-    The types of its parents are in its URN; its own name, and the names of others, say nothing.
+    The types of its parents are in its URN; its own name, and the names of others, are ignored.
     """
     parents = _types(resource.urn).rpartition("$")[0]
     counted = (_types(urn) for urn in resource.stack.costs)
@@ -190,7 +190,7 @@ def _ceilings(resource: Resource, scope: str, path: str, hourly: Decimal, what: 
 
 
 def _of_spec(resource: Resource) -> Iterator[Item]:
-    """What a stack buys, of a size that it says."""
+    """The purchases of a stack that have a size."""
     spec = resource.props.block("stack")
     cost = cost_of(spec.get("provider.kind", ""))
     pools: dict[str, list[Machines]] = {}

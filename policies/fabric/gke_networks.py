@@ -24,8 +24,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _networks(machine: str) -> int:
     """Further networks of a machine; 0 where its fabric needs none, or the catalogue lacks it.
 
-    The fabric's last interface in a pod, `eth9`, says how many: A3 Ultra and A4 have a second ordinary NIC,
-    `eth1`, besides their eight; on A3 Mega it would take a GPU's place (GKE: GPUDirect-TCPXO; AI
+    The number of the fabric's last interface in a pod, `eth9`, is the count: A3 Ultra and A4 have a second
+    ordinary NIC, `eth1`, besides their eight; on A3 Mega it would replace a GPU's (GKE: GPUDirect-TCPXO; AI
     Hypercomputer: GPUDirect RDMA; 2026-11).
     """
     found = catalog.find_machine(machine, "gcp")

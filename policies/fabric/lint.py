@@ -12,7 +12,7 @@ from policies.unknowns import KnownValues, PropertyBlock, Unknown, Value
 from policies.workloads import TYPES, pod_specs, trains
 
 COPIES = ("replicas", "parallelism", "numNodes")
-"""Properties around a pod's template that say how many pods come of it."""
+"""Properties around a pod template that determine the number of pods."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -38,7 +38,7 @@ class PolicyReport:
 
     @property
     def exempt(self) -> list[Finding]:
-        """What would stop the run, had nobody exempted it."""
+        """What would stop the run without an exemption."""
         return [finding for finding in self.findings if finding.exempt]
 
     def data(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ LINKS = ("dataRepositoryPath", "importPath", "exportPath")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A bucket's name says no region, so each linked bucket must be listed as known."""
+    """A bucket's name has no region, so each linked bucket must be listed as known."""
     for name in LINKS:
         path = resource.props.get(name)
         if path is not None:

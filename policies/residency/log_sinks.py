@@ -15,7 +15,7 @@ LOCATION_IN_PATH = re.compile(r"/locations/([^/]+)")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A destination says its region, or is listed as known to be inside."""
+    """A destination has its region, or is listed as known to be inside."""
     # The destination of a delivery stream is a kind of target, such as `extended_s3`.
     names = ("extendedS3Configuration.bucketArn",) if resource.type == FIREHOSE else DESTINATIONS
     for name in names:

@@ -17,7 +17,7 @@ TLS_POLICY = "BucketPolicy"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """What each companion says is evaluated where it is declared; here that there is one, or its inline
+    """Each companion's content is evaluated where it is declared; here only that there is one, or its inline
     form.
     """
     beside = {

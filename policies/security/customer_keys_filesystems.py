@@ -18,7 +18,7 @@ KEY_OF = {
 }
 
 NETAPP = ("azure-native:netapp:CapacityPoolVolume", "azure-native:netapp:Volume")
-"""Their key is their account's; whether they use it they say themselves."""
+"""Their key is their account's; a property says whether they use it."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

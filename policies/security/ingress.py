@@ -11,7 +11,7 @@ from policies.unknowns import PropertyBlock
 PUBLIC_SOURCES = ("*", "internet", "any")
 
 BROADEST_PREFIX = {4: 8, 6: 16}
-"""By IP version. Two halves of the internet are the internet too: wider than this is nobody's network."""
+"""By IP version. Two halves of the internet are the internet too: a wider network has no single owner."""
 SOURCES = (
     "cidrBlocks",
     "ipv6CidrBlocks",

@@ -15,7 +15,7 @@ OF_THE_POD = ("emptyDir", "ephemeral")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Pods with accelerators on spot mount or name a place for checkpoints, and not one of the node."""
+    """Pods with accelerators on spot mount or name storage for checkpoints that is not the node's."""
     patterns = resource.parameters["names"]
     for pod in pod_specs(resource):
         if selects_spot(pod) and trains(pod) and not _keeps(pod, patterns):

@@ -10,7 +10,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock
 
 WAIVER = "trainyard.dev/spot-waiver"
-"""Tag, label or annotation that says why a pool must live in fewer markets."""
+"""Tag, label or annotation with the reason why a pool is bought in fewer markets."""
 
 COMPONENT = "trainyard:infra:"
 KARPENTER = "kubernetes:karpenter.sh/"

@@ -48,7 +48,7 @@ class FakePlugin(Own):
 
 
 def _existing(stack: Stack) -> Existing:
-    """Return what the stack file says is in the account already."""
+    """Return the resources that the stack file refers to as existing."""
     provider = stack["provider"]
     network = provider["network"].get("existing")
     cluster = provider.get("existing_cluster")

@@ -45,7 +45,7 @@ def _session() -> Any:
 
 @cache
 def client(service: str, region: str) -> Any:
-    """Return a client with keys that are none: only moto, or nobody, can be at its other end.
+    """Return a client with keys that are none: only moto can answer it.
 
     What the user has configured (a profile, the address of another AWS) does not reach it: moto answers at
     AWS's own addresses alone, and a request to any other one would go out.

@@ -251,7 +251,7 @@ def _bucket(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def bucket_location(region: str) -> dict[str, Any]:
-    """Return what a request for a bucket says of its region: nothing of us-east-1, which S3 refuses as a
+    """Return the region parameters of a request for a bucket: nothing of us-east-1, which S3 refuses as a
     constraint (API reference, CreateBucket).
     """
     return {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}

@@ -65,7 +65,7 @@ class GcpProject(Typed):
 
 
 class GcpAnswers:
-    """What Google's API would say of what a fake has made: a resource by its URL, or a list."""
+    """Google's API response for what a fake has made: a resource by its URL, or a list."""
 
     def __init__(self, folder: Path, project: str, region: str) -> None:
         self._folder = folder

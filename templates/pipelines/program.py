@@ -44,7 +44,7 @@ def main(project: Path, trainyard: Path, to: Path) -> int:
 
 
 def problems_of(written: dict[str, Any], templates: list[dict[str, Any]], version: str) -> Iterator[str]:
-    """Say what in a project's file is not its name and no template's; nothing that it says is run."""
+    """Report what in a project's file is not its name and no template's; nothing that it says is run."""
     if not NAME.fullmatch(str(written.get("name"))):
         yield _problem("name", written.get("name"), "letters, digits, `.`, `_`, `-`", "name the project so")
     program = {key: written.get(key) for key in PROGRAM}

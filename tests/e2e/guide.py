@@ -154,7 +154,7 @@ def edit(stack_file: Path, changes: Mapping[str, Any]) -> None:
 
 
 def count(pages: list[Path]) -> str:
-    """Say how many blocks are executed, and why each other one is not."""
+    """Report how many blocks are executed, and why each other one is not."""
     found = [block for page in pages for block in blocks(page)]
     left_out = [f"  not run: {block.name}: {block.reason}" for block in found if block.reason]
     return "\n".join(

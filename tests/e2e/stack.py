@@ -320,7 +320,7 @@ class TrainingRun:
         return sorted({step for step in steps if steps.count(step) > 1})
 
     def assert_no_checkpointed_step_was_lost(self) -> None:
-        """Every attempt goes on from the newest checkpoint that was committed before it."""
+        """Every attempt continues from the newest checkpoint that was committed before it."""
         committed = 0
         for line in self.lines:
             if line["event"] == "checkpoint":

@@ -1,4 +1,4 @@
-"""Teams on one cluster: what a member may not do, and what must go on working; the API server keeps nothing.
+"""Teams on one cluster: what a member may not do, and what must still work; the API server keeps nothing.
 
 Members have separate certificates. Pods are tried as the job controller would make them: they are what is
 evaluated in the end, whoever filled in a template.

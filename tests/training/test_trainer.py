@@ -73,7 +73,7 @@ def train(config: TrainConfig, notice: Notice | None = None, *, reads_late: bool
     try:
         return trainer.run(0)
     finally:
-        trainer.saver.wait_for_clean_up(60)  # it would go on beside the next attempt, in this process
+        trainer.saver.wait_for_clean_up(60)  # it would continue beside the next attempt, in this process
 
 
 def events(run_dir: Path, name: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is said of a job that was removed, and how to go on with it."""
+"""What is said of a job that was removed, and how to continue with it."""
 
 from __future__ import annotations
 

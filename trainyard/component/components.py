@@ -25,7 +25,7 @@ Outputs = Mapping[str, Any]
 Declare = Callable[[pulumi.ResourceOptions], Awaitable[Outputs]]
 """Declares all parts with these options of each, and returns the outputs."""
 Parts = Callable[[pulumi.ResourceOptions], Outputs | Awaitable[Outputs]]
-"""The same, of a component that may have to wait for what the cluster says, or not."""
+"""The same, of a component that may have to wait for the cluster's answer, or not."""
 Inputs = Mapping[str, Any]
 """A component's inputs by name, as the user wrote them; UNKNOWN for what is known only after `up`."""
 

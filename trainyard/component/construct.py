@@ -76,7 +76,7 @@ async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
 
 
 def _answered(given: Any, kind: Kind, run: Run, secret: Collection[str]) -> Any:  # noqa: ANN401 -- JSON
-    """Return the input with what `pulumi new` was answered, and say what that changes."""
+    """Return the input with the answers to `pulumi new`, and report what they change."""
     data, section = whole_numbers(given), f"{NAMESPACE}{kind.key}"
     for each in overrides(data, answers_to(data, without_secrets(run.config, secret), section), section):
         pulumi.log.info(str(each))

@@ -53,7 +53,7 @@ def _as_input(path: str) -> str:
 
 
 def provide(stack: Stack, say: Say, *, is_preview: bool) -> Artifacts:
-    """Install what is missing, and say so. Raises HostError for what cannot be had.
+    """Install what is missing, and report it. Raises HostError for what cannot be had.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
     environment alone), and only checks whether it exists.

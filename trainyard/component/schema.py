@@ -174,7 +174,7 @@ def _below(value: Schema) -> Schema:
 
 
 def _described(value: Schema) -> str:
-    """Say what a value means, and what it may be where its type cannot say so."""
+    """Return what a value means, and what it may be where its type cannot express it."""
     return f"{value.get('description', '')}{_allowed(value)}".strip()
 
 

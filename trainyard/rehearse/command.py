@@ -146,7 +146,7 @@ def run_rehearsal(
 
 
 def _assumed_note(session: Session, assumed: Assumption) -> str:
-    """Say what was assumed, where the stack has no measurement of its own."""
+    """Report what was assumed, where the stack has no measurement of its own."""
     known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
     seconds = known.seconds if known else assumed.checkpoint_seconds
     if seconds is None or (known and not known.is_assumed):

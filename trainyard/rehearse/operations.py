@@ -74,7 +74,7 @@ class EngineOperations:
         self.engine.forget(self.stack)
 
     def unprotect(self) -> OperationOutcome | None:
-        """Without the policies: they refuse this, unless an exemption says who wants it and why."""
+        """Without the policies, which would refuse this without an exemption."""
         if not self._is_protected:
             return None
         self._set_protection(on=False)

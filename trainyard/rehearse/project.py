@@ -38,7 +38,7 @@ class RehearsalProject:
     """A project folder of the rehearsal's own: the clone's program, and a copy of the stack file."""
 
     session: Session
-    """The rehearsed stack, with all places apart."""
+    """The rehearsed stack, with separate paths."""
     policies: Path
 
     @property

@@ -33,7 +33,7 @@ _NODE_LABELS = (
     "kubernetes.io/os",
     "node.kubernetes.io/instance-type",
 )
-"""Labels that say what a node is. Not its name: who asks for that passes over the queue's choice."""
+"""Labels by which pods may select nodes. Not the node's name, which would bypass the queue's choice."""
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own, which every pod has that names none (core/v1, DefaultTerminationGracePeriodSeconds)."""
 

@@ -51,7 +51,7 @@ def manifests(
 ) -> Iterator[Manifest]:
     """Yield each policy and its binding; `controllers` are further service accounts, `namespace/name`.
 
-    `queued` is whether a queue gives jobs their place.
+    `queued` is whether a queue assigns nodes to jobs.
     """
     yield from _bound("pods", _POD_RESOURCES, _pod_rules(queued=queued), controllers, _POD_CONDITION)
     for kind in kinds:
@@ -214,7 +214,7 @@ def _policy(
 
 
 def _facts(controllers: Sequence[str]) -> dict[str, str]:
-    """What rules ask besides the lists: who asks, and whether a pod has its place already."""
+    """Variables of rules besides the lists: who makes the request, and whether the pod is scheduled."""
     return {
         # A rule is of several kinds, and not every field that it looks for is of each of them.
         "object": "dyn(object)",

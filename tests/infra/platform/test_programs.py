@@ -210,7 +210,7 @@ def test_a_plugin_of_nccl_is_put_onto_the_node(tmp_path: Path, name: str, plugin
 
 
 def test_the_windows_of_gpus_nics_are_opened_and_no_other_device(tmp_path: Path) -> None:
-    """Twice, as when the pod is started again: the rule of the firewall is there then."""
+    """Twice, as when the pod is restarted: the rule of the firewall is there then."""
     devices, windows, tools = tmp_path / "pci", tmp_path / "windows", tmp_path / "tools"
     for name, vendor, device in (("0000:01:00.0", "0x1ae0", "0x0084"), ("0000:02:00.0", "0x10de", "0x2330")):
         (devices / name).mkdir(parents=True)

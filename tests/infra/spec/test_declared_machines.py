@@ -52,7 +52,7 @@ SYSTEM = {
 
 
 def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes: int = 2) -> dict[str, Any]:
-    """A stack with one pool of a machine that nobody knows but it."""
+    """A stack with one pool of a machine type that only it declares."""
     data = good(cloud)
     provider = data["provider"]
     if facts is not None:

@@ -144,7 +144,7 @@ def _wrapped(text: str, first: int, then: int) -> str:
 
 
 def _broken(line: str) -> str:
-    """A value longer than a line, without spaces: in double quotes it goes on after a backslash."""
+    """A value longer than a line, without spaces: in double quotes it continues after a backslash."""
     indent = " " * (len(line) - len(line.lstrip()))
     word = line.strip().rstrip(",]}")
     end = line.strip().removeprefix(word)

@@ -108,7 +108,7 @@ def names_of(each: Registration) -> Iterator[tuple[Limit, str]]:
 
 
 def refused_names(found: Plan) -> list[str]:
-    """Say which names a cloud would refuse."""
+    """Report which names a cloud would refuse."""
     refused = []
     for each in found.resources:
         if each.type.startswith(OURS):

@@ -43,7 +43,7 @@ def test_a_straggler_takes_twice_as_long_as_the_others(seconds: tuple[float, ...
 
 
 class RankGroup:
-    """Ranks whose beats the test makes, and whose clock it moves; how they end is noted, and they go on."""
+    """Ranks whose beats the test makes, and whose clock it moves; their end is recorded only."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, size: int = 2, **seconds: float) -> None:
         self.store = dist.HashStore()

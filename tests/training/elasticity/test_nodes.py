@@ -2,7 +2,7 @@
 
 Each node is an agent with one rank, all on this host. What is lost, and where, follows from a seed; after
 the loss of a rank the run must take a new step within `silence + rejoin + 3` seconds. After that of an agent
-it must go on: how soon depends on how long another takes to start.
+it must continue: how soon depends on how long another takes to start.
 """
 
 from __future__ import annotations

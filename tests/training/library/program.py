@@ -62,7 +62,7 @@ def build(world_size: int, strategy: str) -> nn.Module:
 
 
 def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]:
-    """Batches of two samples: cut over the ranks, or drawn by chance on each."""
+    """Batches of two samples: cut over the ranks, or drawn at random on each."""
     data, mesh = Noisy(), run.mesh
     sampler: DistributedSampler[torch.Tensor] | None = None
     if mesh.world_size > 1 or settings.get("shared"):

@@ -1,4 +1,4 @@
-"""Loaders of all kinds go on in the middle of a pass, in the order that it began with."""
+"""Loaders of all kinds continue in the middle of a pass, in the order that it began with."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Unseeded(Buckets):
 
 
 def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int]]]:
-    """What is left after three batches of its second pass, to a run that goes on, and to one that resumes."""
+    """What is left after three batches of its second pass, for a run that continues, and for one that resumes."""
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     epoch = 0
     one, other = (

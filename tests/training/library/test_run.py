@@ -1,4 +1,4 @@
-"""A loop of anybody's under `Run` goes on where it was, to the bit."""
+"""A loop of anybody's under `Run` continues where it was, to the bit."""
 
 from __future__ import annotations
 

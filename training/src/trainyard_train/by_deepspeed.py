@@ -104,8 +104,8 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
     """DeepSpeed's settings from a file, with those that the run's configuration decides.
 
     Raises:
-        ConfigError: with every problem at once: the file is none, one configuration says what is for the
-            other to say, or neither can do it.
+        ConfigError: with every problem at once: the file is none, one configuration sets what is for the
+            other to set, or neither supports it.
     """
     try:
         settings = json.loads(path.read_text())

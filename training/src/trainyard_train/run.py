@@ -200,7 +200,7 @@ class Run(Attempt):
         self.track(**{name: TrackedOnRank0(value) for name, value in objects.items()})
 
     def batches(self, loader: Iterable[Batch], *, per_step: int | None = 1, ahead: int = 0) -> Batches[Batch]:
-        """A loader to iterate in place of this one, which goes on where finished steps have come to.
+        """A loader to iterate in place of this one, which continues where finished steps have come to.
 
         Args:
             loader: what yields this rank's batches, such as a DataLoader.
@@ -236,7 +236,7 @@ class Run(Attempt):
         Nothing waits for the loss: it goes to the metrics, as the mean over the ranks, one step later.
 
         Returns:
-            whether to go on. Inside of `with run` the loops are left by themselves.
+            whether to continue. Inside of `with run` the loops are left by themselves.
 
         Raises:
             ConfigError: the run was not loaded, or batches do not fit the steps.
@@ -283,14 +283,14 @@ class Run(Attempt):
                 return
 
     def load(self) -> bool:
-        """Go on from the newest checkpoint; `with run` does it.
+        """Continue from the newest checkpoint; `with run` does it.
 
         Returns:
             whether there was one.
 
         Raises:
             MismatchError: it is of another run, or what is tracked does not fit.
-            ConfigError: these ranks cannot go on with it, or have different settings.
+            ConfigError: these ranks cannot continue with it, or have different settings.
             FormatError: another version wrote it.
         """
         self._find(whole=False)

@@ -116,7 +116,7 @@ def _as_rank(
 
 
 def _be_a_rank(environment: MutableMapping[str, str]) -> None:
-    """Say all that torchrun says, and hear signals as any program does; `Run` listens in its own way.
+    """Log as torchrun does, and leave signals to the program; `Run` listens in its own way.
 
     The agents' store outlives a round of ranks, with what failed ones wrote to it. So rank 0 has a new one
     for the process group of each round, as without an agent, beside it.

@@ -188,7 +188,7 @@ class Trainer(Attempt):
         return finished
 
     def close(self) -> None:
-        """Let go of threads, files and ports, which a process that goes on would keep."""
+        """Let go of threads, files and ports, which a process that continues would keep."""
         super().close()
         for part in ("tracer", "loader", "data"):
             if held := getattr(self, part, None):
@@ -249,7 +249,7 @@ class Trainer(Attempt):
         self.schedule = schedule_for(self.config.optim, self.batch_size, updates, previous)
 
     def _look_at_fabric(self, nodes: Sequence[str]) -> None:
-        """Say what carries the collectives, and how fast that is."""
+        """Report what carries the collectives, and how fast that is."""
         choice = self.mesh.choice
         if choice is None or self.mesh.world_size == 1:
             return

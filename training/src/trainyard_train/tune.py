@@ -266,7 +266,7 @@ def _reason(error: Exception) -> str:
 
 
 def _put_back(study: optuna.Study, trial: optuna.Trial | optuna.trial.FrozenTrial) -> None:
-    """Let whoever is next go on with a trial."""
+    """Let the next worker continue a trial."""
     from optuna.trial import TrialState
 
     study.tell(trial.number, state=TrialState.FAIL)

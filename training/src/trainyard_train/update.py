@@ -41,7 +41,7 @@ class LossScale(torch.amp.GradScaler):
         self.update()
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a manifest's state; from the beginning if it has none."""
+        """Continue from a manifest's state; from the beginning if it has none."""
         if "good_steps" in state:  # as versions before GradScaler wrote it
             state = {"scale": state["scale"], "_growth_tracker": state["good_steps"] % 2000}
         if state:

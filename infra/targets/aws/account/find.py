@@ -18,7 +18,7 @@ from infra.errors import Problem, TrainyardError
 from infra.targets.finding import has_unknown, lookups
 
 Client = Callable[[str], Any]
-"""Service → a boto3 client, whoever is at its other end."""
+"""Service → a boto3 client, real or fake."""
 KEY, BUCKET = "aws:kms/key:Key", "aws:s3/bucket:Bucket"
 NOT_FOUND = re.compile(r"NotFound|NoSuch|NonExist|\b404\b")
 """In AWS's code or message of an error: there is no such thing."""

@@ -117,7 +117,7 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
 
 
 def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """A new account has none, and a service that finds its own missing fails where nobody looks."""
+    """A new account has none, and a service without its role fails without a message."""
     services = {**LINKED_ROLES}
     if any(pool.is_spot for pool in stack.pools):
         services |= {"spot": "AWSServiceRoleForEC2Spot"}
@@ -136,7 +136,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
-    """What exists already, nobody needs the right to make."""
+    """Rights to create existing resources are not needed."""
     cluster = {"eks:CreateCluster"} if spec.existing_cluster else set()
     vpc = {"ec2:AllocateAddress", "ec2:CreateNatGateway", "ec2:CreateVpc", "ec2:CreateVpcEndpoint"}
     spared = cluster | (vpc if spec.network.existing else set())
@@ -385,6 +385,6 @@ def _short(value: object, most: int = 60) -> str:
 
 
 def unasked(error: Exception) -> Problem:
-    """Say that the account could not be asked."""
+    """Report that the account could not be asked."""
     fix = "sign in (`aws sso login`), with the right to look: nothing here changes anything"
     return Problem("AWS account", str(error), "an answer", fix)

@@ -169,7 +169,7 @@ class _Statements:
     def _tagging(self) -> Iterator[Statement]:
         """EC2's tags are a separate action: at creation, and of what has the stack's tag already.
 
-        Whoever could tag anything as the stack's could then do to it what is allowed to the stack's.
+        A right to tag any resource as the stack's would give all of the stack's rights to it.
         """
         made = {name: each for name, each in self._gathered("make").items() if self._service(name) == "ec2"}
         creations = sorted(each.partition(":")[2] for actions in made.values() for each in actions)

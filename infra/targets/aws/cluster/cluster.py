@@ -62,7 +62,7 @@ from infra.targets.base import (
 )
 
 NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3))
-"""Labels by which EKS says where in EC2's network a node of a machine with EFA hangs, the core first."""
+"""EKS's labels for the position of a node with EFA in EC2's network, widest layer first."""
 
 
 class AwsCluster(Cluster):

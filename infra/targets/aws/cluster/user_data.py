@@ -22,7 +22,7 @@ machine has; nodeadm reads numbers as floating point, in which the largest of 64
 
 
 def user_data(machine: Machine, *, uses_lustre_over_efa: bool) -> str | None:
-    """Return the user data of a machine's launch template, in base64; None where there is nothing to say.
+    """Return the user data of a machine type's launch template, in base64; None if it needs none.
 
     Local disks become one RAID0 for images, pods' scratch space and logs. Pods may lock what memory EFA pins.
     With Lustre over EFA, the node brings up LNet on its EFA devices before anything is mounted.

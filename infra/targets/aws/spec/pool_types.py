@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from infra.targets.pool_types import PoolChanges, PoolType, Resized
 
 POOL_TYPES: Mapping[str, PoolChanges] = {
-    # EKS: UpdateNodegroupVersion rolls, UpdateNodegroupConfig does not; a group that goes drains its nodes.
+    # EKS: UpdateNodegroupVersion rolls, UpdateNodegroupConfig does not; a deleted group drains its nodes.
     "aws:eks/nodeGroup:NodeGroup": PoolType(
         labels="labels",
         sizes=["scalingConfig.maxSize", "scalingConfig.desiredSize"],

@@ -35,7 +35,7 @@ ACCOUNTS: Mapping[str, str] = {
 }
 """Of the regions that do not have the usual one."""
 UNKNOWN = ("ap-southeast-6", "eusc-de-east-1")
-"""Regions of which the list that was read says nothing."""
+"""Regions that the list does not have."""
 
 
 def registry_of(region: str) -> str:

@@ -151,7 +151,7 @@ def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding
 
 
 def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue."""
+    """Every pool names its machine type, and every machine is in the catalogue."""
     known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud="aws"))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
@@ -225,7 +225,7 @@ def tags_are_not_too_many(provider: AwsSpec) -> Iterator[Finding]:
     yield from tags_leave_room("tags", provider.tags, most=50, of="AWS")
 
 
-def blocks_say_their_time(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A block's group is empty before it begins and from shortly before its end; a plan asks EC2 nothing."""
     for index, pool in enumerate(pools):
         reservation = pool.reservation

@@ -84,7 +84,7 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
 def blob_account(
     scope: Scope, deps: ClusterDeps, role: str, name: str, *, serves_nfs: bool = False
 ) -> StorageAccount:
-    """Make a storage account that nobody reaches but by the VNet and an identity of Entra."""
+    """Make a storage account that is reachable from the VNet with an Entra identity only."""
     keys, identity = deps.keys, deps.identities.keys.id
     return StorageAccount(
         scope.named(role),
@@ -144,7 +144,7 @@ def container(
 
 
 def _rules(lifecycle: LifecycleSpec) -> list[ManagementPolicyRuleArgs]:
-    """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is.
+    """Nothing is deleted by age alone: a paused job keeps its last checkpoint, however old that is.
 
     Blocks that are part of no blob need no rule: Azure drops them after a week.
     """

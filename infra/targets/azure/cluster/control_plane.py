@@ -56,7 +56,7 @@ class ControlPlane:
 
     cluster: ManagedCluster
     credentials: pulumi.Output[dict[str, Any]]
-    """The kubeconfig that Azure gives to whoever may have one: no token is in it."""
+    """The kubeconfig that Azure gives to authorized users: it has no token."""
 
     @property
     def endpoint(self) -> pulumi.Output[str]:
@@ -184,7 +184,7 @@ def _network(scope: Scope) -> ContainerServiceNetworkProfileArgs:
 
 
 def _drivers(scope: Scope) -> ManagedClusterStorageProfileArgs:
-    """Disks; Blob storage where it is the filesystem. Azure Files needs account keys, which nobody has."""
+    """Disks; Blob storage where it is the filesystem. Azure Files needs account keys, which are disabled."""
     return ManagedClusterStorageProfileArgs(
         disk_csi_driver=ManagedClusterStorageProfileDiskCSIDriverArgs(enabled=True),
         file_csi_driver=ManagedClusterStorageProfileFileCSIDriverArgs(enabled=False),

@@ -140,7 +140,7 @@ def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue."""
+    """Every pool names its machine type, and every machine is in the catalogue."""
     listed_by = "`trainyard catalog --cloud azure`"
     yield from cloud_validators.machines_exist(
         provider, pools, what="a VM size of Azure", listed_by=listed_by

@@ -28,7 +28,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
 
 
 def _size(pool: NodePoolSpec) -> dict[str, Any]:
-    """As many nodes as the stack says, or as many as pods wait for: CKS's autoscaler sets the target then."""
+    """As many nodes as the stack declares, or as pods wait for: CKS's autoscaler sets the target then."""
     if not pool.provisioning:
         return {"targetNodes": pool.num_nodes, "autoscaling": False}
     return {"targetNodes": 0, "autoscaling": True, "minNodes": 0, "maxNodes": pool.num_nodes}

@@ -65,7 +65,7 @@ def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterato
 
 
 def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue, and in the zone."""
+    """Every pool names its machine type, and every machine is in the catalogue, and in the zone."""
     what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
     yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by=listed_by)
     for index, pool, machine in with_machines("coreweave", pools):

@@ -177,7 +177,7 @@ def _disks(keys: Keys) -> StorageClass:
 
 
 def _bucket_volumes(bucket: str) -> VolumeSource:
-    """Volumes of the bucket by FUSE, each a folder of it; pods that use one say so by an annotation."""
+    """Volumes of the bucket by FUSE, each a folder of it; pods that use one need an annotation."""
 
     def source(path: str) -> dict[str, Any]:
         csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": bucket}

@@ -171,7 +171,7 @@ def _groups(access: GcpAccessSpec) -> ClusterAuthenticatorGroupsConfigArgs | Non
 
 
 def _maintenance() -> ClusterMaintenancePolicyArgs:
-    """Patches of the control plane at week-ends; nodes and minor versions when the owner says so."""
+    """Patches of the control plane at week-ends; nodes and minor versions when the owner requests it."""
     start, end, recurrence = _WINDOW
     options = ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
         scope="NO_MINOR_OR_NODE_UPGRADES", end_time_behavior="UNTIL_END_OF_SUPPORT"

@@ -39,7 +39,7 @@ class GkeNic:
 
 
 def cluster_mtu(pools: Iterable[NodePoolSpec]) -> int:
-    """All networks of a machine have one MTU, and TCPXO says which."""
+    """All networks of a machine have one MTU, that of TCPXO."""
     return TCPXO_MTU if any(pool.fabric == "tcpxo" for pool in pools) else MTU
 
 
@@ -87,7 +87,7 @@ def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -
 
 
 def _rdma(scope: Scope, zone: str) -> list[GkeNic]:
-    """The RoCE VPC of a zone; its profile says what it is for, and takes no firewall rules."""
+    """The RoCE VPC of a zone; its profile makes it RDMA only, without firewall rules."""
     vpc = Vpc(
         scope.named("rdma"),
         auto_create_subnetworks=False,

@@ -108,7 +108,7 @@ def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
 
 
 def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue."""
+    """Every pool names its machine type, and every machine is in the catalogue."""
     what = "a machine type of Google Cloud"
     yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by="docs/catalog.md")
 

@@ -81,7 +81,7 @@ class IpoibSpec(Spec):
 
 
 class InfinibandSpec(Spec):
-    """The RDMA NICs of the nodes, InfiniBand or RoCE. A pool's `fabric` says how pods use them."""
+    """The RDMA NICs of the nodes, InfiniBand or RoCE. A pool's `fabric` determines how pods use them."""
 
     link: Literal["infiniband", "ethernet"] = Field(
         default="infiniband", description="link layer of the NICs; `ethernet` is RoCE"

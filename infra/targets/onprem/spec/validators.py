@@ -32,11 +32,11 @@ PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
 NUM_SHARED_NICS = 8
 """Interfaces of a pod that shares RoCE NICs: as many as its class attaches (catalogue: fabrics.yaml)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
-"""What a pool says of how its nodes are bought, and is no feature of a target."""
+"""Keys of a pool on how its nodes are bought that are not features of a target."""
 
 
 def pools_are_existing_machines(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Nothing is bought here, so nothing says how."""
+    """Nothing is bought here, so keys on how to buy are refused."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
@@ -45,7 +45,7 @@ def pools_are_existing_machines(provider: OnpremSpec, pools: Pools) -> Iterator[
 
 
 def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """The catalogue says by which resource pods ask for them."""
+    """The catalogue has the resource by which pods request them."""
     known = [each.name for each in catalog.accelerators() if each.vendor in FABRICS]
     for index, pool in enumerate(pools):
         if pool.accelerator and pool.accelerator.model not in known:
@@ -189,7 +189,7 @@ def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: P
 
 
 def nodes_are_on_one_leaf(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Each node has one pool and one leaf, and a pool has as many nodes as it says."""
+    """Each node has one pool and one leaf, and a pool has `num_nodes` nodes."""
     if provider.leaves is None:
         return
     known = {pool.name: pool for pool in pools}

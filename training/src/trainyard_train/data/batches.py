@@ -143,10 +143,10 @@ class Batches(Generic[Batch]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position, by as many ranks as there were or by others.
+        """Continue from a position, by as many ranks as there were or by others.
 
         Raises:
-            ConfigError: these ranks cannot go on with this order.
+            ConfigError: these ranks cannot continue with this order.
         """
         self._pass, self._in_epoch = state["pass"], state["epoch"]
         self._finished, self._samples = state["finished"], state["samples"]
@@ -194,7 +194,7 @@ class Batches(Generic[Batch]):
         return iterator
 
     def _compare(self, first: str | None) -> None:
-        """Say it where a sampler does not give the order again that this pass was begun with."""
+        """Report it where a sampler does not give the order again that this pass was begun with."""
         if self._order is not None and None not in (first, self._order.first) and first != self._order.first:
             log_line(
                 f"{self.name}: the sampler gives another order than the one that this pass was begun with, so"

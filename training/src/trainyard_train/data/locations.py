@@ -38,7 +38,7 @@ class Location(Protocol):
 
 
 STORE_SECONDS: Final = 60.0
-"""For one request to an object store, with its retries, where nobody says otherwise."""
+"""For one request to an object store, with its retries, by default."""
 
 
 def open_location(location: str, store_seconds: float = STORE_SECONDS) -> Location:

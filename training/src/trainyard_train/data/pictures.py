@@ -260,7 +260,7 @@ def _check_sizes(location: str, table: Table, store_seconds: float) -> None:
 
 
 def decode(data: bytes, side: int, chance: np.random.Generator | None) -> Image:
-    """A picture as (side, side, 3): by chance a part of it, perhaps mirrored, or its middle.
+    """A picture as (side, side, 3): at random a part of it, perhaps mirrored, or its middle.
 
     Raises:
         OSError, ValueError, SyntaxError: it is no picture, or damaged.

@@ -10,7 +10,7 @@ all that is below it, else one file. What arrives is checked against a digest:
 
 `python -m trainyard_train.data.stage describe SOURCE` says both, for a stack file. The data end in
 `OUT/<digest>`, which appears whole or not at all, with its list in `.staged.json`; a fetch that was stopped
-goes on where it was.
+continues where it was.
 """
 
 from __future__ import annotations
@@ -172,12 +172,12 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
     Args:
         source: URL or path.
         out: folder of the dataset, all versions of it.
-        digest: `sha256:…` or `etag:…`, as `describe` says it.
+        digest: `sha256:…` or `etag:…`, as `describe` prints it.
         max_bytes: what it may take; nothing is copied where the source lists more.
         workers: files that are copied at a time.
 
     Raises:
-        StageError: it is not what the digest or the size says.
+        StageError: it does not match the digest or the size.
         OSError: the source cannot be read, or `out` not be written.
     """
     final = out / folder_name(digest)
@@ -211,7 +211,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
 
 
 def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int | None) -> dict[str, Listed]:
-    """Return the list if it can be what the digest says, at that size."""
+    """Return the list if it matches the digest and the size."""
     if not listed:
         raise StageError(f"{source}: nothing is there; correct the source (a folder ends with '/')")
     for name in listed:

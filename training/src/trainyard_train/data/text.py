@@ -39,7 +39,7 @@ _TYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": 
 
 
 class ShardError(ValueError):
-    """Shards are not what their index says; each problem is a line."""
+    """Shards do not match their index; each problem is a line."""
 
 
 @dataclass(frozen=True)

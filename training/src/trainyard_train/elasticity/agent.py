@@ -52,7 +52,7 @@ _HEARD: Final = _LEAVE | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
 """From the end of one rank that failed to that of the others, which may find the same wrong."""
 _FAILED_RANK_SECONDS: Final = 1.0
-"""The same after the loss of a rank, here or elsewhere; the others say so and end, unless they hang."""
+"""The same after a rank failed, here or elsewhere; the others report it and exit, unless they hang."""
 _PREEMPTED_SECONDS: Final = 10.0
 """The same after a node was preempted: the others have saved with it, or hang."""
 _APART_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
@@ -289,7 +289,7 @@ class Agent:
                 os.kill(process, signal.SIGKILL)
 
     def _listen(self, deadline: float) -> None:
-        """Wait for a signal, pass on what is for the ranks, and note what has ended or was said."""
+        """Wait for a signal, pass on what is for the ranks, and record what has ended or was reported."""
         stopped = (since + self.timeouts.silence for since in self._stopped.values())
         seconds = min(deadline, *stopped, math.inf) - time.monotonic()
         heard = signal.sigtimedwait(_HEARD, min(max(seconds, 0), 3600))
@@ -324,7 +324,7 @@ class Agent:
             os.kill(process, number)  # none is reaped elsewhere, so each is still there
 
     def _reap(self) -> None:
-        """Note which ranks have ended, were stopped or go on."""
+        """Note which ranks have ended, were stopped or continue."""
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -363,7 +363,7 @@ def verdict(ends: Collection[int]) -> int:
 
 
 def refuse(error: ValueError) -> int:
-    """Say all that is wrong; returns the exit code of what another start would not change."""
+    """Report all that is wrong; returns the exit code of what another start would not change."""
     for problem in str(error).splitlines():
         log_line(problem)
     return EXIT_WRONG_CONFIG

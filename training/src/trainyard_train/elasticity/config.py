@@ -15,7 +15,7 @@ GRACE: Final = "TRAINYARD_GRACE_SECONDS"
 NOTICE: Final = "TRAINYARD_NOTICE_SECONDS"
 """The shortest preemption notice of the spot nodes that this pod may be on."""
 _LEAVE_SECONDS: Final = 10.0
-"""From a notice to the exit, where nobody says how much time there is."""
+"""From a notice to the exit, where the grace period is unknown."""
 _EXIT_SECONDS: Final = 5.0
 """Of a pod's grace, for the signal to arrive and the processes to end …"""
 _EXIT_SHARE: Final = 0.25
@@ -33,10 +33,10 @@ def leave_seconds(grace_seconds: float) -> float:
 
 
 def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> float | None:
-    """The seconds that a variable of the pod says; None where it is not set.
+    """The seconds in a variable of the pod; None where it is not set.
 
     Raises:
-        ConfigError: it says something else.
+        ConfigError: its value is anything else.
     """
     text = environment.get(name)
     if not text:  # an annotation that the pod has not
@@ -52,7 +52,7 @@ class TimeoutConfig(ConfigSection):
     rendezvous: float = Field(default=300, gt=0)
     """For all ranks to arrive."""
     rejoin: float = Field(default=3, gt=0)
-    """For all ranks to arrive again, after they were started again in place; more only delays their start
+    """For all ranks to arrive again, after they were restarted in place; more only delays their start
     elsewhere, where a node has failed."""
     collective: float = Field(default=20, gt=0)
     """For one collective; longer than the slowest step. A step that lasts ten times as long as any before has

@@ -238,7 +238,7 @@ class Heartbeats:
                     return
 
     def exchange(self, store: dist.Store, beat: int) -> None:
-        """Say how this rank is, hear of the others, and say what is wrong; a thread does it every second.
+        """Send this rank's heartbeat, read the others', and report failures; a thread does it every second.
 
         Raises:
             RuntimeError: the store is unreachable.
@@ -271,7 +271,7 @@ class Heartbeats:
         self._latest[rank] = heartbeat
 
     def _watch(self, own: Heartbeat) -> None:
-        """Say what is wrong, each once."""
+        """Report what is wrong, each once."""
         heartbeats = {self.mesh.rank: own, **self._latest}
         stalled = max(each.stalled for each in heartbeats.values())
         if stalled and stalled not in self._written:

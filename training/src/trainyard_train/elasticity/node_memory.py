@@ -25,7 +25,7 @@ FILES: Final = "TRAINYARD_NODE_MEMORY"
 _EACH: Final = 2
 """Memory files of a rank."""
 _LENGTH: Final = 8
-"""Bytes at the begin of a safetensors file that say how long the header after them is."""
+"""Bytes at the begin of a safetensors file with the length of the header after them."""
 _SHARE: Final = 0.5
 """Of the memory that is free: as much may be taken for second files."""
 _MEMORY: Final = Path("/proc/meminfo")

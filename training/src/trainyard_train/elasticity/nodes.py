@@ -267,7 +267,7 @@ class _Monitoring:
                 self._end_round(store, _decoded(self._round).number, why)
 
     def _obey(self, store: dist.Store) -> bool:
-        """Do what the agent orders until the next heartbeat is due; returns whether to go on."""
+        """Do what the agent orders until the next heartbeat is due; returns whether to continue."""
         if not self.pipe.poll(BEAT_SECONDS):
             return True
         order = self.pipe.recv()
@@ -302,7 +302,7 @@ class _Monitoring:
             self._exchange(store)
 
     def _watch(self) -> None:
-        """Say that the store does not answer; the main thread may hang in it for ever."""
+        """Report that the store does not answer; the main thread may hang in it for ever."""
         while self._reached is None or time.monotonic() - self._reached <= self.silence:
             time.sleep(BEAT_SECONDS)
         self._lose(f"no answer from {self.address[0]}:{self.address[1]} for {self.silence:g} s")

@@ -74,7 +74,7 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
     """A part of the store that nobody has written to before these ranks.
 
     torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
-    ones left there, and a rank that was started again in place may come before rank 0 has ended, whose store
+    ones left there, and a rank that was restarted in place may come before rank 0 has ended, whose store
     it is; a group that finds a dead rank's address waits for it until its timeout. So each rank sets a random
     token. Rank 0 publishes all tokens, a rank that finds its own among them agrees, and where all agree the
     tokens are of this round; until then rank 0 looks again.

@@ -37,7 +37,7 @@ def ask_for_huge_pages() -> None:
     """Have PyTorch ask the kernel for huge pages for large tensors on the CPU, unless the user has disabled
     it (0).
 
-    New memory is touched page by page, and freed so when a process ends. A rank that is started again in
+    New memory is touched page by page, and freed so when a process ends. A rank that is restarted in
     place waits for both: with a state of 515 MiB 0.3 s of 1.6. Call it before PyTorch is imported.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")

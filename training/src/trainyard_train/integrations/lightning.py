@@ -1,10 +1,10 @@
-"""Lightning's `Trainer`: a callback makes it preemptible, and lets it go on in the middle of an epoch.
+"""Lightning's `Trainer`: a callback makes it preemptible, and lets it continue in the middle of an epoch.
 
 ```python
 trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])
 trainer.fit(model, loader)
 ```
-Lightning goes on by its own loops' progress, which is saved beside the weights, and reads the batches that
+Lightning continues by its own loops' progress, which is saved beside the weights, and reads the batches that
 are left from `Run`. A step counts when its batch has ended; where a validation or the end of the epoch
 follows, after these, so that neither is left out nor done twice.
 """
@@ -22,7 +22,7 @@ from trainyard_train.run import Run
 
 
 class TrainyardCallback(Checkpoint):  # type: ignore[misc]
-    """Saves what a Trainer fits, and lets `fit()` go on from there; exits with 75 when preempted.
+    """Saves what a Trainer fits, and lets `fit()` continue from there; exits with 75 when preempted.
 
     Lightning calls callbacks of this base class after all others.
     """

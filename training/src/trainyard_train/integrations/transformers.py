@@ -30,7 +30,7 @@ _ADDED_UP = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
-    """Saves what a Trainer trains, and lets `train()` go on from there; exits with 75 when preempted."""
+    """Saves what a Trainer trains, and lets `train()` continue from there; exits with 75 when preempted."""
 
     def __init__(self, trainer: Any, run_dir: str | Path, **settings: Any) -> None:  # noqa: ANN401
         """Make it before `train()` is called, on all ranks.

@@ -72,7 +72,7 @@ def join(
 
     Args:
         timeouts: of the run.
-        environment: where the launcher says who this is.
+        environment: the variables by which the launcher identifies this rank.
         backend: what is to carry collectives.
         rendezvous_seconds: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 

@@ -3,7 +3,7 @@
 The paper normalises over the batch; then what a sample becomes depends on which others share its rank, and
 with it on the number of ranks. Group normalisation (Wu & He 2018: within half a per cent of the paper's
 error on ImageNet) does not, so that two ranks of n samples equal one of 2n, micro-batches change nothing,
-and a run goes on the same with another world size.
+and a run continues the same with another world size.
 """
 
 from __future__ import annotations

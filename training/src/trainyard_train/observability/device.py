@@ -32,7 +32,7 @@ _MOST_STEPS: Final = 100
 
 
 def peak_of(device: str, precision: str) -> float | None:
-    """FLOP per second that a device could do, by its name; None where no source says it.
+    """FLOP per second that a device could do, by its name; None where no source has it.
 
     In float32 it depends on whether matrices may be multiplied in TF32, so nothing is reported.
     """

@@ -48,7 +48,7 @@ _KINDS = {
     "failed": "waiting",
 }
 _REMARKS = frozenset({"stalled", "straggler", "clock"})
-"""Said while a step is taken; their time is that step's."""
+"""Logged during a step; their time is that step's."""
 
 
 def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:

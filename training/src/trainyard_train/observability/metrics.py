@@ -39,7 +39,7 @@ class MetricsLog:
     """Appends to `metrics.jsonl` of a run. Every line names its event, time and attempt.
 
     A full or failed disk is reported once and costs lines of the log, never the run. A clock that is moved is
-    reported, and the lines go on as if it had not been.
+    reported, and the lines continue as if it had not been.
     """
 
     def __init__(self, run_dir: Path, listeners: Sequence[Listener] = ()) -> None:

@@ -73,7 +73,7 @@ def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Sche
     """The schedule from a step on.
 
     It begins at `lr` and goes to what the rule makes of it; with no rule it begins near 0, as is usual, and
-    goes to `lr`. A run that resumes with the same batch goes on as if it had never stopped. With another
+    goes to `lr`. A run that resumes with the same batch continues as if it had never stopped. With another
     batch (another world size) the rate is rescaled, and ramps from where it was over `warmup_steps`.
     """
     target, ramp_steps = scaled_rate(config, batch_size), config.warmup_steps

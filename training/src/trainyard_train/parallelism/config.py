@@ -23,7 +23,7 @@ class ParallelConfig(ConfigSection):
     shard: int = Field(default=0, ge=0)
     """With fsdp: how many ranks share one copy of the weights; copies are kept by the rest (HSDP). 0: all."""
     min_ranks: int = Field(default=1, ge=1)
-    """With fewer ranks a run does not begin, nor go on."""
+    """With fewer ranks a run does not begin, nor continue."""
     max_ranks: int = Field(default=0, ge=0)
     """Nor with more; 0: any number."""
 

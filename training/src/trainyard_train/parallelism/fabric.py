@@ -30,7 +30,7 @@ _WITHOUT_MPI: Final = (
     " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
 )
 _NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
-"""What NCCL says, 2.30 and before, where it cannot use the network that NCCL_NET names."""
+"""NCCL's error, in 2.30 and before, where it cannot use the network that NCCL_NET names."""
 _ROUNDS: Final = 5
 _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
@@ -85,7 +85,7 @@ class Measured:
     gigabytes_per_second: float
     """Of the bus, best of a few: 2·(n - 1)/n of the tensor's bytes by its time, as nccl-tests count."""
     rate: float
-    """What the RDMA devices of this rank's share of the node say they can, in GB/s; 0: there is none."""
+    """Rated speed of this rank's share of the node's RDMA devices, in GB/s; 0: there is none."""
     verdict: str
     fabric_unused: bool = False
     """Whether there is a fabric, and it does not carry the collectives."""

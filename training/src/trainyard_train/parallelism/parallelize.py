@@ -39,7 +39,7 @@ def parallelize(
     mesh: Mesh,
     blank: bool = False,
 ) -> nn.Module:
-    """Spread a model as the configuration says; alone, a rank keeps it as it is.
+    """Spread a model by the configuration; alone, a rank keeps it as it is.
 
     Args:
         model: on the device `meta`: of its weights there are the shapes alone.
