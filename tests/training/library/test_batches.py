@@ -73,7 +73,7 @@ class Unseeded(Buckets):
 
 
 def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int]]]:
-    """What is left after three batches of its second pass, for a run that continues, and for one that resumes."""
+    """The rest after three batches of the second pass, for a run that continues, and one that resumes."""
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     epoch = 0
     one, other = (
