@@ -290,7 +290,7 @@ def _macvlan_network(index: int, interface: str, nics: NetworkOperatorSettings) 
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "MacvlanNetwork",
-        "metadata": metadata(f"{NETWORKS['is_ethernet']}-{index}"),
+        "metadata": metadata(f"{NETWORKS['ethernet']}-{index}"),
         "spec": {
             "networkNamespace": NAMESPACE,
             "master": interface,

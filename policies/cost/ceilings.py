@@ -198,14 +198,14 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
     for purchase in cost.purchases(KnownValues(spec.data, spec.path)):
         if isinstance(purchase, Machines):
             pools.setdefault(spec.at(purchase.path), []).append(purchase)
-        elif _is_counted(purchase, resource):
+        elif _has_cost(purchase, resource):
             items.append(Item(spec.at(purchase.path), (purchase,)))
     yield from items
     for path, machines in pools.items():
         yield Item(path, tuple(machines), sum(each.number for each in machines))
 
 
-def _is_counted(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
+def _has_cost(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
     """Whether it counts: what grows with its use has no size, and ceilings of pools are of machines alone."""
     if isinstance(purchase, StorageCost):
         return purchase.gib is not None
