@@ -193,7 +193,7 @@ def test_objects_that_outlive_their_operator_are_named_with_the_next_step(
     monkeypatch.setattr(custom_resource_definitions, "REMOVED_SECONDS", 0.1)
     asked = inputs(server, tmp_path, definition("in-use.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
-    with pytest.raises(TrainyardError, match=r"in-use\.x is not removed") as caught:
+    with pytest.raises(TrainyardError, match=r"in-use\.x is not deleted") as caught:
         CustomResourceDefinitions().delete(asked, RecordedProgress())
     assert "kubectl patch in-use.x NAME --type=merge" in caught.value.problems[0].fix
 
