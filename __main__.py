@@ -1,4 +1,4 @@
-"""The engine runs this folder as a plugin: `pulumi package add <this repository>@<version>`."""
+"""Serves this repository as a Pulumi plugin: `pulumi package add <this repository>@<version>`."""
 
 from engine.provider import main
 

@@ -1,4 +1,4 @@
-"""The wheel: the files that commands read, as a clone has them, and a line by which Python finds modules.
+"""Builds the wheel: packs the files that commands read, and puts the tree on Python's path.
 
 Commands read more than modules: versions.yaml, locks, Go modules and images to build, the program and the
 policies that the engine starts. They find them by their place in a clone, so the wheel has that tree as one

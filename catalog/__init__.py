@@ -1,4 +1,4 @@
-"""The catalogue: machine types, fabrics, regions and dated prices as data, so that planning asks no cloud."""
+"""Data on machines, fabrics, regions and dated prices, read without asking a cloud."""
 
 from catalog.cost import (
     Cost,

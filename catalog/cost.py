@@ -1,4 +1,4 @@
-"""Cost of a stack: what it buys and at what price, for `trainyard price` and the policy on cost ceilings."""
+"""Computes what a stack costs from its purchases and the catalogue's prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error for a name that the catalogue does not have: it lists the names that exist."""
+"""Errors of the catalogue: a name that it lacks, and a data file that breaks its schema."""
 
 from __future__ import annotations
 

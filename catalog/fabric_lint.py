@@ -1,4 +1,4 @@
-"""The fabric lint: refuses what would silently train over TCP.
+"""The fabric lint: finds jobs, pods and stacks whose ranks would silently use TCP instead of the fabric.
 
 One implementation for the spec's validators, the command line, tests of the platform, and the policies. Any
 mapping will do; one that raises where a value is not known lets the caller fail closed.

@@ -1,4 +1,4 @@
-"""The image lint: checks whether an image has the libraries that its ranks need to use a fabric.
+"""Checks whether an image contains the libraries and files that a fabric needs.
 
 It is pure: it gets the image's contents and opens nothing. A library counts as present only where the dynamic
 loader would find it: in one of the loader's default folders, in a folder of LD_LIBRARY_PATH, or as a path

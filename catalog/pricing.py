@@ -1,4 +1,4 @@
-"""Prices of machine types: the amount, its date and source, and which prices are missing."""
+"""Looks up dated prices of machines, storage, services and egress, or says why there is none."""
 
 from __future__ import annotations
 

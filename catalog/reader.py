@@ -1,4 +1,4 @@
-"""Reads plain data into dataclasses: every key must be known, every value must have its type and bounds.
+"""Reads plain data into typed, frozen dataclasses: checks keys, types, literals and bounds.
 
 The policies read the catalogue in a process that starts at every preview, so the reader needs nothing but the
 standard library: importing pydantic takes a third of the time in which the policies start.

@@ -1,4 +1,4 @@
-"""The jurisdiction of a region, and whether a residency rule permits data there."""
+"""Jurisdictions of regions, and the matching of residency patterns against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Schema of the catalogue's data files, as dataclasses. A figure without a source is None, never a guess."""
+"""Dataclasses of the catalogue's data files.
+
+A figure that no source gives is None, never a guess.
+"""
 
 from __future__ import annotations
 

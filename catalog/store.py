@@ -1,4 +1,4 @@
-"""Loads the catalogue's data files, each once, on first use."""
+"""Loads the catalogue's data files, each once and on first use, and looks up their entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Pulumi engine as a process, its language host and our provider plugin, for every target.
+"""Runs Pulumi's engine (`pulumi`) as a process, with our language host and our provider plugin.
 
 This package imports nothing: the engine starts two plugins at each operation, and waits for them.
 """

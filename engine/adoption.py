@@ -1,4 +1,4 @@
-"""Adoption of existing resources into a state: those that a `destroy` retained, or all after a lost state.
+"""Adds existing cloud resources to a stack's exported state, for a state that is lost or lacks them.
 
 The engine's own import refuses a resource that differs from the program in any property, and generates new
 names where the program gives none. Here a resource enters the state as the program declares it, and is

@@ -1,4 +1,4 @@
-"""The engine's state backends: reads of stacks and states for which `pulumi` has no command.
+"""Reads, locks and repairs the engine's state in a file backend or, through `pulumi`, in a remote one.
 
 A file backend's files are read directly, which costs milliseconds. Any other backend (a bucket, a service) is
 read through the engine.

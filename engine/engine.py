@@ -1,4 +1,4 @@
-"""Engine operations (preview, up, refresh, destroy, ...) on the stacks of one project."""
+"""Runs the engine's operations (up, preview, refresh, destroy, …) on the stacks of one project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's events (`--json`, one per line), typed and shown to the user."""
+"""Parses the engine's JSON events, shows their progress to the user and collects errors."""
 
 from __future__ import annotations
 

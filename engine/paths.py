@@ -1,4 +1,4 @@
-"""Every path on the host that Trainyard reads or writes."""
+"""Defines every path on a machine that Trainyard reads or writes."""
 
 from __future__ import annotations
 

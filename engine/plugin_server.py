@@ -1,4 +1,4 @@
-"""The base of every engine plugin: serve on loopback, print the port, end with the engine."""
+"""gRPC server that all our engine plugins use: prints its loopback port, and ends with the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installs our plugins for the engine: links from the engine's plugin folder to the clone's executables.
+"""Links our plugins into the folder where the engine looks for installed plugins.
 
 The engine also accepts a plugin on PATH, but warns at each operation, and another plugin on PATH could then
 take its place.

@@ -1,4 +1,4 @@
-"""One run of `pulumi`. The first interrupt ends it after the current operations, the second at once."""
+"""Runs one `pulumi` command: the first interrupt ends it gracefully, the second at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress display of long tasks: bars on a terminal, lines elsewhere."""
+"""Shows the progress of long tasks: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery after an engine was killed: its plugins, its lock, and its pending operations."""
+"""Cleans up after a killed engine: orphaned processes, stale locks and pending operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables of every `pulumi` on our stacks: under `up`, and by hand after `trainyard env`."""
+"""Environment variables that every `pulumi` command on our stacks needs."""
 
 FOR_ANY_PULUMI = {
     # A certificate Secret that its controller has filled in conflicts with a second apply.

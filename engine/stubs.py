@@ -1,4 +1,4 @@
-"""The engine's gRPC stubs from the Pulumi SDK, without the SDK around them.
+"""Imports the engine's gRPC stubs from the Pulumi SDK without importing the SDK itself.
 
 `import pulumi` runs the whole SDK (0.6 s of CPU); a plugin needs the generated protocol only (0.2 s), and
 the engine starts two plugins of ours at each operation. So the stubs are imported under bare parent packages,

@@ -1,4 +1,4 @@
-"""Boosted trees on all ranks of a job: `trainyard run --gpus 2 --include vendor -- python boosted_trees.py`.
+"""Trains boosted trees with XGBoost on all ranks of a job.
 
 XGBoost's ranks connect to a tracker, which rank 0 starts. The training image lacks XGBoost, so the folder
 `vendor` has it.

@@ -1,4 +1,4 @@
-"""The purchases of a stack, by target: pure functions of the stack as plain data, one module per target."""
+"""Lists what a stack buys, as pure functions of the stack's plain data: one module per target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Purchases of a CoreWeave stack: machines, priced by zone. The catalogue has no prices of its storage."""
+"""Purchases of a CoreWeave stack: machines, priced by zone; the catalogue has no prices of its storage."""
 
 from __future__ import annotations
 

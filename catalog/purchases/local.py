@@ -1,4 +1,4 @@
-"""Purchases of a stack on this host: none."""
+"""Purchases of a local stack: none, since the cluster runs on this host."""
 
 from __future__ import annotations
 

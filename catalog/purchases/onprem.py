@@ -1,4 +1,4 @@
-"""Purchases of an on-premises stack: none, since its nodes exist already."""
+"""Purchases of an on-premises stack: none, since the machines exist already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the targets' purchases: machines of pools, and the services and filesystems of a stack."""
+"""Helpers of the purchase modules: the machines of pools, and what a stack creates instead of reusing."""
 
 from __future__ import annotations
 

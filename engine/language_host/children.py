@@ -1,4 +1,4 @@
-"""Child processes of the language host: programs, policy packs, plugins, installers; all end with it."""
+"""Tracks the processes that the language host starts, and ends them with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python environment of a program, as its Pulumi.yaml names it."""
+"""Finds the Python environment that a program's Pulumi.yaml names, and the packages installed in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""The LanguageRuntime gRPC service, over the SDK's own stubs."""
+"""gRPC server of Pulumi's LanguageRuntime service for Python: runs programs, plugins and installations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pulumi-resource-trainyard`: the provider plugin for resource types that no published provider has.
+"""The provider plugin `pulumi-resource-trainyard`: one module per resource type.
 
 One file per resource type; the engine speaks to it over gRPC, and nothing of `infra` is imported here.
 """

@@ -1,4 +1,4 @@
-"""`trainyard:azure:AgentPoolSize`: how many nodes an agent pool of AKS should have, without waiting for them.
+"""`trainyard:azure:AgentPoolSize`: sets how many nodes an AKS agent pool should have, without awaiting them.
 
 An agent pool that asks for nodes when it is made fails where Azure has none (Azure/AKS#1272), and AKS makes
 none whose count is below its minimum (kubernetes-sigs/cluster-api-provider-azure#5947). So it is made with

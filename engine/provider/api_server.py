@@ -1,4 +1,4 @@
-"""Shared by the resources in a cluster: a client of its API server, its errors, and waiting."""
+"""Helpers of resources inside a cluster: an API client, error messages for refusals, and a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard:kubernetes:CustomResourceDefinitions`: a bundle of CRDs, by name and digest.
+"""`trainyard:kubernetes:CustomResourceDefinitions`: applies a bundle of CRDs, by name and digest.
 
 The operators' CRDs are 7 MB, most of them descriptions in schemas. The engine rewrites its state at every
 step, so the state has a digest for each, and the manifests are read from a file.

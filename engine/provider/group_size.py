@@ -1,4 +1,4 @@
-"""The base of the node group size resources: their inputs, and waiting while a group is being changed.
+"""Base class of the resources that set the size of a node group, with retries while the group is busy.
 
 A group is created empty and resized afterwards: one that requests nodes at its creation fails where the cloud
 has no capacity. Nothing waits for the nodes. Each cloud's module says how it resizes, and why so.

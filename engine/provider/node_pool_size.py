@@ -1,4 +1,4 @@
-"""`trainyard:gcp:NodePoolSize`: how many nodes a node pool of GKE should have, without waiting for them.
+"""`trainyard:gcp:NodePoolSize`: sets how many nodes a GKE node pool should have, without awaiting them.
 
 A node pool that asks for nodes when it is made fails where Compute Engine has none, 35 minutes later
 (hashicorp/terraform-provider-google#10121). One that is made empty exists at once; resized then, its

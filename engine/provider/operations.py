@@ -1,4 +1,4 @@
-"""Runs one resource operation with progress for the user, and interruptible."""
+"""Runs one provider operation in a thread, reports its progress to the engine, and can be interrupted."""
 
 from __future__ import annotations
 

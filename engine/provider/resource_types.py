@@ -1,4 +1,4 @@
-"""The resource types that the plugin serves, each imported when the engine first asks for it.
+"""Table of the plugin's resource types, each imported when the engine first asks for it.
 
 The types of the embedded cluster are in `local`, which a stack in a cloud never imports.
 """

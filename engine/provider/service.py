@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""The ResourceProvider gRPC service, which dispatches to the resource types."""
+"""gRPC service ResourceProvider: maps the engine's calls to the resource types."""
 
 from __future__ import annotations
 

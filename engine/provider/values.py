@@ -1,4 +1,4 @@
-"""Conversion of properties between the engine's wire format and plain values, unknowns and secrets.
+"""Converts properties between the engine's wire format and Python: plain values, unknowns, secrets.
 
 The marks are those of `sdk/go/common/resource/plugin/rpc.go` of Pulumi.
 """

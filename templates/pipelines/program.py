@@ -1,4 +1,4 @@
-"""Writes the program that a pipeline runs: a template's, through the package, under the project's name.
+"""Writes the program that a deploy pipeline runs, from a project's Pulumi.yaml and the template.
 
 `python program.py PROJECT TRAINYARD TO` reads PROJECT/Pulumi.yaml, which a pull request may have changed, and
 writes TO/Pulumi.yaml. The project's program must be that of a template, or the pipeline ends: another one
