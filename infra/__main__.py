@@ -1,4 +1,4 @@
-"""The Pulumi program of a stack: load the stack file → cluster → platform → outputs."""
+"""The Pulumi program: the engine runs this folder to declare a stack and export its outputs."""
 
 from __future__ import annotations
 

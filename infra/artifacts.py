@@ -1,4 +1,4 @@
-"""What the program needs from the machine: charts, the training image and its environment, pinned names."""
+"""Finds the artifacts that the program needs: charts, training image and environment, pinned versions."""
 
 from __future__ import annotations
 

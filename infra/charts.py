@@ -1,4 +1,4 @@
-"""Charts and manifests as plain objects, rendered by helm itself, with no cluster, and cached by content."""
+"""Renders Helm charts and manifests into plain objects with `helm template`, cached by content."""
 
 from __future__ import annotations
 

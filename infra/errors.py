@@ -1,4 +1,4 @@
-"""`TrainyardError` and `Problem`: errors with path, value found, values allowed, and next step.
+"""Exit codes, and errors that state the path, what was found, what is allowed and the next step.
 
 A leaf module: `local`, `trainyard` and `rehearsal` import it too.
 """

@@ -1,4 +1,4 @@
-"""Kubernetes objects as typed resources, made from plain manifests."""
+"""Declares Kubernetes objects, given as plain manifests, as Pulumi resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and labels: deterministic, within Kubernetes' limits, defined once."""
+"""Names and labels of Kubernetes and cloud objects, cut to the limits of their services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stack outputs: typed, and the same for every target."""
+"""Builds the stack outputs, with the same types on every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the stack program, shared by the engine's run, tests and rehearsals."""
+"""Reads a stack or fleet file and declares all of its resources: for the engine, tests and rehearsals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of Pulumi's Python SDK that remove work which a program of hundreds of resources does not need.
+"""Replaces functions of Pulumi's SDK to save the time that it wastes in a program of hundreds of resources.
 
 Each patch replaces a function of the SDK that the lock pins; `tests/infra/test_sdk_overhead.py` shows that
 programs have the same result without. CPU time of a plan, median of six alternating runs: aws 2.4 → 1.2 s,

@@ -1,4 +1,4 @@
-"""Division of a network into subnets, such that a zone added later moves no existing subnet."""
+"""Divides a network into subnets, such that adding a zone moves no existing subnet."""
 
 from __future__ import annotations
 

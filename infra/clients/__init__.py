@@ -1,1 +1,1 @@
-"""HTTP clients of the clouds' APIs, with the user's own token, for account checks and the provider plugin."""
+"""HTTP clients of Azure's and Google Cloud's APIs, with the user's own token."""

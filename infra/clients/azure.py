@@ -1,4 +1,4 @@
-"""A client of Azure Resource Manager: JSON over HTTPS, with a token from `az`."""
+"""HTTP client of Azure Resource Manager, with a token of the Azure command line."""
 
 from __future__ import annotations
 

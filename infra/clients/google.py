@@ -1,4 +1,4 @@
-"""A client of Google Cloud's APIs: JSON over HTTPS, with the user's own token."""
+"""HTTP client of Google Cloud's JSON APIs, with the user's own token."""
 
 from __future__ import annotations
 

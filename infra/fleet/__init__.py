@@ -1,4 +1,4 @@
-"""A fleet: existing clusters joined by MultiKueue."""
+"""The program of a fleet: joins existing clusters by MultiKueue."""
 
 from infra.fleet.joined import FleetLinks
 

@@ -1,4 +1,4 @@
-"""The hub's part of a fleet: worker clusters with their tokens, and queues that dispatch jobs to them."""
+"""Declares the fleet's objects on the hub: MultiKueue workers with their kubeconfigs, and cluster queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet's component: joins a hub and its workers, whose stacks keep separate states."""
+"""The fleet's component: declares what joins the hub's stack and the workers' stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training runtimes of the fleet: the hub's and each worker's must make the same pods.
+"""Copies the workers' training runtimes to the hub, once those of each queue agree.
 
 Kueue sends a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
 pods differ. So a runtime must be the same on all of them; one that the hub lacks is copied to it.

@@ -1,4 +1,4 @@
-"""Outputs of the fleet's stacks, checked against the fleet's declaration."""
+"""Reads the outputs of the fleet's stacks, and checks them against the fleet's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's part of a fleet: the hub's service account with least rights, and queues of the hub's names."""
+"""Declares the fleet's objects on a worker: the hub's service account and role, and local queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of AMD's GPU Operator."""
+"""Settings of AMD's GPU Operator: namespace, driver and image mirror."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of NVIDIA's Network Operator."""
+"""Settings of NVIDIA's Network Operator: how pods get NICs, link type, IP pools and drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of all software that the platform puts on nodes."""
+"""Settings of the software that vendors' operators install on nodes, and of the registry mirror."""
 
 from __future__ import annotations
 

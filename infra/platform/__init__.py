@@ -1,4 +1,4 @@
-"""The Kubernetes layer, the same for every target.
+"""The Kubernetes layer of every target: operators, queues, runtimes, volumes, admission policies.
 
 It imports nothing by itself: the commands of a team's member read the programs below it, without Pulumi.
 """

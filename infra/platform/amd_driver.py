@@ -1,4 +1,4 @@
-"""A DaemonSet that installs AMD's kernel driver on cloud nodes whose OS image lacks it.
+"""DaemonSet that installs AMD's kernel driver on cloud nodes whose image lacks it.
 
 It installs AMD's packages for Ubuntu from a privileged pod, as Azure's own recipe does
 (Azure/aks-rdma-infiniband, configs/amd-driver-installer, read 2026-11-22). AMD's operator would build the

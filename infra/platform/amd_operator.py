@@ -1,4 +1,4 @@
-"""AMD's GPU Operator: device plugin, node labels and metrics, on nodes that have the driver.
+"""Chart values and DeviceConfig of AMD's GPU Operator: device plugin, node labels and metrics.
 
 Values: ROCm/gpu-operator v1.5.1, helm-charts-k8s, and its DeviceConfig, read 2026-11-21.
 """

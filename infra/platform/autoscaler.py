@@ -1,6 +1,4 @@
-"""The upstream Cluster Autoscaler: adds nodes for waiting jobs, and removes idle ones.
-
-Kueue requests all nodes of a job at once, by a ProvisioningRequest, so that half a gang never holds nodes.
+"""Installs the Cluster Autoscaler, which adds nodes for queued jobs and removes idle ones.
 
 Values: kubernetes/autoscaler, cluster-autoscaler-chart-9.59.0 (Cluster Autoscaler 1.35.0), read 2026-11-22.
 """

@@ -1,4 +1,4 @@
-"""The base of the platform's layers: their shared context, and the component that each layer is."""
+"""Base class and shared context of the platform's layers."""
 
 from __future__ import annotations
 

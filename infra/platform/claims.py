@@ -1,4 +1,4 @@
-"""ResourceClaims of Dynamic Resource Allocation: devices of a fabric, and channels of an NVLink domain."""
+"""ResourceClaimTemplates and ComputeDomains (DRA) of each fabric, in every team's namespace."""
 
 from __future__ import annotations
 

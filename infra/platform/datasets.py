@@ -1,4 +1,4 @@
-"""Datasets: a Job for each, which copies it to the shared filesystem once and verifies its digest."""
+"""Jobs that stage each dataset: copy it to the shared filesystem once and verify it."""
 
 from __future__ import annotations
 

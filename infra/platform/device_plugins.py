@@ -1,4 +1,4 @@
-"""Device plugins and driver installers: what nodes need to offer their devices, where the cloud lacks it."""
+"""DaemonSets of device plugins and fabric installers, where the cloud does not bring them."""
 
 from __future__ import annotations
 

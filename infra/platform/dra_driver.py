@@ -1,4 +1,4 @@
-"""NVIDIA's DRA driver, for NVLink domains only: GPUs are allocated by the device plugin.
+"""Chart values of NVIDIA's DRA driver, used for NVLink domains only.
 
 Values: kubernetes-sigs/dra-driver-nvidia-gpu v0.4.1, deployments/helm, read 2026-11-22.
 """

@@ -1,4 +1,4 @@
-"""EKS's DRA driver for EFA (DRANET): pods claim the NICs of their node.
+"""Chart values of EKS's DRA driver for EFA (DRANET), by which pods claim NICs.
 
 Values: aws/eks-charts, stable/aws-dranet 1.0.0, read 2026-11-22.
 """

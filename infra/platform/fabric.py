@@ -1,4 +1,4 @@
-"""What a pod needs for each fabric class, from the catalogue: resources, environment, interfaces, volumes."""
+"""Adds what a fabric class needs to a pod: resources, environment, mounts, claims, sidecars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DaemonSets for Google's fabrics: they install NCCL's plugins, and give unprivileged pods the devices.
+"""Pods that install NCCL plugins and device injectors of Google's fabrics on nodes.
 
 They run as root on the node, which they change; Google publishes no other way.
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.

@@ -1,4 +1,4 @@
-"""NVIDIA's GPU Operator: driver, container toolkit, device plugin and metrics, on the user's own nodes.
+"""Chart values of NVIDIA's GPU Operator: driver, container toolkit, device plugin, metrics.
 
 Values: NVIDIA/gpu-operator v26.3.3, deployments/gpu-operator, read 2026-11-21.
 """

@@ -1,4 +1,4 @@
-"""Splits image references into registry, repository, tag and digest, as charts need them."""
+"""Parses image references, and rewrites the images in manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""JobSet: groups of Jobs that start, fail and restart together. Trainer makes its jobs from it."""
+"""Installs the JobSet controller, and renders the Jobs of a JobSet.
+
+Trainer makes its jobs from it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kueue: admits jobs when their whole need fits into a quota and onto nodes that exist."""
+"""Installs and configures Kueue, which admits a job once its whole quota and nodes are free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""training-operator 1.9 for jobs of kubeflow.org/v1, limited to the kinds that the stack enables."""
+"""Installs training-operator 1.9 for the kubeflow.org/v1 jobs that a stack enables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of the teams' pods, retained on the shared filesystem after the pods are deleted.
+"""OpenTelemetry Collectors that copy the logs of the teams' pods to the shared filesystem.
 
 On each node the OpenTelemetry Collector copies the files that the kubelet writes, line by line and unchanged,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the

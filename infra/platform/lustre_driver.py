@@ -1,4 +1,4 @@
-"""The CSI driver of Azure Managed Lustre: the part on nodes, which mounts folders of a filesystem.
+"""Manifests of the node part of Azure Managed Lustre's CSI driver.
 
 There is no chart. Objects: kubernetes-sigs/azurelustre-csi-driver v0.4.0, deploy, read 2026-11-22; its
 controller makes filesystems, which stacks do themselves.

@@ -1,4 +1,4 @@
-"""The MPI operator, from its manifest: MPIJobs of kubeflow.org/v2beta1."""
+"""Installs the MPI operator (MPIJobs of kubeflow.org/v2beta1) from its manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces: one per operator and per team, and one each for storage, logs and admission parameters."""
+"""Creates the namespaces of operators, storage, logs and teams, each with its pod security level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's Network Operator: chart values, the NicClusterPolicy with drivers, and the networks of pods.
+"""Chart values, NicClusterPolicy and pod networks of NVIDIA's Network Operator.
 
 One NicClusterPolicy has all settings, since the operator accepts only one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.

@@ -1,4 +1,4 @@
-"""NetworkPolicies of team namespaces: pods connect only to what their policy names.
+"""One NetworkPolicy per team: denies all traffic but what the stack and the target name.
 
 A policy takes addresses, not names, and is applied after a Service's address has become a pod's. The cluster
 must enforce it: each target's guide says how.

@@ -1,4 +1,4 @@
-"""The NFS CSI driver: mounts folders of an NFS server as volumes.
+"""Chart values of the NFS CSI driver.
 
 Values: kubernetes-csi/csi-driver-nfs v4.13.4, charts/v4.13.4, read 2026-11-21.
 """

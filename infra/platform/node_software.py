@@ -1,4 +1,4 @@
-"""Node software from the vendors' operators, installed in the order of its dependencies.
+"""Installs the vendors' operators that put drivers and plugins on nodes, in the order that works.
 
 NICs before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature Discovery
 is installed once, with the first operator that needs it.

@@ -1,4 +1,4 @@
-"""The object store: versitygw, an S3 server over a folder of the data volume."""
+"""Runs versitygw, an S3 server, over a folder of the data volume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator: rendered by its own file, made into resources in an order that lets each part start."""
+"""Declares an operator's rendered objects, in an order that lets each part start."""
 
 from __future__ import annotations
 

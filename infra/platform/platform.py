@@ -1,4 +1,4 @@
-"""The Kubernetes platform: its layers, composed in order."""
+"""The platform's component: composes all Kubernetes layers in order."""
 
 from __future__ import annotations
 

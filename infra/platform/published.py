@@ -1,4 +1,4 @@
-"""Helm releases of vendors' charts, from the vendor's repository, each in a separate namespace."""
+"""Installs a vendor's published chart as a Helm release, in a separate namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kueue's queues: a flavor per pool, cluster queues that prefer spot, a local queue per team, priorities.
+"""Declares Kueue's resource flavors, cluster queues, local queues and priorities.
 
 Every flavor names the topology. With it Kueue counts the nodes that exist, so a job moves on to the next
 flavor when the first has no nodes left, and not only when its quota is used up.

@@ -1,4 +1,4 @@
-"""Role bindings: the rights of a team's groups, in the team's namespace only."""
+"""Roles and bindings of the teams' groups, each in the namespace of its team."""
 
 from __future__ import annotations
 

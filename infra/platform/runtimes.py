@@ -1,6 +1,4 @@
-"""Training runtimes: a ClusterTrainingRuntime for each framework and fabric class, from which TrainJobs are
-made.
-"""
+"""Declares the TrainingRuntimes: one per framework and fabric class."""
 
 from __future__ import annotations
 

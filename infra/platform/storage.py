@@ -1,4 +1,4 @@
-"""Volumes of each team: its checkpoints (read and written by all its pods) and the training environment."""
+"""Declares volumes and claims: checkpoints and datasets per team, training environment, host paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of the platform's object store: one per team, with a bucket policy that limits it to its folder.
+"""Users and bucket policy of the object store: each team gets a user and one folder.
 
 Their secret keys are derived from the store's own, so that no other secret has to be stored.
 """

@@ -1,4 +1,4 @@
-"""NCCL topology files, as ConfigMaps in the namespaces whose jobs mount them.
+"""ConfigMaps with NCCL topology files, in each namespace whose jobs mount them.
 
 A virtual machine hides which GPU and which NIC share a PCIe switch; NCCL reads it from a file instead.
 Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.

@@ -1,4 +1,4 @@
-"""Kubeflow Trainer v2: TrainJobs on training runtimes."""
+"""Installs Kubeflow Trainer v2, which runs TrainJobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The upload pod of each team's namespace: it receives code for `trainyard run` into the team's store.
+"""Deploys a pod per team that receives the code of `trainyard run` into the team's volume.
 
 Members of a team may `exec` in the team's pods, and create none: a pod of theirs would count against no
 quota. So one pod waits, and each program in it ends with the connection that started it.

@@ -1,4 +1,4 @@
-"""Models of stack files: typed, frozen, pure. `load` and `parse` are the entry points."""
+"""The model of a stack file: typed, frozen, pure; `load` and `parse` read it."""
 
 from infra.spec.fleet import Fleet
 from infra.spec.job import JobSpec

@@ -1,4 +1,4 @@
-"""The `admission` section: which admission rules apply to teams, beyond those that always do."""
+"""The stack file's `admission` section: optional admission rules for teams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `amd` section: pinned images for pools with AMD GPUs, and its validators."""
+"""AMD GPU settings of a provider section, on whatever target."""
 
 from __future__ import annotations
 

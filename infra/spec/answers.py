@@ -1,4 +1,4 @@
-"""Answers to a template's questions: `trainyard:stack.PATH`, merged into `trainyard:stack`.
+"""Overrides values of the stack file with the answers to a template's questions (`trainyard:stack.PATH`).
 
 `pulumi new` asks for configuration values that are text, each by a separate key, and writes them into the
 stack file (Pulumi, "Creating templates", `template.config`). So a section's values are answered by keys that

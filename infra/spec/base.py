@@ -1,4 +1,4 @@
-"""The base model and the field types of all parts of the spec."""
+"""Base model, field types and error helpers of all parts of the spec."""
 
 from __future__ import annotations
 

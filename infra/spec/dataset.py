@@ -1,4 +1,4 @@
-"""The `datasets` section: data that jobs read, copied once to the cluster's shared filesystem."""
+"""The stack file's `datasets` section: sources that are staged once to the shared filesystem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabric classes: the interconnect that a job requests for communication between its ranks."""
+"""The type of a fabric class's name, which jobs and pools refer to."""
 
 from __future__ import annotations
 

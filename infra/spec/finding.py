@@ -1,4 +1,4 @@
-"""`Finding`: the result of a validator that compares sections of a stack file."""
+"""Runs checks over the sections of a file, and collects the problems that they yield."""
 
 from __future__ import annotations
 

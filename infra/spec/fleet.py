@@ -1,4 +1,4 @@
-"""The fleet model: existing stacks, one of which dispatches jobs to the others."""
+"""The model of a fleet file: a hub, its workers, credentials, queues and dispatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators that compare the sections of a fleet."""
+"""Checks between the sections of a fleet file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grace: the seconds from SIGTERM to SIGKILL of a job's pods, `terminationGracePeriodSeconds`."""
+"""Computes the `terminationGracePeriodSeconds` of a runtime's pods from the preemption notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `images` section: the digest that `trainyard images --lock` recorded for each tag."""
+"""The stack file's `images` section: the digest of each image tag."""
 
 from __future__ import annotations
 

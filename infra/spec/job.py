@@ -1,4 +1,4 @@
-"""A training job: the `job` of a stack file, and the whole of a `job.yaml` (`trainyard run`)."""
+"""The model of a training job: the `job` section of a stack file, or a whole `job.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators that compare the keys of a job. Each takes the keys that it needs as parameters."""
+"""Checks between the keys of a job; each names the keys that it needs as its parameters."""
 
 from __future__ import annotations
 

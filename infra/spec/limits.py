@@ -1,4 +1,4 @@
-"""Limits of a team's namespace; what the stack leaves out is computed from the pools of the team's queues."""
+"""Computes the limits of each team's namespace; limits that the stack omits follow from its queues' pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a stack or fleet file: reports every problem at once, before anything is started."""
+"""Loads stack, fleet and job files, and reports all problems at once."""
 
 from __future__ import annotations
 

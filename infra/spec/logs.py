@@ -1,4 +1,4 @@
-"""The `logs` section: how long and how much of the jobs' logs is retained after their pods are deleted."""
+"""The stack file's `logs` section: how long the logs of jobs are retained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `machines` section: machine types that a stack declares because the catalogue lacks them."""
+"""Machine types that a stack file declares, in addition to those of the catalogue."""
 
 from __future__ import annotations
 

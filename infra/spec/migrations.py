@@ -1,4 +1,4 @@
-"""Migrations of stack files with an older `schema:`, key by key; comments, order and spelling are unchanged.
+"""Migrates stack files of an older `schema:`, key by key; comments and formatting are retained.
 
 A release that renames or moves a key of the spec raises `LATEST` and adds a migration here, so that
 `trainyard migrate` can apply it to every user's files.

@@ -1,4 +1,4 @@
-"""The `mirror` section: a registry with every image and chart, for nodes that reach no other."""
+"""A `mirror` setting: a private registry that holds every image and chart."""
 
 from __future__ import annotations
 

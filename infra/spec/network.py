@@ -1,4 +1,4 @@
-"""The `network` section: destinations that teams' pods may connect to, besides the defaults."""
+"""The stack file's `network` section: where the pods of teams may connect to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Validators of the `network` section. They run as those of `validators` do."""
+"""Checks of the stack file's `network` section: the egress destinations of teams.
+
+They run like those of `validators`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool's offer to jobs, as one line of JSON: team members can read queues and flavors, but no nodes."""
+"""What a node pool offers to jobs, as one line of JSON: accelerators, fabric, capacity, location."""
 
 from __future__ import annotations
 

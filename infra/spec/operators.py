@@ -1,4 +1,4 @@
-"""The `operators` section: which controllers the stack installs, expects to exist, or leaves out."""
+"""The stack file's `operators` section: which controllers are installed, existing or off."""
 
 from __future__ import annotations
 

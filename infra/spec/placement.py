@@ -1,4 +1,4 @@
-"""Placement of a job by its requirements: the queue, runtime and pools that fit."""
+"""Chooses queue, runtime and pools for a job that states what it needs."""
 
 from __future__ import annotations
 

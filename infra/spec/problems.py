@@ -1,4 +1,4 @@
-"""Converts Pydantic's errors to Problems: path, value found, values allowed, next step."""
+"""Translates pydantic's errors into problems: path, what was found, what is allowed, what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of the targets' provider specs; `kind` distinguishes them."""
+"""Base models of the `provider` section of all targets, and the supported Kubernetes versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `queues` section: how many accelerators of which pools each team may use, and at which priority."""
+"""The stack file's `queues` and `teams` sections: quotas per pool, lending, weights and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Validators of cohorts (what queues share) and of team limits. They run as those of `validators` do."""
+"""Checks of queues that share a cohort, and of the limits of teams.
+
+They run like those of `validators`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of a node's CPUs and memory that belongs to each of its accelerators."""
+"""Computes the share of a machine's CPUs and memory that goes with each accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack file as data, with the line and column of each value."""
+"""Reads a stack file as plain data, with the line and column of each value."""
 
 from __future__ import annotations
 

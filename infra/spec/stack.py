@@ -1,4 +1,4 @@
-"""The stack model: all sections of a stack file in one frozen value."""
+"""`Stack`: the frozen model of a whole stack file."""
 
 from __future__ import annotations
 

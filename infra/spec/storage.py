@@ -1,4 +1,4 @@
-"""The `storage` section: the shared checkpoint volume and the object store."""
+"""The stack file's `storage` section: the shared checkpoint volume and the object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the `provider` section with the model of the target that its `kind` names."""
+"""Validates the `provider` section with the model of the target that its `kind` names."""
 
 from __future__ import annotations
 

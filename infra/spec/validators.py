@@ -1,4 +1,4 @@
-"""Validators that compare the sections of a stack. Each takes the sections that it needs as parameters."""
+"""Checks between the sections of a stack file; each names the sections that it needs as its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of a target's cloud account: what is asked there with the user's credentials."""
+"""Interface of a target's cloud account: preflight, state backend, deploy role, finder."""
 
 from __future__ import annotations
 

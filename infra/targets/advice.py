@@ -1,4 +1,4 @@
-"""The next step for the user after a cloud's error: a pattern of the error text → advice."""
+"""Matches a cloud's error message against known refusals, and returns what to do about it."""
 
 from __future__ import annotations
 

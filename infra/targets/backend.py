@@ -1,4 +1,4 @@
-"""The state backend of a cloud's stacks: what a user requests, and what `trainyard bootstrap` creates."""
+"""Types of a cloud's state backend: what to create, and the settings that result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a target: a cluster component, plain settings for later layers, and outputs."""
+"""The contract of a target's cluster component: its settings for the platform, and its outputs."""
 
 from __future__ import annotations
 

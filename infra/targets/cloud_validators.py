@@ -1,4 +1,4 @@
-"""Validators that several clouds share."""
+"""Checks of stack files that several clouds share."""
 
 from __future__ import annotations
 

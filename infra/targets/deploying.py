@@ -1,4 +1,4 @@
-"""The role of a CI pipeline that runs the engine: who may assume it, and its rights."""
+"""Types of a pipeline's deploy role: who may assume it, and its permissions by resource type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features that pools can ask of a target; those that the target does not declare are refused."""
+"""Pool features that not every target has; finds those that a stack uses and its target lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the targets' finders: look-up of existing cloud resources that the engine's state lacks.
+"""Base class and templates of the finders, which look up cloud resources that the state lacks.
 
 An engine that was killed, or that lost its state, has created resources that no state records.
 """

@@ -1,4 +1,4 @@
-"""Reads one context of the user's kubeconfig: the cluster's address, its CA, and how the user signs in.
+"""Reads a context of the user's kubeconfig: a reference without credentials, and the credentials on demand.
 
 A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
 runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at

@@ -1,4 +1,4 @@
-"""Effect of a Pulumi operation on node pools: updated in place, rolling, or replaced.
+"""Derives from an engine step how node pools change: in place, rolling, or replaced.
 
 A preview shows it for each pool. Each target maps the resource types that make nodes to a `PoolChanges`.
 """

@@ -1,4 +1,4 @@
-"""The targets that a stack file can name: a new target adds its line here."""
+"""Table of the targets, by the `kind` that a stack file names."""
 
 from __future__ import annotations
 

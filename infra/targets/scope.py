@@ -1,4 +1,4 @@
-"""`CloudScope`: the stack's name and the resource options that every part of a cloud's target uses."""
+"""Base class of the clouds' scopes: the stack's name and common resource options."""
 
 from __future__ import annotations
 

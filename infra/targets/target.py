@@ -1,4 +1,4 @@
-"""`Target`: everything that the rest of the project knows of one target, part by part.
+"""`Target`: the interface by which commands know a target, part by part.
 
 The command line, price, rehearsal, adoption and doctor use only this. The parts are in the target's folder:
 `spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported on use.

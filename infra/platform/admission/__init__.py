@@ -1,4 +1,4 @@
-"""Admission policies: what the API server refuses in the namespaces of teams.
+"""Admission policies of the team namespaces: what the API server refuses there, from whomever.
 
 `rules` has a CEL expression and a message for each rule. `jobs` is the table of paths: where each kind of job
 has its pod templates. `policies` makes ValidatingAdmissionPolicies of the two, and `parameters` the lists

@@ -1,4 +1,4 @@
-"""Field paths of each kind of job: where its pod templates are, and how many nodes it takes."""
+"""Table of the kinds of jobs: where each has its pod templates, and how many nodes it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admission layer: declares the parameters first, since every policy refuses without them."""
+"""Declares the admission policies, after the ConfigMaps that they read."""
 
 from __future__ import annotations
 

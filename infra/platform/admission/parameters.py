@@ -1,4 +1,4 @@
-"""Parameters of the admission policies by team, from the stack file: lists of text in one ConfigMap."""
+"""Renders each team's parameters of the admission policies into a ConfigMap."""
 
 from __future__ import annotations
 

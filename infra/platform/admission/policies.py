@@ -1,4 +1,4 @@
-"""Builds the ValidatingAdmissionPolicies from rules and paths.
+"""Renders the ValidatingAdmissionPolicies and their bindings from the rules and the kinds of jobs.
 
 Each policy has one binding for all teams: it selects the namespaces with the label `trainyard.dev/team`, and
 reads the team's parameters from one ConfigMap that no team can write. Where the ConfigMap or the team's entry

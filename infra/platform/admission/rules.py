@@ -1,4 +1,4 @@
-"""Rules of team namespaces: for each a CEL expression that must hold, and the next step where it does not.
+"""Rules of team namespaces: a CEL expression, its message and the advice for each.
 
 In an expression `pod` is a pod or the template of one, with `metadata` and `spec`; `containers` is all of its
 containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a message shows by `{NAME}`.

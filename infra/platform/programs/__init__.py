@@ -1,4 +1,4 @@
-"""Programs that containers run. Each is a file, whose text a manifest has after `-c`."""
+"""Loads the programs that containers run: each is a file whose text a manifest carries after `-c`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `aws` target's registration: its spec, cluster component, account and the other parts, by name."""
+"""`TARGET` of AWS: names the target's parts (EKS with managed node groups)."""
 
 from __future__ import annotations
 

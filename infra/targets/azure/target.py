@@ -1,4 +1,4 @@
-"""The `azure` target's registration: its spec, cluster component, account and the other parts, by name."""
+"""`TARGET` of Azure: names the target's parts (AKS with agent pools)."""
 
 from __future__ import annotations
 

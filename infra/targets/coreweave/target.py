@@ -1,4 +1,4 @@
-"""The `coreweave` target's registration: its spec, cluster component and the other parts, by name."""
+"""`TARGET` of CoreWeave: names the target's parts (CKS with node pools)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `gcp` target's registration: its spec, cluster component, account and the other parts, by name."""
+"""`TARGET` of Google Cloud: names the target's parts (GKE with node pools)."""
 
 from __future__ import annotations
 

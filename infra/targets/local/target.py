@@ -1,4 +1,4 @@
-"""The `local` target's registration (embedded cluster, kind, any kube context): its parts, by name."""
+"""`TARGET` of the local target: names its parts (embedded cluster, kind, any kube context)."""
 
 from __future__ import annotations
 

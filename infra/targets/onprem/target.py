@@ -1,4 +1,4 @@
-"""The `onprem` target's registration: its spec, cluster component and the other parts, by name."""
+"""`TARGET` of on-premises clusters: names the target's parts."""
 
 from __future__ import annotations
 

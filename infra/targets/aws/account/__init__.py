@@ -1,4 +1,4 @@
-"""An AWS account, read and prepared with the user's credentials."""
+"""`AwsAccount`: the AWS account that a stack names, queried with the user's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State backend on AWS: a versioned bucket with object lock, and a KMS key. Every call is idempotent."""
+"""Creates the engine's state backend on AWS: a versioned S3 bucket and a KMS key.
+
+Each call is idempotent.
+"""
 
 from __future__ import annotations
 

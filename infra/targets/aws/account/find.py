@@ -1,4 +1,4 @@
-"""Finds a stack's resources that exist in an AWS account and not in the engine's state.
+"""Finds AWS resources of a stack that the engine's state lacks, by name, parent or tags.
 
 The engine was killed, or its state was lost. AWS has no call that makes a VPC at most once, so a resource is
 identified by its name, by its parent, or by the tags `Name` and `trainyard.dev/stack`.

@@ -1,4 +1,4 @@
-"""Preflight of an AWS account before `up`: quotas, features and rights, read with the user's credentials."""
+"""Checks the AWS account before `up`: permissions, offerings, quotas, reservations, existing resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IAM policies for whoever runs the engine, derived from the stack's resource types (`rights.yaml`)."""
+"""IAM policies of the deploy role, derived from the resource types that a stack declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AWS target: EKS with managed node groups. One file per part; `AwsCluster` puts them together."""
+"""The AWS target: EKS with managed node groups. `AwsCluster` composes its parts, a module each."""
 
 from infra.targets.aws.cluster.cluster import AwsCluster
 

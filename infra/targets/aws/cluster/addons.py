@@ -1,4 +1,4 @@
-"""EKS add-ons, each with the rights that it uses and no others, by Pod Identity.
+"""EKS add-ons, with least-privilege roles by Pod Identity for those that call AWS.
 
 Versions are EKS's default for the cluster's Kubernetes version.
 """

@@ -1,4 +1,4 @@
-"""The Cluster Autoscaler's IAM rights, and the tags by which it finds the scaling groups that it may resize.
+"""IAM role and node group tags of the Cluster Autoscaler on AWS.
 
 EKS tags the scaling groups of all managed node groups with the cluster's name, including those of pools with
 a fixed size, whose idle nodes would then be removed. So a tag of ours marks the autoscaled pools. The

@@ -1,4 +1,4 @@
-"""Emergency access: a role that nobody assumes in normal operation; a metric counts its calls in the cluster.
+"""An IAM role for emergency access to the cluster, with a metric that counts its calls.
 
 CloudTrail, which this stack does not make, records who assumes it; the cluster's audit log records its calls.
 The role cannot change either: in AWS it may only look up the API server's endpoint.

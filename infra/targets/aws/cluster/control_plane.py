@@ -1,4 +1,4 @@
-"""The EKS control plane, its access entries, and the kubeconfig."""
+"""The EKS control plane, its access entries and the kubeconfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EFA: its security group, the network interfaces of a machine type, and the placement groups of nodes."""
+"""EFA's security group, network interfaces and placement groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets the size of node groups that are created empty, after their creation and without waiting for nodes.
+"""Requests the nodes of EKS node groups that are created empty, at once or by a capacity block's schedule.
 
 A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on. Its
 group is resized by scheduled actions of its scaling group (EKS user guide, "Create self-managed nodes with

@@ -1,4 +1,4 @@
-"""A queue of EC2's interruption notices, for nodes that Karpenter or self-managed groups start.
+"""An SQS queue of EC2's interruption notices, for nodes that EKS does not drain.
 
 Managed node groups drain by themselves, so a stack has the queue only where it asks for it.
 """

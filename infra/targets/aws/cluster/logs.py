@@ -1,4 +1,4 @@
-"""Log groups, encrypted and retained for a year."""
+"""Creates CloudWatch log groups, encrypted and retained for a year."""
 
 from __future__ import annotations
 

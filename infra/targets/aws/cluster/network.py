@@ -1,4 +1,4 @@
-"""The VPC: a private subnet per zone, endpoints for AWS's services, flow logs, and NAT where configured."""
+"""The VPC: a private subnet per zone, service endpoints, flow logs, and optionally NAT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IAM policy documents as text that is known at preview."""
+"""Builds IAM policy documents as text that is known at preview."""
 
 from __future__ import annotations
 

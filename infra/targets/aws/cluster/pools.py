@@ -1,4 +1,7 @@
-"""Managed node groups from launch templates; EKS drains a spot node before it is reclaimed."""
+"""Managed node groups and their launch templates.
+
+EKS drains a managed group's spot node before it is taken.
+"""
 
 from __future__ import annotations
 

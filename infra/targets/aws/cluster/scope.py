@@ -1,4 +1,4 @@
-"""`Scope`: names, tags, region and resource options for every part of the AWS target."""
+"""`Scope`: names, tags, ARNs and resource options for every part of the AWS target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User data of nodes, as the MIME text that EKS's AMIs read."""
+"""Renders the MIME user data of EKS nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node groups that a pool is divided into. Pure."""
+"""Derives the managed node groups of a pool. Pure."""
 
 from __future__ import annotations
 

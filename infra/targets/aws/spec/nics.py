@@ -1,4 +1,4 @@
-"""The network interfaces of an EC2 machine type, as its launch template must list them."""
+"""Lays out the network interfaces of an EC2 machine type, as its launch template lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of AWS (the second field of every ARN), and those that stacks support."""
+"""AWS partitions: the one of a region, and those that stacks support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on node pools on AWS, by EKS's API."""
+"""Pulumi resource types of AWS node groups, and which of their changes replace or roll nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AWS target: an EKS cluster in one region and account."""
+"""The `provider` section of an AWS stack: an EKS cluster in one region and account."""
 
 from __future__ import annotations
 

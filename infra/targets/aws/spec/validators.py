@@ -1,4 +1,4 @@
-"""Validators of AWS stacks: inputs that AWS would refuse, or accept and then run badly."""
+"""Checks of AWS stack files: what AWS would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Azure subscription, read and prepared through the user's `az` command line."""
+"""`AzureAccount`: the Azure subscription that a stack names, queried with the Azure command line."""
 
 from __future__ import annotations
 

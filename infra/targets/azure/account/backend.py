@@ -1,4 +1,6 @@
-"""State backend on Azure: a versioned storage account, and a key in a vault. Every call is idempotent.
+"""Creates the engine's state backend on Azure: a versioned storage account and a Key Vault key.
+
+Each call is idempotent.
 
 The data plane accepts identities of Entra only, so whoever runs the engine needs the roles that are printed:
 being the subscription's owner is not enough to read a blob.

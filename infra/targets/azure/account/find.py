@@ -1,4 +1,4 @@
-"""Finds resources of a stack that exist in a subscription and not in the engine's state."""
+"""Finds Azure resources of a stack that the engine's state lacks, by name and tags."""
 
 from __future__ import annotations
 

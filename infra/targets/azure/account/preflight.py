@@ -1,4 +1,4 @@
-"""Preflight of an Azure subscription before `up`: features (InfiniBand first), providers, offers, quotas.
+"""Checks the Azure subscription before `up`: features, resource providers, machine sizes, quotas.
 
 It asks through `az`, with whatever that is signed in by.
 """

@@ -1,4 +1,4 @@
-"""The Azure target: AKS with agent pools. One file per part; `AzureCluster` puts them together."""
+"""The Azure target: AKS with agent pools. `AzureCluster` composes its parts, a module each."""
 
 from infra.targets.azure.cluster.cluster import AzureCluster
 

@@ -1,6 +1,4 @@
-"""The object store: a container for checkpoints, encrypted, private, versioned, retained when the stack is
-destroyed.
-"""
+"""The checkpoint container in a storage account: encrypted, private, versioned, retained by `destroy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dependencies of the Azure target's parts: what control plane, pools and storage need from one another."""
+"""Creates what control plane, pools and storage depend on: identities, network, keys."""
 
 from __future__ import annotations
 

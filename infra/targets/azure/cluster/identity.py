@@ -1,4 +1,4 @@
-"""Managed identities and least-privilege role assignments: control plane, nodes, keys, teams' jobs."""
+"""Managed identities and role assignments: control plane, nodes, keys, people, and each team's jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit logs of the cluster, exported to a Log Analytics workspace in the stack's region."""
+"""Sends the AKS control plane's audit log to a Log Analytics workspace, new or existing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's VNet: private subnets, outbound access, and private endpoints of the services in use."""
+"""The VNet: private subnets with NAT, and private endpoints for Key Vault and storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AKS agent pools. Each is one virtual machine scale set, and so one InfiniBand domain."""
+"""AKS agent pools, each one scale set and so one InfiniBand domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next step for the user after each Azure error that is known."""
+"""Known Azure error messages, and what to do about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on node pools on Azure, by AKS's API."""
+"""Pulumi resource types of AKS agent pools, and which of their changes replace or roll nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Azure target: an AKS cluster in one region and subscription."""
+"""The `provider` section of an Azure stack: an AKS cluster in one region and subscription."""
 
 from __future__ import annotations
 

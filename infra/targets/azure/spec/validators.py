@@ -1,4 +1,4 @@
-"""Validators of Azure stacks: inputs that Azure would refuse, or accept and then run badly."""
+"""Checks of Azure stack files: what Azure would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

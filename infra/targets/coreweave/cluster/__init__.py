@@ -1,4 +1,4 @@
-"""The CoreWeave target: CKS with node pools. One file per part; `CoreweaveCluster` puts them together."""
+"""The CoreWeave target: CKS with node pools. `CoreweaveCluster` composes its parts, a module each."""
 
 from infra.targets.coreweave.cluster.cluster import CoreweaveCluster
 

@@ -1,4 +1,4 @@
-"""The checkpoint bucket: versions, lifecycle rules, an audit log; retained when the stack is destroyed."""
+"""The checkpoint bucket: versioned, with lifecycle rules and an audit log, retained by `destroy`."""
 
 from __future__ import annotations
 

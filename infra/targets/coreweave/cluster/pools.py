@@ -1,4 +1,7 @@
-"""Node pools as custom resources of the cluster (CoreWeave: Node Pool reference, read 2026-11-21)."""
+"""CoreWeave node pools, declared as custom resources of the cluster.
+
+Source: CoreWeave, Node Pool reference, read 2026-11-21.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next step for the user after each CoreWeave error that is known."""
+"""Known CoreWeave error messages, and what to do about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on node pools on CoreWeave."""
+"""Pulumi resource types of CoreWeave node pools, and which of their changes replace or roll nodes."""
 
 from __future__ import annotations
 

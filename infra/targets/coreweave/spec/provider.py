@@ -1,4 +1,4 @@
-"""The CoreWeave target: a CKS cluster in one zone."""
+"""The `provider` section of a CoreWeave stack: a CKS cluster in one zone."""
 
 from __future__ import annotations
 

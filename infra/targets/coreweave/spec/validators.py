@@ -1,4 +1,4 @@
-"""Validators of CoreWeave stacks: inputs that CoreWeave would refuse, or accept and then run badly."""
+"""Checks of CoreWeave stack files: what CoreWeave would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Google Cloud project, read and prepared with the user's credentials."""
+"""`GcpAccount`: the Google Cloud project that a stack names, queried with the user's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""State backend on Google Cloud: a versioned bucket, and a KMS key. Every call is idempotent.
+"""Creates the engine's state backend on Google Cloud: a versioned bucket and a KMS key.
+
+Each call is idempotent.
 
 The engine overwrites its state in place, which a locked retention policy would refuse. So former versions
 and deleted objects are retained instead, and the engine's own lock prevents concurrent runs.

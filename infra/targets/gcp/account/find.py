@@ -1,4 +1,4 @@
-"""Finds resources of a stack that exist in a project and not in the engine's state, by names."""
+"""Finds Google Cloud resources of a stack that the engine's state lacks, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight of a Google Cloud project before `up`: APIs, quotas and rights, read as the user."""
+"""Checks the Google Cloud project before `up`: APIs, permissions, machines, quotas, existing resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of a Google Cloud project: Compute's, and those of machine families that Compute's API lacks."""
+"""Finds the quotas of a Google Cloud project that are too small for a stack."""
 
 from __future__ import annotations
 

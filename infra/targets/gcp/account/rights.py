@@ -1,4 +1,4 @@
-"""The custom role for whoever runs the engine, derived from the stack's resource types (`rights.yaml`)."""
+"""Custom role of the deploy service account, derived from the resource types that a stack declares."""
 
 from __future__ import annotations
 

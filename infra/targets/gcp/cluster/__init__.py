@@ -1,4 +1,4 @@
-"""The Google Cloud target: GKE with node pools. One file per part; `GcpCluster` puts them together."""
+"""The Google Cloud target: GKE with node pools. `GcpCluster` composes its parts, a module each."""
 
 from infra.targets.gcp.cluster.cluster import GcpCluster
 

@@ -1,4 +1,4 @@
-"""The checkpoint bucket: hierarchical namespace, encrypted, private, retained when the stack is destroyed.
+"""The checkpoint bucket: hierarchical namespace, encrypted, private, retained by `destroy`.
 
 In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
 can be restored for a month.

@@ -1,4 +1,4 @@
-"""The VPCs of GPU fabrics, and the Network objects by which pods attach to them.
+"""The VPCs of GPU fabrics, and the GKE Networks by which pods use them.
 
 A3 Mega (TCPXO) has a VPC per NIC. A3 Ultra and A4 (RoCE) have one VPC of the zone's RDMA network with a
 subnet per NIC, and one for their second ordinary NIC. With DRANET GKE makes all of that itself.

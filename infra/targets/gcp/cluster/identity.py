@@ -1,4 +1,4 @@
-"""Service accounts and IAM bindings, least privilege: nodes, users, and each team's jobs."""
+"""Service accounts and IAM bindings: nodes, people, break-glass access, and each team's jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's VPC: one private subnet, NAT where configured, and a peering for Google's filesystems."""
+"""The VPC: one private subnet, optionally Cloud NAT, and a peering for Google's filesystems."""
 
 from __future__ import annotations
 

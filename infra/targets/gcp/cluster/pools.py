@@ -1,4 +1,4 @@
-"""GKE node pools: machine type, drivers, provisioning model, placement and networks."""
+"""GKE node pools: machine types, drivers, capacity, placement and additional networks."""
 
 from __future__ import annotations
 

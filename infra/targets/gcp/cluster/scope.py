@@ -1,4 +1,4 @@
-"""`Scope`: names, labels, location and resource options for every part of the Google Cloud target."""
+"""`Scope`: names, labels and resource options for every part of the Google Cloud target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GKE node pools that a pool is divided into. Pure."""
+"""Derives the GKE node pools of a pool. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on node pools on Google Cloud, by GKE's API."""
+"""Pulumi resource types of GKE node pools, and which of their changes replace or roll nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Google Cloud target: a GKE cluster in one region and project."""
+"""The `provider` section of a Google Cloud stack: a GKE cluster in one region and project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators of Google Cloud stacks: inputs that Google Cloud would refuse, or accept and then run badly."""
+"""Checks of Google Cloud stack files: what Google would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local target's component: an embedded cluster on this host, a kind cluster, or any kube context."""
+"""The local target's component: an embedded cluster, a kind cluster, or any kube context."""
 
 from __future__ import annotations
 

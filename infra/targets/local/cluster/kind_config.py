@@ -1,4 +1,4 @@
-"""The configuration of a kind cluster (Kubernetes in Docker) with the stack's nodes."""
+"""Renders the configuration of a kind cluster (Kubernetes in Docker) with the stack's nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on node pools of the embedded cluster: one resource has all nodes."""
+"""Reports how changes of the embedded cluster's resource affect the nodes of each pool."""
 
 from __future__ import annotations
 

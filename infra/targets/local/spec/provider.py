@@ -1,4 +1,4 @@
-"""The local target: a cluster on this host, or one that a kube context reaches."""
+"""The `provider` section of a local stack: an embedded cluster, a kind cluster or a kube context."""
 
 from __future__ import annotations
 

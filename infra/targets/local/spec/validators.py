@@ -1,4 +1,4 @@
-"""Validators of local stacks: combinations of sections that an embedded cluster cannot run."""
+"""Checks of local stack files."""
 
 from __future__ import annotations
 

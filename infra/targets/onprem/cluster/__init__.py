@@ -1,4 +1,4 @@
-"""The on-premises target: a Kubernetes cluster whose nodes exist already."""
+"""The on-premises target: labels the nodes of an existing cluster and installs software on them."""
 
 from infra.targets.onprem.cluster.cluster import OnpremCluster
 

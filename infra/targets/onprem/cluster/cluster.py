@@ -1,4 +1,4 @@
-"""The on-premises target's component: node labels, and the vendors' operators that install node software."""
+"""The on-premises target's component: node labels, and settings of the vendors' operators."""
 
 from __future__ import annotations
 

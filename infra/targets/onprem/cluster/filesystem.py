@@ -1,4 +1,4 @@
-"""Folders of an NFS export as volumes, by the NFS CSI driver."""
+"""Volumes of folders of an NFS export, by the NFS CSI driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Existing nodes of an on-premises cluster: their pool labels, and their racks and rows. Pure."""
+"""Labels and topology of existing nodes, by pool. Pure."""
 
 from __future__ import annotations
 

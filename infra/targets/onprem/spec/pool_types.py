@@ -1,4 +1,4 @@
-"""The effect of Pulumi operations on pools of existing nodes."""
+"""Pulumi resource types by which on-premises nodes change: only labels and taints."""
 
 from __future__ import annotations
 

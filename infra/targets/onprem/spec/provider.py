@@ -1,4 +1,4 @@
-"""The on-premises target: an existing Kubernetes cluster on the user's own nodes."""
+"""The `provider` section of an on-premises stack: an existing cluster, its fabric, NFS and S3."""
 
 from __future__ import annotations
 

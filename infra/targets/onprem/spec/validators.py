@@ -1,4 +1,4 @@
-"""Validators of on-premises stacks: inputs that a cluster would refuse, or accept and then run badly."""
+"""Checks of on-premises stack files: what a cluster would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 
