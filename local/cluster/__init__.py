@@ -1,4 +1,4 @@
-"""The embedded cluster: a real Kubernetes control plane and real nodes, as processes of this host.
+"""The embedded cluster: a real Kubernetes control plane and nodes, as processes of this host.
 
 Modules are imported on use: commands that reach another cluster need only a few names of this package.
 """

@@ -1,4 +1,4 @@
-"""IP addresses of the cluster's parts; pure arithmetic on the three ranges of the configuration."""
+"""Assigns the addresses of nodes, pods and Services from the three CIDRs of the config. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A minimal Kubernetes API client over HTTPS: the few calls that the cluster itself makes."""
+"""HTTPS client of the embedded cluster's Kubernetes API."""
 
 from __future__ import annotations
 

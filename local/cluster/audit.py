@@ -1,4 +1,4 @@
-"""The API server's audit log: who requested what, and the response; never the content of a request."""
+"""API server flags of the audit log, which records metadata only."""
 
 from __future__ import annotations
 

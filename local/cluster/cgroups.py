@@ -1,4 +1,4 @@
-"""The cgroup of each node in every hierarchy, created before the kubelet starts and removed after it."""
+"""Creates and removes the cgroup of each node in every hierarchy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`EmbeddedCluster`: starts, loads and ends a cluster whose Kubernetes parts are processes of this host."""
+"""`EmbeddedCluster`: creates, updates, inspects and removes a Kubernetes cluster of local processes."""
 
 from __future__ import annotations
 

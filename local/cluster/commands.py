@@ -1,4 +1,4 @@
-"""Runs short-lived programs of the operating system, and turns their failures into errors."""
+"""Finds and runs short-lived programs of the operating system."""
 
 from __future__ import annotations
 

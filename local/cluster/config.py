@@ -1,4 +1,4 @@
-"""The cluster's configuration: frozen, validated, with the same fields in JSON (camelCase) as in Python."""
+"""`ClusterConfig`: the validated configuration of an embedded cluster, and its JSON form."""
 
 from __future__ import annotations
 

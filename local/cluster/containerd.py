@@ -1,4 +1,4 @@
-"""containerd's configuration: on a node, and where images are unpacked for all nodes."""
+"""Renders containerd's configuration: for nodes, and for the image store."""
 
 from __future__ import annotations
 

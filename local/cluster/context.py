@@ -1,4 +1,4 @@
-"""The context that all parts of a cluster share: paths, addresses, credentials."""
+"""`ClusterContext`: paths, addresses, credentials and artifacts that all parts of a cluster share."""
 
 from __future__ import annotations
 

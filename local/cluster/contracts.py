@@ -1,4 +1,4 @@
-"""What the embedded cluster needs from its caller: the artifacts, by name."""
+"""The interface by which the cluster asks for artifacts: binaries and images by name."""
 
 from __future__ import annotations
 

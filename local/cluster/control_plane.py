@@ -1,4 +1,4 @@
-"""The control plane's machine: etcd, the three Kubernetes servers, DNS, and kube-proxy.
+"""Command lines of the control plane: etcd, the three Kubernetes servers, CoreDNS and kube-proxy.
 
 It has kube-proxy since the API server calls webhooks by their Services.
 """

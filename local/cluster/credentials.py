@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of every part of a cluster."""
+"""Certificates and kubeconfigs of all components of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of preemption events: what happened to which node and when, for timelines."""
+"""Log of preemptions and restores of nodes, which the timeline reads."""
 
 from __future__ import annotations
 

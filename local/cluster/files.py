@@ -1,4 +1,4 @@
-"""Atomic writes of files that only root can read."""
+"""Writes files atomically, readable by root only."""
 
 from __future__ import annotations
 

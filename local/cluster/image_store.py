@@ -1,4 +1,4 @@
-"""containerd image stores of nodes, hard-linked from a template into which images are imported once.
+"""Imports images once into a template store, and clones it by hard links for each node's containerd.
 
 A temporary containerd imports the images and ends; its store is the template. A node's store is a tree of
 hard links to it: layers and blobs are never changed in place, only the databases are copied. So five nodes

@@ -1,4 +1,4 @@
-"""Imports OCI archives into a node's containerd, with no registry."""
+"""Imports OCI archives into a containerd, without a registry."""
 
 from __future__ import annotations
 

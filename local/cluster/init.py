@@ -1,4 +1,4 @@
-"""Process 1 of a machine (a node or the control plane): mounts, network, and supervision of its daemons.
+"""Process 1 of an embedded machine: makes its mounts, sets up its network and supervises its daemons.
 
 It runs by path, on the standard library alone (`python -I -S init.py machine.json`): it outlives the process
 that started it, and there is one per machine, so it must be small. The file's format is

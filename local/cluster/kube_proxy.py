@@ -1,4 +1,4 @@
-"""kube-proxy, in every network namespace from which Services are called."""
+"""Configuration and command line of kube-proxy."""
 
 from __future__ import annotations
 

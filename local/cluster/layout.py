@@ -1,4 +1,4 @@
-"""Paths of a cluster's files below its run folder."""
+"""Paths of the files of one embedded cluster, below its run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's network: network namespaces, the bridge between them, and the one link from the host.
+"""Network namespaces, the bridge between them, and the veth to the host.
 
 Bridge and routes are inside the control plane's namespace. The host gets an interface `ty-<cluster>` with an
 address in the range of the nodes: no rule, no port, no forwarding.

@@ -1,4 +1,4 @@
-"""The NetworkPolicy agent of a node: our program around kube-network-policies' policy evaluation.
+"""Command line of the agent that enforces NetworkPolicies on a node.
 
 Its source is `local/go/network-policies`.
 """

@@ -1,4 +1,4 @@
-"""A node's machine: containerd, kubelet, kube-proxy, and the NetworkPolicy agent."""
+"""Composes the machine of one node: containerd, kubelet, kube-proxy and the NetworkPolicy agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes objects of every embedded cluster from its start: Nodes, the DNS Service, RBAC of daemons."""
+"""Creates the cluster's first API objects: Nodes, the DNS Service and the daemons' RBAC rules."""
 
 from __future__ import annotations
 

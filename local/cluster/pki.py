@@ -1,4 +1,4 @@
-"""The cluster's certificate authorities and the certificates that they sign; only root can read the keys.
+"""Creates the cluster's certificate authorities, and signs keys and certificates.
 
 Each is created once and read afterwards, so that a second `up` uses those of the first.
 """

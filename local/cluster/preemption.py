@@ -1,4 +1,4 @@
-"""Preemption of a spot node, as a cloud and its controllers do it.
+"""Preempts a spot node as a cloud does: notice, power-off, NotReady, deletion of node and pods.
 
 Optional preemption notice (taints, graceful termination), power-off, NotReady, deletion of the Node, failed
 pods.

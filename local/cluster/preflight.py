@@ -1,4 +1,4 @@
-"""Preflight of the host before anything is started: reports every problem at once."""
+"""Checks that this host can run the embedded cluster, and reports every problem at once."""
 
 from __future__ import annotations
 

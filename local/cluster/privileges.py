@@ -1,4 +1,4 @@
-"""Privileges that a command needs on this host; it imports nothing else of the cluster."""
+"""Checks that a command has the privileges that the embedded cluster needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts, finds and ends long-running processes, identified by their command line and not by a PID file.
+"""Starts, finds and ends long-running processes, found by their command line and not by PID files.
 
 A process is identified by its last argument, a path that only it has. So no record can be stale: a PID that
 the kernel reuses after a crash or a reboot is never taken for ours.

@@ -1,4 +1,4 @@
-"""`ClusterSite`: one embedded cluster on this host; its folders, network and machines, and their start."""
+"""`ClusterSite`: folders, network and machines of one embedded cluster, and the order of their start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of limited size: each is a separate filesystem.
+"""Folders with a size limit: each is an ext4 filesystem in a sparse file, on a loop device.
 
 Its image is a sparse file beside the folder (`object-store` in `object-store.ext4`), mounted by a loop
 device. The file takes as much disk space as was written, and outlives the cluster as the rest of the data

@@ -1,1 +1,1 @@
-"""Resource types of the provider plugin that are created on this host, imported on use."""
+"""Resource types of the provider plugin that run on this host; `engine.provider` imports them on use."""

@@ -1,4 +1,4 @@
-"""`Artifact`: how the toolchain finds, downloads or builds one pinned thing."""
+"""Base classes of artifacts: names, build plan, dependencies and cache key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates the artifacts for everything that `versions.yaml` pins, with their dependencies."""
+"""Builds the list of all artifacts that `versions.yaml` pins, with their dependencies."""
 
 from __future__ import annotations
 

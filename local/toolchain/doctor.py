@@ -1,4 +1,4 @@
-"""Reports what the toolchain has, what is missing, and what it would do about it; changes nothing."""
+"""Diagnoses this host: what is there, what is missing, what would be done about it and why. Read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds programs from pinned Go modules, and downloads files of such modules."""
+"""Go toolchain, and programs that it builds from pinned Go modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds container images: of one static program, and the training image."""
+"""Builds OCI images without Docker: one per static program, and the training image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links from a clone's `.trainyard` to the cache, and the environment variables of the engine."""
+"""Links the cached artifacts into `.trainyard`, and gives the environment variables of the engine."""
 
 from __future__ import annotations
 

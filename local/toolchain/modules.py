@@ -1,4 +1,4 @@
-"""Charts, manifests and scripts: files of pinned Go modules, copied into the cache."""
+"""Charts, manifests and scripts copied out of pinned Go modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes container images as archives, with no registry, daemon or builder.
+"""Writes OCI image archives, with no registry, daemon or builder.
 
 An archive is an OCI image layout (Image Format Specification 1.1) in a tar file, with the `manifest.json` of
 Docker: `ctr images import`, `kind load image-archive`, `docker load` all take it. The same input makes

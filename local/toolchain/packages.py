@@ -1,4 +1,4 @@
-"""Installs Debian packages: announced before installation, with none of their services started."""
+"""Installs Debian packages, announced beforehand and without starting their services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clouds' Pulumi provider plugins: the user's installed ones, or the publisher's release.
+"""The clouds' Pulumi provider plugins: linked from the user's installation, else downloaded.
 
 `pulumi` looks for them in its home folder. Ours is separate from the user's, so that two clones do not use
 each other's plugins. What the user has installed is linked, and what is missing is downloaded before any

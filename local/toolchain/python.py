@@ -1,4 +1,4 @@
-"""Installs folders of Python packages from lock files: exact versions, by hash, wheels only."""
+"""Installs folders of Python packages from lock files: by hash, wheels only."""
 
 from __future__ import annotations
 

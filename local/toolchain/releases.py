@@ -1,4 +1,4 @@
-"""Downloads official releases from their publishers, and refuses those that do not match the checksums."""
+"""Downloads official releases, and verifies them against the publishers' checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CycloneDX bill of materials of the training image and of the packages that its pods mount."""
+"""Writes a CycloneDX bill of materials of the training image and the training environment."""
 
 from __future__ import annotations
 

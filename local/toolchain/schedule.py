@@ -1,4 +1,4 @@
-"""Builds artifacts in parallel, in the order of their dependencies, one per lane at a time."""
+"""Makes artifacts in parallel, in the order of their dependencies, with one at a time per lane."""
 
 from __future__ import annotations
 

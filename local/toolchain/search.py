@@ -1,4 +1,4 @@
-"""Finds programs that the host has already, and their versions."""
+"""Finds installed programs on PATH, and their versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A content-addressed store of artifacts: locked during a build, published by one rename, verified on use.
+"""Content-addressed store of artifacts: locks, atomic publication, verification and pruning.
 
 Under the root, `<kind>/<name>-<key>/` holds a whole artifact and its seal; `.<name>-<key>.<random>.partial`
 beside it is one in the making; `locks/` holds the locks. A folder without a seal, or with files of other

@@ -1,4 +1,4 @@
-"""`Toolchain`: finds, downloads or builds, in that order, everything that `versions.yaml` pins."""
+"""`Toolchain`: plans, makes and locates the artifacts that `versions.yaml` pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of `versions.yaml`: every pinned version, typed and frozen."""
+"""Typed schema of `versions.yaml`, which pins all versions."""
 
 from __future__ import annotations
 
