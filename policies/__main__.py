@@ -1,4 +1,4 @@
-"""The policy pack, as the engine starts it: `pulumi preview --policy-pack policies`."""
+"""Starts the policy pack for the engine: `pulumi preview --policy-pack policies`."""
 
 from __future__ import annotations
 

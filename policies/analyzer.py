@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""The engine's analyzer protocol, which the policy pack serves.
+"""gRPC service of the engine's analyzer protocol, by which the pack evaluates a run's resources.
 
 The policy SDK is not used, for three reasons. It turns a mandatory policy into advice where a value is
 unknown. It gives a pack no stack configuration. It decodes each resource once per policy, which costs

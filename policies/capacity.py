@@ -1,4 +1,4 @@
-"""How each target marks spot capacity: node labels, taints, and properties of node pools."""
+"""Detects spot capacity: in the labels and taints of pods' nodes, and in the properties of pools."""
 
 from __future__ import annotations
 

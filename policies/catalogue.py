@@ -1,4 +1,4 @@
-"""Generates the table of policies in docs/policies.md: `python -m policies.catalogue`."""
+"""Generates the docs' table of all policies from their metadata: `python -m policies.catalogue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration of a run: the stack, the regions that its data may be in, and the exemptions."""
+"""Configuration of a policy run: permitted regions, exemptions, measured checkpoint time, stack settings."""
 
 from __future__ import annotations
 

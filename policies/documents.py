@@ -1,4 +1,4 @@
-"""Parsing of IAM policy documents, given as text or as data."""
+"""Parses IAM policy documents, given as text or as data."""
 
 from __future__ import annotations
 

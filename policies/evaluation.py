@@ -1,4 +1,4 @@
-"""Evaluation of resources by the policies that name their type. It fails closed.
+"""Evaluates resources by the policies that name their type, and fails closed.
 
 A value that is unknown at preview, and an exception in a policy, are violations.
 """

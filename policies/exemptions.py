@@ -1,4 +1,4 @@
-"""Exemptions as configuration: policy, resources, who approved it, reason, and expiry date."""
+"""Parses exemptions: which policy, which resources, granted by whom, why, and until when."""
 
 from __future__ import annotations
 

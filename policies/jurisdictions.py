@@ -1,4 +1,4 @@
-"""The jurisdiction of each region, from the catalogue.
+"""Tells whether a region is within a country or union, by the catalogue's table.
 
 A region's name does not say where it is: AWS's `eu-west-2` is London. A pattern such as `in:eu` or `in:de`
 is matched by the catalogue's table.

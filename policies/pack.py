@@ -1,4 +1,4 @@
-"""Collects the policies of the pack: every module in a topic folder defines exactly one, as `POLICY`."""
+"""Loads all policies of the pack: the `POLICY` of every module in the topic folders."""
 
 from __future__ import annotations
 

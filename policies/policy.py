@@ -1,4 +1,4 @@
-"""`Policy`: its metadata, and a pure function from a resource to its violations."""
+"""`Policy`: a rule's metadata, and a pure function from a resource to its violations."""
 
 from __future__ import annotations
 

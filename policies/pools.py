@@ -1,4 +1,4 @@
-"""Sizes and machine types of node pools, in one form for all clouds."""
+"""Reads node pools of any cloud in common terms: machine types and maximum size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the policy pack evaluates a run, announced by a PID file in the engine's home.
+"""Records in a PID file that the policy pack evaluates a run, for the component to see.
 
 The engine does not tell a component about policy packs; without the file the component warns.
 """

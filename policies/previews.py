@@ -1,4 +1,4 @@
-"""Stores the results of the last preview, for the policies over several resources.
+"""Stores the last preview's results of policies over several resources, which the update then requires.
 
 Such a policy is evaluated at the end of a run, when all resources are declared; by then an update has created
 them. So an update creates a resource only if it passed these policies in a recent preview.

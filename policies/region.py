@@ -1,4 +1,4 @@
-"""The effective region of a resource: its own property, else its provider's, else the environment's."""
+"""Determines a resource's effective region: its own, else its provider's, else the environment's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources of a run, with look-up by reference, for policies over several resources.
+"""Looks up the resources of a run by reference, for policies over several resources.
 
 A policy asks, for example, for the bucket policies whose `bucket` is this bucket's name. At preview that
 name is often an output of a resource that does not exist yet. The engine then reports only which resource the

@@ -1,4 +1,4 @@
-"""Rules that several policies share: each yields the violations of one property."""
+"""Checks that many policies share; each yields violations of one property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a resource's properties so that a policy fails closed.
+"""Reads a resource's properties so that a policy fails closed on values that are unknown at preview.
 
 At preview a property may be the output of a resource that does not exist yet. The policy SDK turns every read
 of such a value into advice, even in a mandatory policy, so that a preview passes what an update would refuse.

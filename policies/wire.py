@@ -1,4 +1,4 @@
-"""Conversion of properties between the engine's wire format and plain data.
+"""Converts the engine's encoding of properties to plain data and back.
 
 Unknown values and secrets travel as markers inside ordinary structures; the markers are part of the protocol.
 """

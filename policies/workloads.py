@@ -1,4 +1,4 @@
-"""Finds pod specs wherever they are: pods, workload objects, custom resources with pod templates."""
+"""Finds pod specs in pods, workload objects and custom resources that carry pod templates."""
 
 from __future__ import annotations
 

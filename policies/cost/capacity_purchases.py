@@ -1,4 +1,4 @@
-"""Policy `cost-capacity-purchases`: capacity blocks and commitments are listed in the stack to be bought."""
+"""Policy: capacity blocks and commitments must be named in the stack's configuration to be bought."""
 
 from __future__ import annotations
 

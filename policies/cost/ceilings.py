@@ -1,4 +1,4 @@
-"""Policy `cost-ceilings`: the estimated cost of the plan is below the configured ceilings."""
+"""Policy: the plan's cost stays under the ceilings of each pool and of the stack."""
 
 from __future__ import annotations
 

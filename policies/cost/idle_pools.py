@@ -1,4 +1,4 @@
-"""Policy `cost-idle-pools`: autoscaled pools with accelerators scale to zero."""
+"""Policy: autoscaled pools of accelerators scale to zero."""
 
 from __future__ import annotations
 

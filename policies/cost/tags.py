@@ -1,4 +1,4 @@
-"""Policy `cost-tags`: resources that cost something carry the tags of their owner and cost centre."""
+"""Policy: resources that cost money carry the required tags, such as an owner."""
 
 from __future__ import annotations
 

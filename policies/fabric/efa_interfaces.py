@@ -1,4 +1,4 @@
-"""Policy `fabric-efa-interfaces`: launch templates list EFA interfaces as their machine type requires."""
+"""Policy: a launch template's EFA interfaces match what its machine type has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `fabric-efa-node-groups`: a node group's template has all EFA interfaces of its machine types."""
+"""Policy: a launch template has all EFA interfaces of the machine types that its node groups use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `fabric-efa-security-groups`: a security group of EFA allows all traffic from and to itself."""
+"""Policy: an EFA security group allows all traffic from itself and to itself."""
 
 from __future__ import annotations
 

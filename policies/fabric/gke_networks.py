@@ -1,4 +1,4 @@
-"""Policy `fabric-gke-networks`: a GKE node pool with a fabric is attached to all networks of that fabric."""
+"""Policy: a GKE node pool with a fabric attaches a network to each fabric NIC of its machine type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `fabric-gke-pools`: a GKE node pool has no two settings that GKE refuses together."""
+"""Policy: a GKE node pool combines no options that GKE refuses together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `fabric-lint`: pods have what their fabric needs, so that no job falls back to TCP silently."""
+"""Policy: no cluster, TrainJob or pod falls back to TCP silently (the fabric lint, at plan time)."""
 
 from __future__ import annotations
 

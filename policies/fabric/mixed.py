@@ -1,4 +1,4 @@
-"""Policy `fabric-unmixed-pools`: the nodes that one job may get have the same fabric."""
+"""Policy: the machine types of a node pool have the same fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `fabric-one-zone`: the nodes of a pool with a fabric are in one zone."""
+"""Policy: a node pool with a fabric is in one zone."""
 
 from __future__ import annotations
 

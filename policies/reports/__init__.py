@@ -1,4 +1,4 @@
-"""Reports of a policy run: HTML to read, JUnit and SARIF for CI systems."""
+"""Writes the report of a policy run in every format: JSON, JUnit XML, SARIF and HTML."""
 
 from __future__ import annotations
 

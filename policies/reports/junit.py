@@ -1,4 +1,4 @@
-"""The JUnit XML report, for the test pages of CI systems: one test case per policy."""
+"""Formats a policy run's report as JUnit XML, with one test case per policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTML report of a policy run, on one page."""
+"""Formats a policy run's report as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of one policy run, independent of the report's format."""
+"""`PolicyReport`: the violations, advice and exempt findings of one policy run, as plain data."""
 
 from __future__ import annotations
 

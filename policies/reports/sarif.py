@@ -1,4 +1,4 @@
-"""The SARIF 2.1.0 report, for code scanning."""
+"""Formats a policy run's report as SARIF 2.1.0, for code scanning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-backup-copies`: backups are copied to permitted regions only."""
+"""Policy: copies of backups, and standby volumes and instances, are in permitted regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-bucket-replication`: a bucket replicates only to buckets whose region is known."""
+"""Policy: S3 buckets replicate only to buckets that are listed as known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-declared`: a stack on a cloud declares the regions that its data may be in."""
+"""Policy: a stack that uses a cloud declares its permitted regions (`trainyard:residency`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-edge-caches`: data is not served through a CDN, whose caches are in all regions."""
+"""Policy: edge caching, which copies data to all regions, is off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-region`: the effective region of every resource is one that the stack declares."""
+"""Policy: the effective region of every resource is permitted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Policy `residency-filesystem-links`: a filesystem is linked only to buckets in permitted regions.
-
-A linked filesystem exports what is written to it, wherever its bucket is.
-"""
+"""Policy: FSx filesystems link only to buckets that are listed as known."""
 
 from __future__ import annotations
 

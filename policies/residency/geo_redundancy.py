@@ -1,4 +1,4 @@
-"""Policy `residency-geo-redundancy`: storage is redundant within one region, not across regions."""
+"""Policy: Azure storage accounts and vaults are not redundant across regions."""
 
 from __future__ import annotations
 

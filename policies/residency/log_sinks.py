@@ -1,4 +1,4 @@
-"""Policy `residency-log-sinks`: logs, which quote samples, are exported to permitted regions only."""
+"""Policy: logs are sent only to permitted regions, or to destinations that are listed as known."""
 
 from __future__ import annotations
 

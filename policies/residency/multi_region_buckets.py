@@ -1,4 +1,4 @@
-"""Policy `residency-multi-region-buckets`: all regions of a multi-region bucket are permitted ones."""
+"""Policy: all regions of a multi-region bucket or access point are permitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-multi-region-keys`: encryption keys belong to one region."""
+"""Policy: KMS keys are not multi-region keys."""
 
 from __future__ import annotations
 

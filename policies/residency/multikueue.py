@@ -1,4 +1,4 @@
-"""Policy `residency-multikueue`: MultiKueue's workers carry a label with their region, a permitted one."""
+"""Policy: a MultiKueue worker cluster carries the label of a permitted region."""
 
 from __future__ import annotations
 

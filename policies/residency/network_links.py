@@ -1,4 +1,4 @@
-"""Policy `residency-network-links`: private endpoints and peerings connect permitted regions only."""
+"""Policy: VPC endpoints and peerings stay within permitted regions."""
 
 from __future__ import annotations
 

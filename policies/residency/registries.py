@@ -1,4 +1,4 @@
-"""Policy `residency-registries`: image registries replicate to permitted regions only."""
+"""Policy: ECR registries replicate only to permitted regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-replication`: replicas that a service makes by itself are in permitted regions."""
+"""Policy: replicas that a service keeps (DynamoDB, secrets, databases, …) are in permitted regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-spot-targets`: the fallback locations of spot capacity are in permitted regions."""
+"""Policy: regions and zones of Karpenter node pools, and of a cluster's provider and pools, are permitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `residency-workloads`: pods are configured to use storage in permitted regions only."""
+"""Policy: regions and endpoints in a container's environment variables are permitted."""
 
 from __future__ import annotations
 

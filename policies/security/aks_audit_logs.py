@@ -1,4 +1,4 @@
-"""Policy `security-aks-audit-logs`: an AKS cluster has a diagnostic setting that exports its audit log."""
+"""Policy: an AKS cluster has a diagnostic setting that exports its audit log."""
 
 from __future__ import annotations
 

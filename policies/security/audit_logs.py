@@ -1,4 +1,4 @@
-"""Policy `security-audit-logs`: the control plane of a cluster writes an audit log."""
+"""Policy: EKS, GKE and CoreWeave control planes retain their audit log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Policy `security-bucket-companions`: an S3 bucket has encryption, a public access block and a TLS policy.
-
-In S3 these are separate resources, declared beside the bucket.
-"""
+"""Policy: an S3 bucket has encryption, a public access block and a TLS-only bucket policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-private-endpoint`: an API server is private, or open to named networks only."""
+"""Policy: a control plane's endpoint is private, or open to named networks if the organisation allows it."""
 
 from __future__ import annotations
 

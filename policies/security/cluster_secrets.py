@@ -1,4 +1,4 @@
-"""Policy `security-cluster-secrets`: Kubernetes Secrets are encrypted with a customer-managed key."""
+"""Policy: Kubernetes Secrets are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

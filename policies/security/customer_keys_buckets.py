@@ -1,4 +1,4 @@
-"""Policy `security-bucket-keys`: buckets are encrypted with a customer-managed key."""
+"""Policy: buckets are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-disk-keys`: disks are encrypted with a customer-managed key."""
+"""Policy: disks are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-filesystem-keys`: filesystems and backups are encrypted with a customer-managed key."""
+"""Policy: filesystems and their backups are encrypted with a customer-managed key."""
 
 from __future__ import annotations
 

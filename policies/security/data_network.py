@@ -1,4 +1,4 @@
-"""Policy `security-data-network`: data and keys are reachable from the stack's own networks only."""
+"""Policy: Azure storage, vaults and registries have no endpoint that is open to the public internet."""
 
 from __future__ import annotations
 

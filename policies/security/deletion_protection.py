@@ -1,4 +1,4 @@
-"""Policy `security-deletion-protection`: clusters and data stores are protected against deletion."""
+"""Policy: clusters, buckets, filesystems and keys are protected from deletion."""
 
 from __future__ import annotations
 

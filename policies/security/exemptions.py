@@ -1,4 +1,4 @@
-"""Policy `exemptions`: no exemption has expired, or lasts longer than is allowed."""
+"""Policy: exemptions are neither expired nor granted for too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-iam-wildcards`: IAM policies name their actions and resources, without wildcards."""
+"""Policy: IAM policies and bindings grant no wildcards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-ingress`: no firewall rule admits the public internet."""
+"""Policy: firewall rules and security groups admit no traffic from the public internet."""
 
 from __future__ import annotations
 

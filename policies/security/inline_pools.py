@@ -1,4 +1,4 @@
-"""Policy `security-inline-pools`: node pools are separate resources, so that policies on pools see them."""
+"""Policy: node pools are separate resources, so that the policies on pools see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `security-instance-metadata`: the metadata service of a node requires session tokens."""
+"""Policy: instance metadata requires session tokens (IMDSv2), or GKE's metadata server."""
 
 from __future__ import annotations
 

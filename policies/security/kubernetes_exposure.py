@@ -1,4 +1,4 @@
-"""Policy `kubernetes-service-exposure`: Kubernetes Services are not open to the public internet."""
+"""Policy: Kubernetes Services are not exposed to the public internet."""
 
 from __future__ import annotations
 

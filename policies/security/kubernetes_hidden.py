@@ -1,4 +1,4 @@
-"""Policy `kubernetes-hidden-objects`: charts are rendered, so that policies see their objects."""
+"""Policy: no Helm releases, since policies cannot see the objects inside them."""
 
 from __future__ import annotations
 

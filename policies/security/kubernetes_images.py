@@ -1,4 +1,4 @@
-"""Policy `kubernetes-images-pinned`: container images are pinned by digest."""
+"""Policy: container images are pinned by digest."""
 
 from __future__ import annotations
 

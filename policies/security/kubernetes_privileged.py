@@ -1,4 +1,4 @@
-"""Policy `kubernetes-privileged`: only workloads of an allow list run privileged."""
+"""Policy: only pods on the allow list are privileged or use the node's namespaces and paths."""
 
 from __future__ import annotations
 

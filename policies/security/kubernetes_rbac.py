@@ -1,4 +1,4 @@
-"""Policy `kubernetes-rbac-wildcards`: Kubernetes roles name their verbs and resources, without wildcards."""
+"""Policy: Kubernetes roles grant no wildcards, and nothing binds cluster-admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `kubernetes-plain-credentials`: pod specs refer to Secrets and hold no credentials."""
+"""Policy: credentials in pod specs come from Secrets."""
 
 from __future__ import annotations
 

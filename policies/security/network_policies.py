@@ -1,4 +1,4 @@
-"""Policy `security-network-policies`: clusters enforce NetworkPolicies, and each names who may connect."""
+"""Policy: the cluster enforces NetworkPolicies, and none of them allows all traffic."""
 
 from __future__ import annotations
 

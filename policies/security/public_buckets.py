@@ -1,4 +1,4 @@
-"""Policy `security-public-buckets`: no bucket is public."""
+"""Policy: no bucket is public."""
 
 from __future__ import annotations
 

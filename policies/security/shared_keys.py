@@ -1,4 +1,4 @@
-"""Policy `security-shared-keys`: access is by identity, not by a key or password that several users share."""
+"""Policy: access is by identity: no local accounts, client certificates or account keys."""
 
 from __future__ import annotations
 

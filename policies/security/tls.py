@@ -1,4 +1,4 @@
-"""Policy `security-tls`: storage accepts TLS only."""
+"""Policy: storage and listeners accept TLS only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-allocation`: scaling groups choose spot by capacity, and replace nodes at risk early."""
+"""Policy: spot scaling groups allocate by capacity and rebalance before an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-checkpoint-time`: a checkpoint takes less time than the preemption notice gives."""
+"""Policy: a checkpoint takes less time than the preemption notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-checkpoint-volumes`: checkpoints are on storage that every fallback pool can mount."""
+"""Policy: volumes for checkpoints can be mounted by many nodes and are not tied to one node or zone."""
 
 from __future__ import annotations
 

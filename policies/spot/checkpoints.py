@@ -1,4 +1,4 @@
-"""Policy `spot-checkpoints`: a job on spot nodes stores checkpoints outside its node."""
+"""Policy: jobs with accelerators on spot write checkpoints outside of their node."""
 
 from __future__ import annotations
 

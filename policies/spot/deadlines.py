@@ -1,4 +1,4 @@
-"""Policy `spot-deadline`: on-demand nodes can meet a job's deadline, even after two changeovers."""
+"""Policy: a job's deadline can still be met on on-demand nodes after two changeovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-diversified`: a spot pool has several machine types or zones."""
+"""Policy: a spot pool buys in more than one market (machine type and zone)."""
 
 from __future__ import annotations
 

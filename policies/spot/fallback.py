@@ -1,4 +1,4 @@
-"""Policy `spot-fallback`: in a stack file, a queue with a spot pool has an on-demand or reserved pool too."""
+"""Policy: each queue with a spot pool also has an on-demand or reserved pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-interruption-handling`: something drains a spot node on its preemption notice."""
+"""Policy: spot node pools have what handles interruptions, where the cloud does not do it itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-launchers`: MPI launchers and rendezvous stores, which end the job, do not run on spot."""
+"""Policy: MPI launchers and rendezvous stores do not run on spot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy `spot-queue-fallback`: a Kueue ClusterQueue with a spot flavor has another flavor after it."""
+"""Policy: each Kueue resource group with a spot flavor also has a flavor that is not spot."""
 
 from __future__ import annotations
 

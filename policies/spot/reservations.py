@@ -1,4 +1,4 @@
-"""Policy `spot-reservations-placement`: reserved capacity is launched without a placement group."""
+"""Policy: launch templates for reserved capacity name no placement group."""
 
 from __future__ import annotations
 

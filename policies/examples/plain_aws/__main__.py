@@ -1,4 +1,4 @@
-"""An example that the pack refuses: a bucket and a virtual machine on AWS, written without this project.
+"""Example program: a data bucket and a machine on AWS, as a Pulumi user writes them without Trainyard.
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
 the policies see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulumi preview --policy-pack ../..`

@@ -1,5 +1,4 @@
-"""An example that the pack refuses: a key, a bucket and a firewall on Google Cloud, written without this
-project.
+"""Example program: a key, a bucket and a firewall on Google Cloud, written without Trainyard.
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
 the policies see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `gcp.compute.Firewall`.
