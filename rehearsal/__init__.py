@@ -1,1 +1,1 @@
-"""Rehearsal: runs any stack on the real engine, with fake providers instead of the clouds."""
+"""Rehearses any stack on the real engine, with fakes in place of the clouds."""

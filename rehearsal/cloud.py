@@ -1,4 +1,4 @@
-"""`Cloud`: the interface between a fake provider and the fake cloud behind it."""
+"""`Cloud`: what a fake provider calls on a fake cloud, and fakes that suit any cloud."""
 
 from __future__ import annotations
 

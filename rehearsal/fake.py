@@ -1,4 +1,4 @@
-"""`Fake`: how a target is rehearsed, and which fake replaces its cloud; one per target."""
+"""`Fake`: how a target is rehearsed; each target has one in a separate folder."""
 
 from __future__ import annotations
 

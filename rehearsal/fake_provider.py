@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""A fake resource provider: it speaks the provider protocol, and forwards to a fake cloud.
+"""gRPC provider that replaces the real ones in a rehearsal, and forwards operations to a fake cloud.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
 cloud, no network and no credentials. What only a cloud could know remains unknown at preview.

@@ -1,4 +1,4 @@
-"""A fake of this project's node group size resources: the group to resize must exist in the fake cloud."""
+"""Fakes our plugin's node group sizes: the group must exist in the fake cloud before it is resized."""
 
 from __future__ import annotations
 

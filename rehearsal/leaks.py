@@ -1,4 +1,4 @@
-"""Searches for readable secrets in a stack's state, its files, and the output of commands."""
+"""Finds secrets that a stack leaves readable in its state, its files or the output of commands."""
 
 from __future__ import annotations
 

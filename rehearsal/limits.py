@@ -1,4 +1,4 @@
-"""Limits of names, labels and tags in each cloud, from its API reference: SDKs type them as plain text."""
+"""Validates names, labels and tags against the limits of the clouds' APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which resources were created, and the longest chain of dependencies among them."""
+"""Computes the critical path of a rehearsal: the longest chain of creations that wait for each other."""
 
 from __future__ import annotations
 

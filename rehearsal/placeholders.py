@@ -1,4 +1,4 @@
-"""Templates of IDs and addresses: `projects/{project}/global/networks/{name}`."""
+"""Fills in templates of IDs and URLs: `projects/{project}/global/networks/{name}`."""
 
 from __future__ import annotations
 

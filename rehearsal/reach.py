@@ -1,4 +1,4 @@
-"""Whether the engine, from where it runs, can reach the API server of the declared cluster.
+"""Simulates whether the engine can reach the declared cluster's API server from where it runs.
 
 A cluster's objects are created through its API server. A private one answers nobody outside its network: the
 connection is dropped, and the Kubernetes provider reports it after half a minute.

@@ -1,4 +1,4 @@
-"""Cloud errors for fault injection, each with its source: the rows of `refusals.yaml` of each fake.
+"""Reads `refusals.yaml`: the errors with which a cloud refuses resources, and when.
 
 A row is a state of the account, or a rule of the service: it applies to resources of some types with certain
 inputs. Its message is the cloud's own text, since that is what a user reads.

@@ -1,4 +1,4 @@
-"""Checks a resource's inputs by the type annotations of the Pulumi SDKs.
+"""Validates a resource's inputs against the types of the Pulumi SDKs.
 
 An SDK has them for type checkers only; here they check the values that arrive at run time.
 """

@@ -1,4 +1,4 @@
-"""Records of the resources that fakes have made: one file per resource, so that they outlive the process."""
+"""Stores the resources that fakes have created on disk, one file each."""
 
 from __future__ import annotations
 

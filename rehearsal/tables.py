@@ -1,4 +1,4 @@
-"""Loads the fakes' tables, which are YAML files beside the code that reads them."""
+"""Reads the YAML tables beside the fakes' code, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of Pulumi's wire format to plain values: unknowns are preserved, secrets unwrapped."""
+"""Converts Pulumi's wire format to plain values: unknowns are preserved, secrets unwrapped."""
 
 from __future__ import annotations
 

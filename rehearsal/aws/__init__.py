@@ -1,1 +1,1 @@
-"""Fake AWS: moto, and botocore's models for what moto lacks."""
+"""The fake of AWS: moto's API, with validation by botocore's models."""

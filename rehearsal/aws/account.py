@@ -1,4 +1,4 @@
-"""A fake AWS account in this process: creates, reads, changes and deletes resources by boto3 and moto.
+"""`MotoAccount`: creates, reads, updates and deletes AWS resources in moto, through boto3.
 
 Types that moto lacks are checked by botocore's models alone, and recorded as such.
 """

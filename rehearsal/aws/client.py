@@ -1,4 +1,4 @@
-"""boto3 clients for a finder: moto answers; what moto lacks is answered from the fake's own records."""
+"""boto3 clients for a finder: moto answers, with the resources that the fake has created."""
 
 from __future__ import annotations
 

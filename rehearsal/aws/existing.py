@@ -1,4 +1,4 @@
-"""Existing resources that a stack refers to, created in moto before the rehearsal.
+"""Creates in moto the resources that a stack file expects to exist: VPC, subnets, cluster, bucket.
 
 moto makes up its own IDs; requests and answers have AWS's (`models.motos_ids`).
 """

@@ -1,4 +1,4 @@
-"""`Fake` of the `aws` target: its cloud is a moto account."""
+"""`FAKE` of AWS: starts a moto account for a stack, and tells which networks reach its EKS endpoint."""
 
 from __future__ import annotations
 

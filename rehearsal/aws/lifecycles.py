@@ -1,4 +1,4 @@
-"""Reads, updates and deletes AWS resources by type, as `lifecycles.yaml` says; resolves its placeholders."""
+"""Reads `lifecycles.yaml`: how each type of AWS resource is read, updated and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""botocore's models of AWS's API: enums, limits and patterns of values that the SDK types as strings."""
+"""Validates requests with botocore's models of the AWS API: enums, limits, patterns."""
 
 from __future__ import annotations
 

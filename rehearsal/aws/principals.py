@@ -1,4 +1,4 @@
-"""Checks the principals of a key policy: KMS refuses a policy that names one that does not exist."""
+"""Finds principals of a key policy that do not exist, which KMS refuses."""
 
 from __future__ import annotations
 

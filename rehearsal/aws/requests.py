@@ -1,4 +1,4 @@
-"""The AWS API requests that create a resource, in the order in which the provider makes them."""
+"""Translates a resource's inputs into the AWS API requests that the provider would make."""
 
 from __future__ import annotations
 

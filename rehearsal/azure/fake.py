@@ -1,4 +1,4 @@
-"""`Fake` of the `azure` target, checked by the types of Azure's SDK."""
+"""`FAKE` of Azure: starts a fake subscription for a stack, and tells which networks reach its API server."""
 
 from __future__ import annotations
 

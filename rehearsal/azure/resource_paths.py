@@ -1,4 +1,4 @@
-"""Resource IDs of Azure: templates from `resource_paths.yaml`, filled in with a resource's inputs."""
+"""Fills in Azure resource IDs from the templates of `resource_paths.yaml` and a resource's inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fake Azure subscription: checks inputs by the SDK's types, and returns IDs and outputs as Azure does."""
+"""Fake Azure subscription: validates inputs by the SDK's types, and returns IDs and outputs as Azure does."""
 
 from __future__ import annotations
 

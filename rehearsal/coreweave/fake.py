@@ -1,4 +1,4 @@
-"""`Fake` of the `coreweave` target, checked by its SDK; node pools are custom resources of the cluster."""
+"""`FAKE` of CoreWeave: validates inputs by the SDK's types, and fakes node pools as Kubernetes objects."""
 
 from __future__ import annotations
 

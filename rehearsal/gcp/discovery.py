@@ -1,4 +1,4 @@
-"""Enums, limits and patterns of Google Cloud's API, from the discovery documents of its client library.
+"""Validates values with Google's API discovery documents: enums, limits, patterns.
 
 The SDK types most of these values as plain text. A property that the API names otherwise is looked up under
 that name (`_CALLED`). One that the API does not have is the provider's own, and is checked by the SDK's

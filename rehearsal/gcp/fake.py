@@ -1,4 +1,4 @@
-"""`Fake` of the `gcp` target, checked by its SDK and by the discovery documents of Google's API."""
+"""`FAKE` of Google Cloud: starts a fake project for a stack, and tells which networks reach its API."""
 
 from __future__ import annotations
 

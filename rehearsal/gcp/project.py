@@ -1,4 +1,4 @@
-"""A fake Google Cloud project: validates inputs by the SDK's types and by Google's discovery documents."""
+"""Fake Google Cloud project: validates inputs, returns IDs and outputs, and answers the finder's requests."""
 
 from __future__ import annotations
 

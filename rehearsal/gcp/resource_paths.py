@@ -1,4 +1,4 @@
-"""Resource IDs and URLs of Google Cloud: templates from `resource_paths.yaml`, filled in with inputs."""
+"""Fills in Google Cloud resource IDs and URLs from the templates of `resource_paths.yaml`."""
 
 from __future__ import annotations
 

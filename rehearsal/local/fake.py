@@ -1,4 +1,4 @@
-"""`Fake` of the `local` target: an embedded cluster that is not started."""
+"""`FAKE` of the local target: returns outputs of an embedded cluster without starting one."""
 
 from __future__ import annotations
 

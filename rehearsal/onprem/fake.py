@@ -1,4 +1,4 @@
-"""`Fake` of the `onprem` target: its cluster exists already, and is reached through a kube context."""
+"""`FAKE` of on-premises: writes a kubeconfig of a made-up cluster, and moves a leaf as the stack's update."""
 
 from __future__ import annotations
 
