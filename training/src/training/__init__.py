@@ -1,4 +1,4 @@
-"""The former name of `trainyard_train`, under which manifests start its commands: `python -m training.train`.
+"""Serves the commands of `trainyard_train` under their former name: `python -m training.train`.
 
 Only commands are served, each found by its name in the folder where it is now. Programs import
 `trainyard_train`: what is imported from here is a second copy of a module.

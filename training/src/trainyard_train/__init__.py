@@ -1,4 +1,4 @@
-"""The training package: distributed, fault-tolerant and bit-exact training on PyTorch.
+"""Distributed training that resumes bit-exactly from checkpoints after failures and preemptions.
 
 It runs under `torchrun`, under Kubeflow Trainer's runtimes and on a laptop with one process, with the
 same configuration file, and imports nothing of the rest of this project. `Run` adds the same to a loop of

@@ -1,4 +1,4 @@
-"""`python -m trainyard_train run|checkpoint|export|import`: start a program, or work with its checkpoints."""
+"""The command `python -m trainyard_train`: `run`, `checkpoint`, `export` and `import`."""
 
 from __future__ import annotations
 

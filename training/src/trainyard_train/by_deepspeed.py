@@ -1,4 +1,4 @@
-"""Steps by DeepSpeed, on a run's model, data, order and settings.
+"""Trains a run with DeepSpeed's engine, as one rank of mpirun or torchrun.
 
 `mpirun -n 2 python -m trainyard_train.by_deepspeed --config FILE [--set key.sub=value ...] --deepspeed JSON`,
 or the same under torchrun. DeepSpeed is an extra (`requirements/deepspeed.txt`, the images `deepspeed`). It

@@ -1,4 +1,4 @@
-"""Forward and backward pass of a step: micro-batches, precision, and pipeline stages."""
+"""Forward and backward passes of one step: micro-batches, mixed precision, pipeline stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a run: typed, frozen, and validated before anything is started."""
+"""`TrainConfig`: loads and validates the configuration of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base class of a run's configuration sections, and configuration errors."""
+"""Base class of the sections of a run's configuration, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop for DeepSpeed's engine, which `trainyard_train.by_deepspeed` starts."""
+"""A training run whose steps DeepSpeed's engine computes, with our checkpoints, notices and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Run`: makes any training loop resumable; it saves all objects that it tracks, and restores them."""
+"""`Run`: checkpoints, resume and preemption handling for any training loop."""
 
 from __future__ import annotations
 

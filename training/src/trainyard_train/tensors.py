@@ -1,4 +1,4 @@
-"""Helpers for tensors that are sharded (DTensors, imported only where used), or whose values come late."""
+"""Helpers for DTensors and for tensors whose values are computed late."""
 
 from __future__ import annotations
 

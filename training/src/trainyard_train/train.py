@@ -1,4 +1,4 @@
-"""Train: `python -m trainyard_train.train --config FILE [--set key.sub=value ...]`.
+"""Trains a model as a configuration says: `python -m trainyard_train.train --config FILE`.
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,

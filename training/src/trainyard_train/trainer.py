@@ -1,4 +1,4 @@
-"""`Trainer`: the training loop, bit-exact over any number of interruptions."""
+"""`Trainer`: the training loop of configured runs, bit-exact over any number of interruptions."""
 
 from __future__ import annotations
 

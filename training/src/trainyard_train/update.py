@@ -1,4 +1,4 @@
-"""From gradients to new weights, without synchronizing host and device.
+"""Applies gradients to weights: loss scaling, clipping and the step's one all-reduce.
 
 What all ranks must know of a step (its loss, the norm of its gradient, who has a preemption notice) is
 combined by one all-reduce on the device. Under DDP it travels with the gradients, whose norm all ranks then

@@ -1,4 +1,4 @@
-"""Makes the dataset that a configuration names."""
+"""Loads the dataset that a configuration names."""
 
 from __future__ import annotations
 

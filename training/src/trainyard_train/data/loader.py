@@ -1,4 +1,4 @@
-"""A data loader with one global order of samples, whatever the number of ranks."""
+"""Loads each rank's batches in a global order that does not depend on the number of ranks."""
 
 from __future__ import annotations
 

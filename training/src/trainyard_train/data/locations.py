@@ -1,4 +1,4 @@
-"""Locations of data: a folder or an object store, with reads of byte ranges."""
+"""Reads and writes files in a folder or an object store, through one interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of classes, from ImageNet's layout or from WebDataset's, in a folder or an object store.
+"""Datasets of labelled pictures, from ImageNet's folders or WebDataset's shards; also packs the shards.
 
 | layout | what is there |
 |---|---|

@@ -1,4 +1,4 @@
-"""`Samples`, and the interface of datasets."""
+"""Types of data: `Samples` in memory, the interface `SampleSource`, and `Dataset`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Datasets, staged once: `python -m trainyard_train.data.stage fetch SOURCE OUT --digest D` copies one.
+"""Command that copies a dataset to the shared filesystem once, and verifies it by its digest.
 
-A source is a URL (`s3://`, `gs://`, `az://`, `https://`) or a path. With `/` at its end it is a folder with
-all that is below it, else one file. What arrives is checked against a digest:
+`python -m trainyard_train.data.stage fetch SOURCE OUT --digest D` copies one. A source is a URL (`s3://`,
+`gs://`, `az://`, `https://`) or a path. With `/` at its end it is a folder with all that is below it, else
+one file. What arrives is checked against a digest:
 
 - `sha256:…` of the contents: the sha256 of a list of `<sha256>  <name>` lines, in the order of names, as
   `sha256sum` writes it. It holds wherever the data come from.

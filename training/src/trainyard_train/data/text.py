@@ -1,4 +1,6 @@
-"""Text as shards of tokens: `python -m trainyard_train.data.text OUT SOURCE ...` makes, `TokenShards` reads.
+"""Tokenizes text into shards, and reads the shards as windows of tokens.
+
+`python -m trainyard_train.data.text OUT SOURCE ...` makes shards; `TokenShards` reads them.
 
 A source is a file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout
 of The Pile), or plain text, a document per file. Tokens are bytes, and 256 ends a document. Shards are

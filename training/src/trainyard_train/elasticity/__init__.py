@@ -1,1 +1,1 @@
-"""Failed, preempted and restarted ranks: agent, rendezvous, heartbeats, preemption notices."""
+"""Elasticity: agent, rendezvous, heartbeats, preemption notices, restarts of failed ranks."""

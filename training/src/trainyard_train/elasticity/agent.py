@@ -1,4 +1,4 @@
-"""The agent of a node: starts its ranks as forks of one process that has imported PyTorch, and restarts them.
+"""The elastic agent of a node: forks its ranks, watches them, and restarts them in place.
 
 torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the failure of a rank to
 the next step. Here the import is done once, by a process that computes nothing, has no further threads and

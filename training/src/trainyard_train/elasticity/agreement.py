@@ -1,7 +1,4 @@
-"""Agreement among all ranks on each step (preemption notices, stops), over a separate process group.
-
-The training waits for none of it.
-"""
+"""All-reduces small values over all ranks in each step, asynchronously and in a separate process group."""
 
 from __future__ import annotations
 

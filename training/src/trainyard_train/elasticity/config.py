@@ -1,4 +1,4 @@
-"""Timeouts: `timeouts` in a run's configuration."""
+"""Timeouts of an elastic run: `timeouts` in its configuration."""
 
 from __future__ import annotations
 

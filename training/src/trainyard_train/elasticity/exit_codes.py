@@ -1,4 +1,4 @@
-"""Exit codes of ranks and of their agent, by which their launcher decides whether to restart them."""
+"""Exit codes of ranks and agents, by which their launcher decides whether to restart them."""
 
 from __future__ import annotations
 

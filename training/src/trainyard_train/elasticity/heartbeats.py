@@ -1,4 +1,4 @@
-"""Heartbeats of ranks: detects ranks that failed, ranks that are slow, and operations that hang.
+"""Exchanges heartbeats between ranks: detects ranks that are dead, slow or stalled.
 
 A collective would wait for its timeout, which must allow for the slowest step. The agent of a node watches
 its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, each rank sends a

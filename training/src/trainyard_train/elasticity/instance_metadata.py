@@ -1,4 +1,4 @@
-"""Preemption notices from a cloud's metadata service, polled on the virtual machine itself.
+"""Polls a cloud's instance metadata service for preemption notices.
 
 On Kubernetes a node's notice arrives as SIGTERM, by way of the cloud's own agent. Where no such agent runs
 (virtual machines, a cluster without one), the metadata service has it:

@@ -1,4 +1,4 @@
-"""Agreement of the agents of several nodes on when all ranks are restarted.
+"""Coordinates the agents of several nodes: heartbeats, and rounds in which all ranks restart together.
 
 Where a collective blocks for ever once a peer has died, as NCCL's do, no rank notices by itself. Its agent
 notices the process's end at once, and informs the agents of all nodes through a store that node 0's agent

@@ -1,4 +1,4 @@
-"""Receives preemption notices (SIGTERM), whatever the main thread is busy with.
+"""Receives preemption notices by signal, even while the main thread is blocked.
 
 Python runs a signal's handler only when the main thread is back in Python, which it is not while it waits for
 other ranks. What its handler in C does at once, in whatever thread the kernel chose, is to write the signal's

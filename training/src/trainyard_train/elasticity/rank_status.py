@@ -1,4 +1,4 @@
-"""The status of a rank in memory that it shares with its node's agent.
+"""Shared memory in which each rank publishes its status to the agent of its node.
 
 The agent must know the status of ranks that hang or have died, so a pipe or the store would not do.
 """

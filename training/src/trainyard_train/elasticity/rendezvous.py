@@ -1,4 +1,4 @@
-"""The rendezvous of a run's ranks: the launcher gives its address, and each rank its number."""
+"""Rendezvous of all ranks: waits until each has joined with its rank number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the stacks of this process on a signal, which `trainyard stacks JOB` sends.
+"""Dumps the stacks of this process's threads into a file at SIGUSR2.
 
 Python's own handler in C writes them, so a process answers even while it waits in a library, for example for
 another rank.

@@ -1,4 +1,4 @@
-"""Accelerate: a run of what an `Accelerator` has prepared.
+"""Hugging Face Accelerate: creates a `Run` that tracks what an `Accelerator` has prepared.
 
 ```python
 model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)

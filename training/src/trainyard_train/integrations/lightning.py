@@ -1,4 +1,4 @@
-"""Lightning's `Trainer`: a callback makes it preemptible, and lets it continue in the middle of an epoch.
+"""Lightning: a `Trainer` callback that saves checkpoints, resumes within an epoch, and exits on notice.
 
 ```python
 trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])

@@ -1,4 +1,4 @@
-"""Hugging Face's `Trainer`, and those of TRL that build on it: one line makes it preemptible.
+"""Hugging Face and TRL `Trainer`s: a callback that saves checkpoints, resumes, and exits on notice.
 
 ```python
 trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))

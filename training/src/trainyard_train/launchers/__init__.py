@@ -1,1 +1,1 @@
-"""Launchers of ranks, and how ranks find each other: torchrun, mpirun, Kubeflow Trainer."""
+"""Joins ranks that torchrun, mpirun or Kubeflow Trainer has started into one process group."""

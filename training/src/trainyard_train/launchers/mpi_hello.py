@@ -1,4 +1,4 @@
-"""An MPI smoke test: every rank prints its host, and all add up their ranks.
+"""Test program for MPI jobs: each rank prints its host, and all sum up their ranks.
 
 `mpirun python -m trainyard_train.launchers.mpi_hello`
 """

@@ -1,4 +1,4 @@
-"""Joins the ranks that a launcher (torchrun, mpirun, a Trainer) has started into one process group."""
+"""Joins the ranks of a launcher (torchrun, mpirun, Kubeflow Trainer) into one process group."""
 
 from __future__ import annotations
 

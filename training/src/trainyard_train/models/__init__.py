@@ -1,1 +1,1 @@
-"""Models: ResNet and GPT, as sequences of layers."""
+"""Models that a configuration can name."""

@@ -1,4 +1,4 @@
-"""Builds the model that a configuration names, layer by layer.
+"""Builds the model that a configuration names, as a sequence of layers.
 
 A rank never needs memory for more than one layer besides its own part.
 """

@@ -1,4 +1,4 @@
-"""A GPT-2 transformer, which predicts the next token, as a sequence of layers.
+"""A decoder-only transformer (GPT-2's architecture), as a sequence of layers.
 
 Its layers are what pipeline parallelism divides into stages, and the projections inside of a block what
 tensor parallelism divides: by heads in attention, by columns and rows in the feed-forward part.

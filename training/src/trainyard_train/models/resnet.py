@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2015), as a sequence of layers, with normalisation over groups of channels.
+"""Residual networks (He et al. 2015) with group normalization, as a sequence of layers.
 
 The paper normalises over the batch; then what a sample becomes depends on which others share its rank, and
 with it on the number of ranks. Group normalisation (Wu & He 2018: within half a per cent of the paper's

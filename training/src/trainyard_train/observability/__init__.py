@@ -1,1 +1,1 @@
-"""Metrics of a run, their analysis, and their export."""
+"""A run's metrics: the log, the analysis, and the export to trackers."""

@@ -1,4 +1,4 @@
-"""A device's peak FLOP/s, memory use, and profiler traces on request."""
+"""A device's peak FLOPS, memory use and profiler traces."""
 
 from __future__ import annotations
 

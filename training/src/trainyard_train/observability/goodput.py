@@ -1,4 +1,4 @@
-"""Goodput of a run, from its metrics: how its time divides into progress and losses to preemption."""
+"""Computes goodput from a run's metrics: time of progress, and time lost to interruptions."""
 
 from __future__ import annotations
 

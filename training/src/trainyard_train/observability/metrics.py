@@ -1,4 +1,4 @@
-"""The metrics file of a run: one JSON object per line, written by rank 0."""
+"""The metrics log of a run: JSON lines, written by rank 0, and their readers."""
 
 from __future__ import annotations
 

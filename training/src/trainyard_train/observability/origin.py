@@ -1,4 +1,4 @@
-"""The origin of a run: code, image, command, data and commit, as whoever submitted its job passed them."""
+"""Records what a run was started from: code, image, command, data, commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A progress bar, where standard error is a terminal."""
+"""Draws a progress bar of a run, if standard error is a terminal."""
 
 from __future__ import annotations
 

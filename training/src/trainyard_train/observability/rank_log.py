@@ -1,4 +1,4 @@
-"""The log of a rank: its standard error."""
+"""Writes log lines of a rank to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as one HTML page, with its learning curve, what interrupted it, and where its time went.
+"""Writes an HTML report of a run: learning curve, interruptions, goodput.
 
 `python -m trainyard_train.observability.report RUN_DIR` writes `report.html` and `learning-curve.png` into
 the run's folder.

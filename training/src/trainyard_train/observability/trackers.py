@@ -1,6 +1,6 @@
-"""Exports of a run's metrics: Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases.
+"""Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases.
 
-Prometheus scrapes them. The packages of the last three are extras (`requirements/tracking.txt`).
+The packages of the last three are extras (`requirements/tracking.txt`).
 """
 
 from __future__ import annotations

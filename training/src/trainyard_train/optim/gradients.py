@@ -1,4 +1,4 @@
-"""The norm of a model's gradient, over all its shards: FSDP, tensor parallelism, pipeline stages."""
+"""Computes the norm of a model's gradient, across FSDP, tensor and pipeline parallelism."""
 
 from __future__ import annotations
 

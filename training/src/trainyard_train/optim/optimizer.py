@@ -1,4 +1,4 @@
-"""The optimizers to choose from: PyTorch's, whose fused kernels update what each rank has.
+"""Builds PyTorch's fused optimizers, which skip an update and scale gradients on the device.
 
 A fused kernel takes a tensor that says whether to update at all, and one to divide gradients by, so that an
 overflow or a clipped norm is known to the device alone and the host waits for nothing. PyTorch's own `step`

@@ -1,4 +1,4 @@
-"""Learning rate schedules, and how the rate scales with the batch size.
+"""Learning rate schedule: linear scaling with the batch size, and warmup.
 
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;

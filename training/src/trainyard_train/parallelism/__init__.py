@@ -1,1 +1,1 @@
-"""The device mesh of the ranks, and the parallelization of a model over it."""
+"""The device mesh of ranks, and the distribution of a model over it."""

@@ -1,4 +1,4 @@
-"""Detects which fabric the ranks' collectives use, measures its speed, and compares it with the node's NICs.
+"""Chooses the backend and network of the collectives, measures their speed, and checks it against the nodes'.
 
 A job whose pods got no fabric (a missing plugin, a resource that was not requested, a variable with a typo)
 runs all the same, over TCP, at a fraction of the speed. At each start the ranks time a few all-reduces, and

@@ -1,4 +1,4 @@
-"""Applies parallelism to a model: pipeline stages, tensor parallelism, FSDP, DDP.
+"""Applies pipeline, tensor and data parallelism (FSDP or DDP) to a model.
 
 The order matters: the layers are divided into stages, each layer's weights over the ranks that compute it
 together, then come activation checkpointing and compilation inside a layer, and last data parallelism.
