@@ -1,4 +1,4 @@
-"""The `trainyard` command line."""
+"""The command line `trainyard`."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""How a command reaches a stack's cluster: the kubeconfig and context that it uses.
+"""Connects a command to a stack's Kubernetes API: finds the kubeconfig and builds a client.
 
 The embedded cluster has a kubeconfig file. For any other the context is the one that the user names
 (`--context`), the one that the stack file names, or that of the stack's output `kubeconfig`.

@@ -1,4 +1,4 @@
-"""`trainyard access export`: a file with which a member of a team can reach a cluster; it holds no secret.
+"""`trainyard access export`: writes a file without secrets by which team members reach a cluster.
 
 It has the API server's address, its CA certificate, and the program that signs users in. On the embedded
 cluster that is `trainyard credential --member`, which signs a certificate with the cluster's own key: root of

@@ -1,4 +1,4 @@
-"""`trainyard bootstrap`: creates the state backend of a cloud's stacks, and the key of their secrets."""
+"""`trainyard bootstrap`: creates the state backend of a cloud's stacks, and the key for their secrets."""
 
 from __future__ import annotations
 

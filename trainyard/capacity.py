@@ -1,4 +1,4 @@
-"""Reports which nodes have joined, at the end of `up`, which does not wait for capacity."""
+"""Reports at the end of `up` which pools have fewer nodes than they should."""
 
 from __future__ import annotations
 

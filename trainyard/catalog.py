@@ -1,4 +1,4 @@
-"""`trainyard catalog`: lists machine types with their regions, fabrics and prices."""
+"""`trainyard catalog`: lists machines, regions, fabrics or prices."""
 
 from __future__ import annotations
 

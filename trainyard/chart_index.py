@@ -1,4 +1,4 @@
-"""Reads the indexes of Helm repositories: the versions of a chart, and the digest of each."""
+"""Reads the indexes of Helm repositories: the digest of each chart version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: parses arguments and dispatches to the packages that do the work."""
+"""Defines the commands of the command line, which call the packages that do the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard deploy-role`: prints the role of a CI pipeline, derived from what its stack declares."""
+"""`trainyard deploy-role`: prints the least-privilege role of a pipeline that deploys a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard doctor`: reports what this host has and lacks, before anything is changed."""
+"""`trainyard doctor`: prints what this host and the cloud account have and lack for `up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard down`: drains queues, then deletes the cluster; data is retained without `--purge`."""
+"""`trainyard down`: drains the queues and removes the cluster; data is retained unless purged."""
 
 from __future__ import annotations
 

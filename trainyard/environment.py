@@ -1,4 +1,4 @@
-"""`trainyard env`: the environment variables for using the engine and the cluster's tools by hand."""
+"""`trainyard env`: prints the environment for using pulumi, kubectl and helm by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The finder of a stack's target: it looks up resources that the cloud has and the engine's state lacks."""
+"""Creates the finder of cloud resources that the engine's state lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows a job from its submission to its end: events for the timeline, steps for the progress bar."""
+"""Follows a job from its submission to its end, and collects its events and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the resources of this host that an embedded cluster needs, before anything is started."""
+"""Checks that this host can run a stack's embedded cluster."""
 
 from __future__ import annotations
 

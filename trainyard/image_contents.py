@@ -1,4 +1,4 @@
-"""Lists the files of an image from its layers, in a registry or an archive, without unpacking.
+"""Reads which files an image contains, from its layers in a registry or archive.
 
 Layers are read from the top down, each as a stream: only file names are used, and the contents of the
 loader's cache. What an upper layer removes (`.wh.` files) is removed from the layers below it only (OCI Image

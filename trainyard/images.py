@@ -1,4 +1,4 @@
-"""`trainyard images`: lists the images and charts of a stack; checks that they exist and fit its nodes."""
+"""`trainyard images`: lists every image and chart of a stack, and checks that they exist and fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submits training jobs and reads their status.
+"""Submits, lists and deletes training jobs, and reads their state.
 
 A job is outside of the engine's state, since queues change its spec while it runs.
 """

@@ -1,4 +1,4 @@
-"""`trainyard images --lock`: writes the current digest of each tag into the stack file.
+"""`trainyard images --lock`: writes the digest of each image tag into the stack file.
 
 The file is edited as text, so comments, order and spelling are unchanged; then it is read again, and the
 values of all other keys are compared.

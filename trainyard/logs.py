@@ -1,4 +1,4 @@
-"""Follows a job by its pods' logs, where its volumes cannot be read from here."""
+"""Follows a job by its first node's pod log, where its volumes are out of reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard measure`: measures how long a checkpoint takes on a stack, and stores it for the policies."""
+"""`trainyard measure`: stores how long a checkpoint takes on a stack, for the spot policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard migrate`: rewrites a stack file to the current version of its format; shows a diff first."""
+"""`trainyard migrate`: converts a stack file to the latest version of its format, and shows the diff."""
 
 from __future__ import annotations
 

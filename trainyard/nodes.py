@@ -1,4 +1,4 @@
-"""Reads the nodes of a stack's pools from the API server."""
+"""Lists the nodes of a stack's pools from the Kubernetes API."""
 
 from __future__ import annotations
 

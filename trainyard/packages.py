@@ -1,4 +1,4 @@
-"""Installs the packages of a target's SDK from the lock, before the first command that needs them."""
+"""Installs a target's SDK packages from the lock, before the first command that needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources that a stack declares, recorded from its program without an engine or a cloud."""
+"""Lists the resources that a stack declares, by running its program against a recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports the effect of an operation on node pools, one line each."""
+"""Prints how an engine operation changes node pools, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard price`: the cost of a stack, the age of its prices, and which prices are missing."""
+"""`trainyard price`: prints what a stack costs, and how old each price is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of `pulumi new` for a template (`template.config` of its Pulumi.yaml), made from the spec.
+"""Generates the questions that `pulumi new` asks for a template, from the spec.
 
 A question is a path in the template's stack file: its text is the spec's description, and its default the
 file's value. Few values are asked for: single ones that depend on no other, and that every user must choose.

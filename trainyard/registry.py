@@ -1,4 +1,4 @@
-"""Reads image registries by OCI's protocol: whether an image exists, its digest and its layers."""
+"""Client of OCI registries: looks up images, charts and digests, and reads layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard schema`: the JSON Schema of stack files, for editors and for programs that write them.
+"""`trainyard schema`: generates the JSON Schema of stack files.
 
 It is made from the models that read a stack file (infra/spec), so that both have the same keys, types, bounds
 and descriptions. Relations between sections (a job in a queue that does not exist) are checked by

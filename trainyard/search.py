@@ -1,4 +1,4 @@
-"""`trainyard search`: a hyperparameter search, whose trials are TrainJobs in the team's queue.
+"""`trainyard search`: submits a hyperparameter search, with a TrainJob per trial.
 
 The trials share one study, a file beside their checkpoints. A trial with poor results ends early, and the
 next one takes its position in the queue. A preempted trial is restarted and continues.

@@ -1,4 +1,4 @@
-"""`Session`: what every command starts from: paths, the stack, the engine and the cluster's API."""
+"""`Session`: a command's view of one stack: paths, stack file, engine, cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes' Python client without its imports for sign-in methods that Kubernetes has removed.
+"""Prevents imports of Kubernetes' client that only serve authentication methods it no longer needs.
 
 `kubernetes.config.kube_config` (37.0) imports Google's and OAuth's packages for the `auth-provider` of a
 kubeconfig. Kubernetes 1.26 removed that, and `infra/targets/kubeconfig.py` refuses it; the packages are a

@@ -1,4 +1,4 @@
-"""Preempts local nodes and restores them, as a cloud does with spot capacity."""
+"""Preempts nodes of the embedded cluster, and restores them, as a cloud does with spot nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state backend of a stack: from the stack file, from the environment, or a folder of this host."""
+"""Resolves where a stack's state is stored: stack file, environment, or this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard status`: nodes, queues and jobs on one screen."""
+"""`trainyard status`: prints nodes, queues and jobs on one screen."""
 
 from __future__ import annotations
 

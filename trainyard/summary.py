@@ -1,4 +1,4 @@
-"""The summary of a job at its end."""
+"""Prints the summary of an ended job: timeline, figures, next steps, learning curve."""
 
 from __future__ import annotations
 

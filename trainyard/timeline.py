@@ -1,4 +1,4 @@
-"""The timeline of a job: events from several sources, ordered on one clock."""
+"""Merges the events of a job from several sources into one timeline, and prints it."""
 
 from __future__ import annotations
 

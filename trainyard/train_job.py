@@ -1,4 +1,4 @@
-"""Parts of a TrainJob manifest: command, environment, volumes, and the origin of its code and data."""
+"""Renders parts of a TrainJob manifest: command, environment, volumes, origin of code and data."""
 
 from __future__ import annotations
 

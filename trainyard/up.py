@@ -1,7 +1,4 @@
-"""`trainyard up`: prepares the host, starts the cluster, installs the platform, submits the job.
-
-Each step can be repeated.
-"""
+"""`trainyard up`: prepares the host, creates the cluster and platform, then runs the job."""
 
 from __future__ import annotations
 

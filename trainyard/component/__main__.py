@@ -1,4 +1,4 @@
-"""Declare one component for the engine: a request on stdin, a response or a status on stdout."""
+"""Constructs one component for the engine: request on stdin, response or status on stdout."""
 
 from __future__ import annotations
 

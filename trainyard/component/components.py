@@ -1,4 +1,4 @@
-"""The component resources: the outer resource, and below it what the stack program declares."""
+"""The component resources, which declare what our own programs declare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares a component on the engine's request, after installing what its target needs."""
+"""Constructs a component from the engine's request, and installs what its target needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that the components make themselves, without the policy pack: data residency, and spot checkpoints.
+"""Checks that components always apply, even without the policy pack: residency and spot fallback.
 
 The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
 """

@@ -1,4 +1,4 @@
-"""Installs what a component's target needs on this host: its SDK, charts and helm, for that target only.
+"""Installs what a component's target needs: its SDK, charts, helm.
 
 All are verified by digest: packages by the locks' hashes, charts by go.sum, releases by their publishers'
 checksums. Where everything is installed it costs a few file look-ups.

@@ -1,4 +1,4 @@
-"""Typed outputs of the components; `infra/outputs.py` and `infra/fleet/joined.py` give the values."""
+"""Types of the components' outputs."""
 
 from __future__ import annotations
 

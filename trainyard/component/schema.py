@@ -1,4 +1,4 @@
-"""The package's schema: the types of our components, for editors and compilers of every Pulumi language.
+"""Generates the package's Pulumi schema from the JSON Schema of stack files.
 
 Types come from the JSON Schema of stack files, and so from the models that read them. What only a run can
 check (a pattern, a bound, a machine type in its region) is in the descriptions.

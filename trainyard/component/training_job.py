@@ -1,4 +1,4 @@
-"""`TrainingJob`: one job in the queue of a team, on an existing cluster.
+"""`TrainingJob`: declares one job in a team's queue, on an existing cluster.
 
 The program's Kubernetes provider determines the cluster. Nothing else of the cluster is known, so what only a
 stack can resolve (its datasets, pools for a job's requirements) is refused. The input `queues`, the output of

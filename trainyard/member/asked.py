@@ -1,4 +1,4 @@
-"""What `trainyard run` was asked for: a job.yaml, a command, flags; all of it one typed job."""
+"""Parses the arguments of `trainyard run` (job.yaml, command, flags) into one typed job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard bundle`: all that is known of a job, in one archive for whoever looks for what went wrong."""
+"""`trainyard bundle`: packs everything known about a job into one archive."""
 
 from __future__ import annotations
 

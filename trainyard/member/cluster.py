@@ -1,4 +1,4 @@
-"""`MemberCluster`: Kubernetes objects as plain data, read with the rights of a team's member."""
+"""`MemberCluster`: reads Kubernetes objects with the rights of a team member."""
 
 from __future__ import annotations
 

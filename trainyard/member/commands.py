@@ -1,4 +1,4 @@
-"""The commands of a team's member, as the command line knows them."""
+"""Defines the team members' commands on the command line."""
 
 from __future__ import annotations
 

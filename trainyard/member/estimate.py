@@ -1,4 +1,4 @@
-"""When a waiting job may start: a range, from what is known of the jobs that hold the accelerators.
+"""Estimates the earliest and latest start of a pending job.
 
 Both bounds are computed: at the earliest nobody is before the job and each running one takes as little
 time as it may; at the latest all that is before it goes first, and each takes as long as it may. What nobody

@@ -1,4 +1,4 @@
-"""Which files of a folder are code: what git tracks, as it is on disk; else all that nothing ignores."""
+"""Lists the files of a folder that are code: those that git tracks, else those that it does not ignore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard forward`: a port of a job's pod, on this machine."""
+"""`trainyard forward`: forwards a port of a job's pod to this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard jobs`: the jobs of one's teams, once or as they change."""
+"""`trainyard jobs`: lists the jobs of the user's teams, once or at each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard login FILE`: a context of one's own kubeconfig, from a file of `trainyard access export`."""
+"""`trainyard login FILE`: adds a context to the user's kubeconfig from an `access export` file."""
 
 from __future__ import annotations
 

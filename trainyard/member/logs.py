@@ -1,4 +1,4 @@
-"""`trainyard logs`: what all nodes of a job wrote in all its attempts.
+"""`trainyard logs`: prints what all nodes of a job logged in all its attempts.
 
 The lines are retained on the cluster's shared filesystem, and read by a pod of the platform's that members of
 the team may enter (`infra/platform/logs.py`). Where there is none, or it has nothing of the job yet, the pods

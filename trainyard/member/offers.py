@@ -1,4 +1,4 @@
-"""Where a job of a team may run: what its queues lead to, as far as a member sees it."""
+"""Lists the flavors of a team's queues, and chooses one that has room for a job."""
 
 from __future__ import annotations
 

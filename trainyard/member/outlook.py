@@ -1,4 +1,4 @@
-"""What `run --dry-run` says of a job that is not submitted: where it could run, when, and at what price."""
+"""`trainyard run --dry-run`: prints where a job would run, when, and at what price."""
 
 from __future__ import annotations
 

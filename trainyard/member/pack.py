@@ -1,4 +1,4 @@
-"""A folder of code as one file that depends on nothing but the code: same files, same digest.
+"""Packs a folder of code into a reproducible archive: same files, same digest.
 
 The digest is that of the uncompressed archive, so it is the same whatever compresses it. An entry has a name,
 a content and whether it is executable; owners, times and the other bits of a mode are this machine's alone.

@@ -1,4 +1,4 @@
-"""`trainyard pause` and `resume`: give the accelerators back, and continue later from the newest checkpoint.
+"""`trainyard pause` and `resume`: suspends a job after a checkpoint, and resumes it later.
 
 The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
 pods get SIGTERM and their grace period to commit a checkpoint. What each pod ended with says whether it did.

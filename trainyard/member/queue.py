@@ -1,4 +1,4 @@
-"""`trainyard queue`: what waits and why, what is before it, what is free, and when it may start."""
+"""`trainyard queue`: shows queues, free GPUs, pending jobs, what is ahead of them and when they may start."""
 
 from __future__ import annotations
 

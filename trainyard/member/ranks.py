@@ -1,4 +1,4 @@
-"""Which pod has which rank of a job."""
+"""Finds the pods of a job's nodes, and the pod that runs a given rank."""
 
 from __future__ import annotations
 

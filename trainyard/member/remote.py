@@ -1,4 +1,4 @@
-"""A program in a pod of a job: its input, output and exit code, over the API server's exec."""
+"""Runs a program in a pod of a job, by the API server's exec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard run`: a folder of code and a command become a job of the team, by the team's rights alone."""
+"""`trainyard run`: submits a folder of code and a command as a job of the team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training runtime, as a member of a team sees it: its image, and the data that its pods find."""
+"""Reads a training runtime as team members see it: its image and its datasets."""
 
 from __future__ import annotations
 

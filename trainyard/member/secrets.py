@@ -1,4 +1,4 @@
-"""`trainyard secret`: values for a team's jobs, in Secrets that members make and cannot read.
+"""`trainyard secret`: stores values for a team's jobs in versioned Secrets.
 
 Members may create Secrets and do nothing else with them: every other verb returns what is in one. So each
 value is a new Secret, such as `hf-token-v3` for HF_TOKEN, and nothing is changed. The newest is found without

@@ -1,4 +1,4 @@
-"""`trainyard shell`: a shell, or one program, beside a rank of a job."""
+"""`trainyard shell`: opens a shell, or runs one program, in the pod of a rank."""
 
 from __future__ import annotations
 

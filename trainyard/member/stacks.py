@@ -1,4 +1,4 @@
-"""`trainyard stacks`: where each thread of each rank of a running job is."""
+"""`trainyard stacks`: prints the stack of each thread of each rank of a running job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code on its way into the team's store: by a program in the team's pod for that, over the API's exec."""
+"""Uploads code into the team's store, through the team's upload pod."""
 
 from __future__ import annotations
 

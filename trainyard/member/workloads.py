@@ -1,4 +1,4 @@
-"""What the queue knows of a job: its Workload, read as accelerators, times and limits."""
+"""Reads a Kueue Workload: accelerators, priority, times and limits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`trainyard rehearse`: the only command that imports `rehearsal`."""
+"""`trainyard rehearse`: the only command that imports the fakes."""

@@ -1,4 +1,4 @@
-"""`trainyard rehearse`: any stack's lifecycle on the real engine, with fake providers."""
+"""`trainyard rehearse`: runs a stack's lifecycle on the real engine with fake providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the real engine on a rehearsed stack, one operation at a time, for the rehearsal."""
+"""Runs the engine's operations on a rehearsed stack."""
 
 from __future__ import annotations
 

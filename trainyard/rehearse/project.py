@@ -1,4 +1,4 @@
-"""The project folder of a rehearsal: the clone's program and a copy of the stack file."""
+"""Creates the isolated project folder of a rehearsal, and checks what it leaves for secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report of a rehearsal: a table for the terminal, Markdown for a pull request, JSON for a program."""
+"""Formats the report of a rehearsal: a table, Markdown or JSON."""
 
 from __future__ import annotations
 
