@@ -13,7 +13,7 @@ from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.cloud_validators import amd_has_its_images, vendor
-from infra.targets.onprem.spec.provider import OnpremSpec
+from infra.targets.onprem.spec.provider import InfinibandSpec, OnpremSpec
 
 Pools = tuple[NodePoolSpec, ...]
 
@@ -35,8 +35,8 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """Keys of a pool on how its nodes are bought that are not features of a target."""
 
 
-def pools_are_existing_machines(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Nothing is bought here, so keys on how to buy are refused."""
+def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """These keys say how a cloud sells nodes; here the nodes exist."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
@@ -63,7 +63,7 @@ def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator
 
 
 def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """NVLink leaves the machine in racks of one kind only; some of a rack's machines may be elsewhere."""
+    """Only rack systems (NVL72) have NVLink between nodes; a pool may use part of a rack."""
     racks = {each.name: each.rack for each in catalog.accelerators() if each.rack}
     for index, pool in enumerate(pools):
         if pool.accelerator is None or pool.fabric not in IN_RACKS:
@@ -79,7 +79,7 @@ def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Itera
             yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
 
 
-def nics_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def pools_share_one_nic_access_mode(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Two device plugins on one NIC would promise it twice."""
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
@@ -105,34 +105,58 @@ def classes_match_the_link_type(provider: OnpremSpec, pools: Pools) -> Iterator[
             yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
 
 
-def roce_has_addresses(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """A NIC on Ethernet is known by its addresses: without any it has no RoCE v2."""
-    nics, path = provider.infiniband, ("provider", "infiniband")
+def ethernet_keys_need_ethernet(provider: OnpremSpec) -> Iterator[Finding]:
+    """RoCE's settings mean nothing to InfiniBand NICs."""
+    nics = provider.infiniband
+    if nics is None or nics.link == "ethernet":
+        return
+    for key in ("interfaces", "mtu", "traffic_class", "gid_index"):
+        if getattr(nics, key) not in (None, ()):
+            fix = "remove the key, or write `link: ethernet`"
+            path: KeyPath = ("provider", "infiniband", key)
+            yield path, f"{key} of InfiniBand NICs", "with `link: ethernet` only", fix
+
+
+def ipoib_needs_infiniband(provider: OnpremSpec) -> Iterator[Finding]:
+    """IPoIB carries IP over InfiniBand; Ethernet carries it itself."""
+    if nics := _ethernet(provider):
+        path: KeyPath = ("provider", "infiniband", "ipoib")
+        if nics.ipoib is not None:
+            yield path, "IPoIB on Ethernet", "nothing: Ethernet has IP itself", "remove the key"
+
+
+def roce_has_an_address_pool(provider: OnpremSpec) -> Iterator[Finding]:
+    """RoCE v2 runs over IP: an interface without an address has no GID for it."""
+    nics = _ethernet(provider)
+    if nics and nics.pool is None:
+        path: KeyPath = ("provider", "infiniband", "pool")
+        fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
+        yield path, "nothing", "a pool of addresses with `link: ethernet`", fix
+
+
+def shared_roce_lists_its_interfaces(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """The shared device plugin attaches pods to interfaces by name; other classes attach NICs."""
+    nics = _ethernet(provider)
     if nics is None:
         return
-    keys = ("interfaces", "mtu", "traffic_class", "gid_index")
-    if nics.link == "infiniband":
-        for key in keys:
-            if getattr(nics, key) not in (None, ()):
-                fix = "remove the key, or write `link: ethernet`"
-                yield (*path, key), f"{key} of InfiniBand NICs", "with `link: ethernet` only", fix
-        return
-    if nics.ipoib is not None:
-        yield (*path, "ipoib"), "IPoIB on Ethernet", "nothing: Ethernet has IP itself", "remove the key"
-    if nics.pool is None:
-        fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
-        yield (*path, "pool"), "nothing", "a pool of addresses with `link: ethernet`", fix
-    shared = any(pool.fabric.startswith("roce-shared") for pool in pools)
+    path: KeyPath = ("provider", "infiniband", "interfaces")
+    is_shared = any(pool.fabric.startswith("roce-shared") for pool in pools)
     got = ", ".join(nics.interfaces) or "none"
-    if shared and len(nics.interfaces) != NUM_SHARED_NICS:
+    if is_shared and len(nics.interfaces) != NUM_SHARED_NICS:
         allowed = f"the {NUM_SHARED_NICS} interfaces of the NICs, on which pods get one each"
         fix = "name them as `ip link` shows them, or take roce-sriov or roce-hostdev"
-        yield (*path, "interfaces"), got, allowed, fix
-    if nics.interfaces and not shared:
-        yield (*path, "interfaces"), got, "nothing: no pool shares its NICs", "remove the key"
-    if nics.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
+        yield path, got, allowed, fix
+    if nics.interfaces and not is_shared:
+        yield path, got, "nothing: no pool shares its NICs", "remove the key"
+
+
+def mtu_needs_virtual_functions(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """The stack sets the MTU of virtual functions; that of other NICs is set on the node."""
+    nics = _ethernet(provider)
+    if nics and nics.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
+        path: KeyPath = ("provider", "infiniband", "mtu")
         fix = "remove the key, and set it on the NICs themselves"
-        yield (*path, "mtu"), str(nics.mtu), "nothing: no pool has virtual functions", fix
+        yield path, str(nics.mtu), "nothing: no pool has virtual functions", fix
 
 
 def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
@@ -215,20 +239,28 @@ def nodes_are_on_one_leaf(provider: OnpremSpec, pools: Pools) -> Iterator[Findin
             yield ("pools", position, "num_nodes"), str(pool_spec.num_nodes), allowed, fix
 
 
-def levels_are_unique(provider: OnpremSpec) -> Iterator[Finding]:
+def labels_come_from_leaves_or_topology(provider: OnpremSpec) -> Iterator[Finding]:
     """The stack labels the nodes, or it reads labels that they have."""
-    path: KeyPath = ("provider", "topology")
     if provider.leaves is not None and provider.topology is not None:
+        path: KeyPath = ("provider", "topology")
         fix = "remove one of the two: `leaves` makes the labels, `topology` names those that are there"
         yield path, "labels, with leaves beside them", "leaves or topology", fix
-    for index, label in enumerate(provider.topology or ()):
+
+
+def levels_are_unique_and_above_the_host(provider: OnpremSpec) -> Iterator[Finding]:
+    """Kueue's Topology takes each label once, and the host is its last level."""
+    labels = provider.topology or ()
+    for index, label in enumerate(labels):
+        path: KeyPath = ("provider", "topology", index)
         if label == names.HOSTNAME_LABEL:
             fix = "remove it: the host is the last level in any case"
-            yield (*path, index), repr(label), "levels of the network above the host", fix
+            yield path, repr(label), "levels of the network above the host", fix
+        elif label in labels[:index]:
+            yield path, repr(label), "each label once", "remove it, or name the label of another level"
 
 
 def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator[Finding]:
-    """One's own images are not prefixed: they are where they were built for."""
+    """User images get no mirror prefix, so they must already be in the mirror."""
     if provider.mirror is None:
         return
     host = provider.mirror.registry.partition("/")[0]
@@ -241,7 +273,7 @@ def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator
             yield ("provider", *below), repr(image), f"an image of the mirror's registry, {host}", fix
 
 
-def the_object_store_is_not_ours_to_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
+def object_store_has_no_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
     """The store exists already, with the size that it has."""
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
@@ -250,6 +282,11 @@ CHECKS = Checks(
     __name__,
     amd_has_its_images,
 )
+
+
+def _ethernet(provider: OnpremSpec) -> InfinibandSpec | None:
+    nics = provider.infiniband
+    return nics if nics is not None and nics.link == "ethernet" else None
 
 
 def _uses_nics(pool: NodePoolSpec) -> bool:
