@@ -15,7 +15,7 @@ from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResul
 from infra.clients.azure import AzureClient, AzureRefusedError
 
 VERSION = "2025-09-01"
-"""Of the API: the one of the SDK's AgentPool, so that what is put back has all that the SDK has set."""
+"""API version of the SDK's AgentPool, so that the PUT repeats every property that the SDK has set."""
 _BUSY = frozenset({409, 429})
 """Another operation is under way on the cluster or on the pool."""
 
@@ -24,20 +24,20 @@ class AgentPoolSize(GroupSize):
     """`size` nodes, no fewer and no more, as soon as there are machines."""
 
     TYPE = "trainyard:azure:AgentPoolSize"
-    WHAT = "agent pool"
+    GROUP_KIND = "agent pool"
     ALLOWED = "an agent pool whose minimum can be raised"
-    NAMES = ("agentPool",)
-    NUMBERS = ("size",)
+    STRING_INPUTS = ("agentPool",)
+    INTEGER_INPUTS = ("size",)
     REFRESHES = True  # an update of the agent pool by its own provider puts the minimum back
-    WAIT_SECONDS = 30 * 60
+    BUSY_TIMEOUT_SECONDS = 30 * 60
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["agentPool"])
 
-    def look(self, inputs: Inputs) -> str:
+    def show_command(self, inputs: Inputs) -> str:
         return f"az resource show --ids {inputs['agentPool']}"
 
-    def ask(self, inputs: Inputs) -> None:
+    def resize(self, inputs: Inputs) -> None:
         """Raise the minimum, and put all else back as it is."""
         pool_id = inputs["agentPool"]
         try:
@@ -51,7 +51,7 @@ class AgentPoolSize(GroupSize):
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
-        """Nodes that have not come are no drift; another minimum is."""
+        """Drift is a different minCount, not missing nodes."""
         pool_id = inputs["agentPool"]
         found = _azure(pool_id).find(pool_id, {"api-version": VERSION})
         if found is None:

@@ -17,7 +17,7 @@ _LABELS = "labels"
 
 
 class ResizeRefusedError(Exception):
-    """The cloud does not resize the group; while it is `busy` with another operation, later it may."""
+    """The cloud refuses to resize the group; `busy`: another operation is under way, so a retry may pass."""
 
     def __init__(self, message: str, *, busy: bool = False) -> None:
         super().__init__(message)
@@ -27,39 +27,39 @@ class ResizeRefusedError(Exception):
 class GroupSize(ResourceHandler):
     """How many nodes a group should have. The nodes are deleted with their group."""
 
-    WHAT: ClassVar[str]
-    """What the cloud calls such a group."""
+    GROUP_KIND: ClassVar[str]
+    """What the cloud calls such a group, for messages: `node pool`."""
     ALLOWED: ClassVar[str]
-    """What would be resized: for the error message."""
-    NAMES: ClassVar[tuple[str, ...]]
+    """What the cloud would resize, for messages."""
+    STRING_INPUTS: ClassVar[tuple[str, ...]]
     """Inputs that are strings and name the group: another value is another group."""
-    NUMBERS: ClassVar[tuple[str, ...]]
+    INTEGER_INPUTS: ClassVar[tuple[str, ...]]
     """Inputs that are whole numbers."""
-    WAIT_SECONDS: ClassVar[float]
-    """How long to wait for other operations on the group."""
+    BUSY_TIMEOUT_SECONDS: ClassVar[float]
+    """How long to retry while another operation is under way on the group."""
     POLL_SECONDS: ClassVar[float] = 15.0
 
     def __init_subclass__(cls) -> None:
-        cls.REPLACES = frozenset(cls.NAMES)
+        cls.REPLACES = frozenset(cls.STRING_INPUTS)
 
-    def ask(self, inputs: Inputs) -> None:
-        """Resize the group, without waiting for nodes. Raises RefusedError."""
+    def resize(self, inputs: Inputs) -> None:
+        """Resize the group, without waiting for nodes. Raises ResizeRefusedError."""
         raise NotImplementedError
 
-    def pause(self, inputs: Inputs) -> None:
-        """Wait until a busy group may be asked again. Raises RefusedError."""
+    def await_idle(self, inputs: Inputs) -> None:
+        """Wait before a busy group is tried again. Raises ResizeRefusedError."""
         time.sleep(self.POLL_SECONDS)
 
     def name(self, inputs: Inputs) -> str:
         """Return the group's name, as messages use it."""
         return self.identify(inputs)
 
-    def look(self, inputs: Inputs) -> str:
+    def show_command(self, inputs: Inputs) -> str:
         """Return the command that shows the group's state."""
         raise NotImplementedError
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        kinds = {**dict.fromkeys(self.NAMES, str), **dict.fromkeys(self.NUMBERS, int)}
+        kinds = {**dict.fromkeys(self.STRING_INPUTS, str), **dict.fromkeys(self.INTEGER_INPUTS, int)}
         failures = [
             Failure(name, f"is required, as {'a string' if kind is str else 'a whole number'}")
             for name, kind in kinds.items()
@@ -69,22 +69,22 @@ class GroupSize(ResourceHandler):
         return failures + [Failure(name, "is not a property of this type") for name in others]
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
-        """Ask once no other operation is under way. Raises TrainyardError."""
-        until = time.monotonic() + self.WAIT_SECONDS
+        """Resize the group once no other operation is under way. Raises TrainyardError."""
+        until = time.monotonic() + self.BUSY_TIMEOUT_SECONDS
         try:
-            while not self._try_ask(inputs, until):
+            while not self._try_resize(inputs, until):
                 progress.log(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
-                self.pause(inputs)
+                self.await_idle(inputs)
         except ResizeRefusedError as error:
-            fix = f"see `{self.look(inputs)}`, and run `up` again"
-            problem = Problem(f"{self.WHAT} {self.name(inputs)}", str(error), self.ALLOWED, fix)
+            fix = f"see `{self.show_command(inputs)}`, and run `up` again"
+            problem = Problem(f"{self.GROUP_KIND} {self.name(inputs)}", str(error), self.ALLOWED, fix)
             raise TrainyardError([problem]) from None
         return {}
 
-    def _try_ask(self, inputs: Inputs, until: float) -> bool:
-        """Whether the group was asked; False where it is busy and there is time left."""
+    def _try_resize(self, inputs: Inputs, until: float) -> bool:
+        """Return whether the group was resized; False if it is busy and there is time left."""
         try:
-            self.ask(inputs)
+            self.resize(inputs)
         except ResizeRefusedError as error:
             if error.busy and time.monotonic() < until:
                 return False

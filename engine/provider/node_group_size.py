@@ -23,11 +23,11 @@ class NodeGroupSize(GroupSize):
     """At least `minSize` nodes, and `size` as soon as there are machines."""
 
     TYPE = "trainyard:aws:NodeGroupSize"
-    WHAT = "node group"
+    GROUP_KIND = "node group"
     ALLOWED = "an active group that can be resized"
-    NAMES = ("region", "cluster", "nodeGroup")
-    NUMBERS = ("minSize", "size")
-    WAIT_SECONDS = 40 * 60
+    STRING_INPUTS = ("region", "cluster", "nodeGroup")
+    INTEGER_INPUTS = ("minSize", "size")
+    BUSY_TIMEOUT_SECONDS = 40 * 60
     """As long as botocore's waiter for an active group: 80 times 30 s."""
 
     def identify(self, inputs: Inputs) -> str:
@@ -36,15 +36,15 @@ class NodeGroupSize(GroupSize):
     def name(self, inputs: Inputs) -> str:
         return str(inputs["nodeGroup"])
 
-    def look(self, inputs: Inputs) -> str:
+    def show_command(self, inputs: Inputs) -> str:
         return f"aws eks describe-nodegroup --cluster-name {inputs['cluster']}"
 
-    def ask(self, inputs: Inputs) -> None:
+    def resize(self, inputs: Inputs) -> None:
         sizes = {"minSize": inputs["minSize"], "desiredSize": inputs["size"], "maxSize": inputs["size"]}
         with _refusals():
             _eks(inputs).update_nodegroup_config(**_group(inputs), scalingConfig=sizes)
 
-    def pause(self, inputs: Inputs) -> None:
+    def await_idle(self, inputs: Inputs) -> None:
         with _refusals():
             _eks(inputs).get_waiter("nodegroup_active").wait(**_group(inputs))
 
@@ -57,7 +57,7 @@ class NodeGroupSize(GroupSize):
             if error.response["Error"]["Code"] == "ResourceNotFoundException":
                 raise ResourceNotFound from None
             raise
-        # What there is need not be what was asked for, and that is no drift.
+        # Missing nodes are not drift.
         return ReadResult(inputs, outputs)
 
 
@@ -74,7 +74,7 @@ def _group(inputs: Inputs) -> dict[str, str]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Raise RefusedError for what EKS or its client raises."""
+    """Raise ResizeRefusedError for what EKS or its client raises."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -22,20 +22,20 @@ class NodePoolSize(GroupSize):
     """`size` nodes, as many in each of `zones` zones, as soon as there are machines."""
 
     TYPE = "trainyard:gcp:NodePoolSize"
-    WHAT = "node pool"
+    GROUP_KIND = "node pool"
     ALLOWED = "a node pool that can be resized"
-    NAMES = ("nodePool",)
-    NUMBERS = ("size", "zones")
-    WAIT_SECONDS = 45 * 60
+    STRING_INPUTS = ("nodePool",)
+    INTEGER_INPUTS = ("size", "zones")
+    BUSY_TIMEOUT_SECONDS = 45 * 60
     """An operation that waits for nodes ends after 35 minutes."""
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["nodePool"])
 
-    def look(self, inputs: Inputs) -> str:
+    def show_command(self, inputs: Inputs) -> str:
         return "gcloud container operations list"
 
-    def ask(self, inputs: Inputs) -> None:
+    def resize(self, inputs: Inputs) -> None:
         per_zone = inputs["size"] // inputs["zones"]
         url = f"{CONTAINER}/{inputs['nodePool']}:setSize"
         try:
@@ -47,5 +47,5 @@ class NodePoolSize(GroupSize):
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         if GoogleClient.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
             raise ResourceNotFound
-        # What there is need not be what was asked for, and that is no drift.
+        # Missing nodes are not drift.
         return ReadResult(inputs, outputs)

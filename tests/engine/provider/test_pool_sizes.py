@@ -131,7 +131,7 @@ def test_an_operation_that_never_ends_is_not_waited_for_without_end(
     status: int,
     message: str,
 ) -> None:
-    monkeypatch.setattr(kind, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(kind, "BUSY_TIMEOUT_SECONDS", 0)
     cloud.refusals = [(status, message)]
     with pytest.raises(TrainyardError, match="run `up` again"):
         kind().create(inputs, RecordedProgress())
