@@ -74,7 +74,7 @@ class AzureClient:
     def find(self, resource_id: str, parameters: Mapping[str, str]) -> Answer | None:
         """Return what is at a path, or at the link to a further page; None where nothing is.
 
-        Raises RefusedError.
+        Raises AzureRefusedError.
         """
         url = resource_id if resource_id.startswith("https://") else f"{MANAGEMENT}{resource_id}"
         with self._client() as client:
@@ -89,7 +89,7 @@ class AzureClient:
     def put(self, resource_id: str, version: str, body: Mapping[str, Any]) -> None:
         """Make what is at a path, or bring it into this form, and return when that is done.
 
-        Raises RefusedError.
+        Raises AzureRefusedError.
         """
         url = f"{MANAGEMENT}{resource_id}"
         with self._client() as client:

@@ -42,7 +42,7 @@ class GoogleClient:
     def ask(
         self, method: str, url: str, body: Mapping[str, Any] | None = None, **parameters: str | list[str]
     ) -> Answer:
-        """Make a call and return its answer. Raises RefusedError."""
+        """Make a call and return its answer. Raises GoogleRefusedError."""
         headers = {"Authorization": f"Bearer {self.token}"}
         with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
             response = client.request(method, url, json=body, params=parameters)
@@ -52,7 +52,7 @@ class GoogleClient:
         return answer
 
     def find(self, url: str, parameters: Mapping[str, str] = {}) -> Answer | None:
-        """Return what is at an address; None where nothing is. Raises RefusedError."""
+        """Return what is at an address; None where nothing is. Raises GoogleRefusedError."""
         try:
             return self.ask("GET", url, None, **parameters)
         except GoogleRefusedError as error:

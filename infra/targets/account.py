@@ -65,8 +65,8 @@ def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Pr
             yield Problem(path, f"{network}, the example's", "a network of yours", fix)
 
 
-def nobody_is_inside_yet(field: str, opens: str) -> Problem:
-    """A private API server in a network that the first `up` makes: no engine can run inside it yet.
+def private_endpoint_is_unreachable(field: str, opens: str) -> Problem:
+    """A private API server in a network that the first `up` makes: nobody can be there to make its objects.
 
     `field` would admit `up` from outside, if set as `opens` describes.
     """

@@ -107,7 +107,7 @@ def _make_bucket(location: StateLocation, account: str, s3: Any) -> None:  # noq
         s3.create_bucket(Bucket=location.bucket, ObjectLockEnabledForBucket=True, **elsewhere)
     except ClientError as error:
         if error.response["Error"]["Code"] == "BucketAlreadyExists":
-            fix = "choose another name: a bucket's is one for the whole world"
+            fix = "choose another: bucket names are globally unique"
             raise InputError(
                 [Problem("bucket", f"{location.bucket} belongs to another owner", "an unused name", fix)]
             ) from error

@@ -12,7 +12,7 @@ from catalog import find_quota
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.node_pool import ReservationSpec
-from infra.targets.account import nobody_is_inside_yet, public_networks_are_real
+from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
 from infra.targets.aws.spec.groups import NodeGroup, groups
 from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
@@ -59,7 +59,7 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
         return
     yield from _caller(caller["Arn"], spec)
     yield from public_networks_are_real(spec.access.public_cidrs)
-    yield from _reach(stack, spec, client("eks"))
+    yield from _control_plane_access(stack, spec, client("eks"))
     yield from _rights(caller["Arn"], spec, client("iam"))
     yield from _linked_roles(stack, spec, client("iam"))
     bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
@@ -87,18 +87,18 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
         yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
 
 
-def _reach(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+def _control_plane_access(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     if spec.access.public_cidrs or spec.network.existing:
         return
     if _described(eks.describe_cluster, name=stack.name) is None:
-        yield nobody_is_inside_yet("provider.access.public_cidrs", "the network that `up` runs in")
+        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network that `up` runs in")
 
 
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
     service = {"lustre": "fsx", "efs": "elasticfilesystem"}[spec.filesystem.kind]
     makes = [] if spec.filesystem.existing else [f"{service}:CreateFileSystem"]
-    path = "rights of who signs in"
+    path = "IAM permissions of the caller"
     try:
         principal = _principal(arn, iam)
         pages = iam.get_paginator("simulate_principal_policy").paginate(
@@ -286,15 +286,13 @@ def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa:
     except ClientError as error:
         code = error.response["Error"]["Code"]
         if code == "403":
-            fix = "choose another name: a bucket's is one for the whole world"
-            yield Problem(
-                "storage.object_store.bucket", f"{bucket} belongs to another owner", "an unused name", fix
-            )
+            fix = "choose another: bucket names are globally unique"
+            yield Problem("storage.object_store.bucket", f"{bucket} is someone else's", "a free name", fix)
         elif code != "404":
             raise
         elif spec.existing_bucket:
-            fix = "correct the name, or put existing_bucket off, and it is made"
-            yield Problem("storage.object_store.bucket", f"{bucket} does not exist", "a bucket of yours", fix)
+            fix = "correct the name, or set existing_bucket: false to create it"
+            yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
 
 
 def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:

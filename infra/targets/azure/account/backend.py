@@ -28,8 +28,8 @@ _NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
 def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> BackendSetup:
     """Make account, container, vault and key, or put right what exists.
 
-    Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
-    Azure refuses: a name that another subscription has.
+    Raises InputError for a name that is not allowed or that exists in another region,
+    AzureRefusedError for what Azure refuses: a name that is taken.
     """
     name = location.bucket
     if not _NAME.match(name):

@@ -12,7 +12,7 @@ from typing import Any
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
-from infra.targets.account import nobody_is_inside_yet, public_networks_are_real
+from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
 from infra.targets.azure.spec.provider import AzureSpec
 
 Ask = Callable[..., Any]
@@ -35,7 +35,7 @@ def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     if tenant != spec.tenant:
         yield Problem("provider.tenant", spec.tenant, tenant, "write the tenant of the subscription")
     yield from public_networks_are_real(spec.access.public_cidrs)
-    yield from _reach(stack, spec, ask)
+    yield from _control_plane_access(stack, spec, ask)
     yield from _features(stack, spec, ask)
     yield from _providers(spec, ask)
     families: dict[str, str] = {}
@@ -51,11 +51,11 @@ def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     yield from _quotas(stack, spec, families, ask)
 
 
-def _reach(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
+def _control_plane_access(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     if spec.access.public_cidrs or spec.network.existing:
         return
     if stack.name not in {each["name"] for each in ask("aks", "list", "--subscription", spec.subscription)}:
-        yield nobody_is_inside_yet("provider.access.public_cidrs", "the network that `up` runs in")
+        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network that `up` runs in")
 
 
 def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:

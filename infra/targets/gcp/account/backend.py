@@ -28,7 +28,8 @@ _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
     """Make key and bucket, or put right what exists.
 
-    Raises InputError for a bucket of another owner or region, RefusedError for what Google refuses.
+    Raises InputError for a bucket of someone else or in another location, GoogleRefusedError for what Google
+    refuses.
     """
     key = _key(location, spec.project, google)
     _let_storage_use(key, spec.project, google)

@@ -10,7 +10,7 @@ from infra.clients.google import COMPUTE, Answer, GoogleClient, GoogleRefusedErr
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.provider import minor_of
-from infra.targets.account import nobody_is_inside_yet
+from infra.targets.account import private_endpoint_is_unreachable
 from infra.targets.gcp.account.quotas import short_quotas
 from infra.targets.gcp.spec.groups import GkePool, groups
 from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
@@ -18,7 +18,7 @@ from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
 """Those that every stack needs; the filesystem's own comes on top."""
 FILESYSTEMS = {"lustre": "lustre", "filestore": "file"}
-RIGHTS = (
+PERMISSIONS = (
     "compute.firewalls.create",
     "compute.networks.create",
     "compute.routers.create",
@@ -33,37 +33,37 @@ RIGHTS = (
     "servicenetworking.services.addPeering",
     "storage.buckets.create",
 )
-"""Of the roles in docs/gcp.md, the rights without which an `up` ends half-way."""
+"""Permissions of the roles in docs/gcp.md without which an `up` fails half-way."""
 
 
 def problems(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """Find what the project lacks. Raises RefusedError where it cannot be asked."""
+    """Find what the project lacks. Raises GoogleRefusedError where it cannot be asked."""
     project = google.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
     if project["projectNumber"] != spec.project_number:
         fix = "write the number that `gcloud projects describe` shows"
         yield Problem("provider.project_number", spec.project_number, project["projectNumber"], fix)
-    yield from _reach(stack, spec, google)
+    yield from _control_plane_access(stack, spec, google)
     yield from _apis(spec, google)
-    yield from _rights(spec, google)
-    bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
-    yield from _offered(bought, spec, google)
-    yield from short_quotas(stack, bought, spec, google)
+    yield from _permissions(spec, google)
+    node_pools = [group for pool in stack.pools for group in groups(pool, spec.zones)]
+    yield from _offered(node_pools, spec, google)
+    yield from short_quotas(stack, node_pools, spec, google)
     yield from _reservations(stack, spec, google)
     yield from _bucket(stack, spec, google)
     yield from _filesystem(spec, google)
     yield from _cluster(spec, google)
 
 
-def _reach(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _control_plane_access(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     if spec.access.dns_endpoint or spec.network.existing:
         return
     if google.find(_cluster_url(spec, stack.name)) is None:
-        yield nobody_is_inside_yet("provider.access.dns_endpoint", "true: IAM lets `up` in")
+        yield private_endpoint_is_unreachable("provider.access.dns_endpoint", "true: IAM lets `up` in")
 
 
 def _apis(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    emergency = ["privilegedaccessmanager"] if spec.access.break_glass else []
-    needed = {f"{name}.googleapis.com" for name in (*APIS, FILESYSTEMS[spec.filesystem.kind], *emergency)}
+    extra = (FILESYSTEMS[spec.filesystem.kind], *_break_glass_apis(spec))
+    needed = {f"{name}.googleapis.com" for name in (*APIS, *extra)}
     names = [f"projects/{spec.project_number}/services/{name}" for name in sorted(needed)]
     url = f"https://serviceusage.googleapis.com/v1/projects/{spec.project_number}/services:batchGet"
     answer = google.ask("GET", url, None, names=names)
@@ -73,21 +73,25 @@ def _apis(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
         yield Problem("APIs of the project", f"{', '.join(off)}: off", "on", fix)
 
 
-def _rights(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _permissions(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
-    emergency = ["privilegedaccessmanager.entitlements.create"] if spec.access.break_glass else []
+    emergency = [f"{api}.entitlements.create" for api in _break_glass_apis(spec)]
     spared = "container.clusters.create" if spec.existing_cluster else ""
-    wanted = [*(right for right in RIGHTS if right != spared), *makes, *emergency]
+    wanted = [*(each for each in PERMISSIONS if each != spared), *makes, *emergency]
     url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}:testIamPermissions"
     has = google.ask("POST", url, {"permissions": wanted}).get("permissions", [])
     if lacking := sorted(set(wanted) - set(has)):
         fix = "ask for the roles that docs/gcp.md lists"
-        yield Problem("rights of who signs in", f"not {', '.join(lacking)}", "all of these", fix)
+        yield Problem("IAM permissions of the caller", f"not {', '.join(lacking)}", "all of these", fix)
 
 
-def _offered(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _break_glass_apis(spec: GcpSpec) -> list[str]:
+    return ["privilegedaccessmanager"] if spec.access.break_glass else []
+
+
+def _offered(node_pools: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     asked: dict[tuple[str, str], bool] = {}
-    for group in bought:
+    for group in node_pools:
         name = group.machine.name
         for zone in group.zones:
             url = f"{COMPUTE}/projects/{spec.project}/zones/{zone}/machineTypes/{name}"
@@ -125,24 +129,21 @@ def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator
 
 def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
-    someone = Problem(
-        path,
-        f"{name} belongs to another owner",
-        "an unused name",
-        "choose another: bucket names are unique worldwide",
+    name_taken = Problem(
+        path, f"{name} is someone else's", "a free name", "choose another: bucket names are globally unique"
     )
     try:
         there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
     except GoogleRefusedError as error:
         if error.status != httpx.codes.FORBIDDEN:
             raise
-        yield someone
+        yield name_taken
         return
     if there is not None and there["projectNumber"] != spec.project_number:
-        yield someone
+        yield name_taken
     elif there is None and spec.existing_bucket:
-        fix = "correct the name, or put existing_bucket off, and it is made"
-        yield Problem(path, f"{name} does not exist", "a bucket of yours", fix)
+        fix = "correct the name, or set existing_bucket: false to create it"
+        yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
 
 
 def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
@@ -167,7 +168,7 @@ def _cluster_url(spec: GcpSpec, name: str) -> str:
 
 
 def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """An existing cluster: as the stack file describes it, and running."""
+    """The existing cluster must be as the stack file says, and running."""
     existing = spec.existing_cluster
     if existing is None:
         return
@@ -183,9 +184,9 @@ def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     if lacking := [name for name in existing.features if name not in _features(found)]:
         fix = "turn them on (`gcloud container clusters update`), or remove them here"
         yield Problem(f"{path}.features", f"{', '.join(lacking)}: off", "on", fix)
-    if existing.endpoint not in (ways := _ways_in(found)):
+    if existing.endpoint not in (endpoints := _endpoints(found)):
         fix = f"write what `gcloud container clusters describe {existing.name}` shows"
-        yield Problem(f"{path}.endpoint", existing.endpoint, " or ".join(ways), fix)
+        yield Problem(f"{path}.endpoint", existing.endpoint, " or ".join(endpoints), fix)
     channel = found.get("releaseChannel", {}).get("channel", "none").lower()
     if {"unspecified": "none"}.get(channel, channel) != spec.release_channel:
         yield Problem("provider.release_channel", spec.release_channel, channel, "write the cluster's own")
@@ -214,7 +215,7 @@ def _features(found: Answer) -> set[str]:
     return {name for name, there in has.items() if there}
 
 
-def _ways_in(found: Answer) -> list[str]:
+def _endpoints(found: Answer) -> list[str]:
     """URLs of its API server: the DNS name, the addresses."""
     config = found.get("controlPlaneEndpointsConfig", {})
     names = [

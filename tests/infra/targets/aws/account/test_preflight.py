@@ -209,7 +209,9 @@ def test_an_existing_bucket_is_looked_for(account: MotoAccount, dev: Stack) -> N
 
 def test_a_right_that_is_lacking_is_named(account: MotoAccount, dev: Stack) -> None:
     output = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
-    assert output == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
+    assert output == {
+        "IAM permissions of the caller": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"
+    }
 
 
 def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: MotoAccount, dev: Stack) -> None:

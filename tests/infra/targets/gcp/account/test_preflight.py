@@ -158,7 +158,11 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: F
     [
         ({"number": "999999999999"}, "provider.project_number", "123456789012"),
         ({"off": {"lustre.googleapis.com"}}, "APIs of the project", "lustre.googleapis.com: off"),
-        ({"lacking": {"cloudkms.keyRings.create"}}, "rights of who signs in", "not cloudkms.keyRings.create"),
+        (
+            {"lacking": {"cloudkms.keyRings.create"}},
+            "IAM permissions of the caller",
+            "not cloudkms.keyRings.create",
+        ),
         (
             {"no_machines_in": "europe-west1-d"},
             "pools[preprocessing].zones",
@@ -272,7 +276,7 @@ def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(
     data["provider"]["access"]["break_glass"] = ["group:on-call@example.com"]
     assert found(parse(data), project) == {
         "APIs of the project": "privilegedaccessmanager.googleapis.com: off",
-        "rights of who signs in": "not privilegedaccessmanager.entitlements.create",
+        "IAM permissions of the caller": "not privilegedaccessmanager.entitlements.create",
     }
 
 
