@@ -123,8 +123,8 @@ class KubernetesObject(pulumi.CustomResource):
         super().__init__(token, name, dict(manifest), opts)
 
 
-class ObjectThatIs(pulumi.CustomResource):
-    """An object that others have made: read, at previews too, and never changed."""
+class ExistingObject(pulumi.CustomResource):
+    """An object that exists already: read, at previews too, and never changed."""
 
     spec: pulumi.Output[dict[str, Any]]
 

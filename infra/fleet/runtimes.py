@@ -13,12 +13,13 @@ import pulumi
 
 from infra.errors import Problem
 from infra.fleet.worker import Worker
-from infra.kubernetes_objects import Access, KubernetesObject, ObjectThatIs
+from infra.kubernetes_objects import Access, ExistingObject, KubernetesObject
 from infra.platform.base import metadata
 from infra.spec.fleet import Fleet
 
 _API, _KIND = "trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"
 _HUB = "the hub"
+"""In messages, and among the workers' names, which have no spaces."""
 _COMPARED = ("initContainers", "containers", "tolerations")
 """What Kueue compares of a pod."""
 RuntimeSpec = Mapping[str, Any]
@@ -27,43 +28,45 @@ RuntimeSpec = Mapping[str, Any]
 def runtimes(
     fleet: Fleet, hub: Access, workers: Mapping[str, Worker], parent: pulumi.Resource
 ) -> list[KubernetesObject]:
-    """Hold the clusters' runtimes against each other; return the copies in the hub."""
+    """Compare the clusters' runtimes; return the copies in the hub."""
     clusters = {_HUB: hub, **{name: worker.access for name, worker in workers.items()}}
-    read: dict[tuple[str, str], pulumi.Output[RuntimeSpec]] = {}
+    specs: dict[tuple[str, str], pulumi.Output[RuntimeSpec]] = {}
     copies: dict[str, KubernetesObject] = {}
 
     def spec(cluster: str, runtime: str) -> pulumi.Output[RuntimeSpec]:
-        if (cluster, runtime) not in read:
+        if (cluster, runtime) not in specs:
+            prefix = "hub" if cluster == _HUB else cluster
             options = clusters[cluster].options(parent)
-            found = ObjectThatIs(f"{cluster.removeprefix('the ')}/{runtime}", _API, _KIND, runtime, options)
-            read[cluster, runtime] = found.spec
-        return read[cluster, runtime]
+            found = ExistingObject(f"{prefix}/{runtime}", _API, _KIND, runtime, options)
+            specs[cluster, runtime] = found.spec
+        return specs[cluster, runtime]
 
     for index, queue in enumerate(fleet.queues):
-        on = [worker.name for worker in fleet.workers_of(queue)]
+        worker_names = [worker.name for worker in fleet.workers_of(queue)]
         for position, runtime in enumerate(queue.runtimes):
-            copied = runtime in fleet.hub.runtimes
-            there = on if copied else [_HUB, *on]
-            check = the_same(f"queues[{index}].runtimes[{position}]", runtime, there)
-            agreed = pulumi.Output.all(*(spec(cluster, runtime) for cluster in there)).apply(check)
-            if copied and runtime not in copies:
+            is_copied = runtime in fleet.hub.runtimes
+            compared_clusters = worker_names if is_copied else [_HUB, *worker_names]
+            compare = spec_comparer(f"queues[{index}].runtimes[{position}]", runtime, compared_clusters)
+            found_specs = (spec(cluster, runtime) for cluster in compared_clusters)
+            common_spec = pulumi.Output.all(*found_specs).apply(compare)
+            if is_copied and runtime not in copies:
                 labels = {"trainer.kubeflow.org/framework": runtime.partition("-")[0]}
                 manifest = {
                     "apiVersion": _API,
                     "kind": _KIND,
                     "metadata": metadata(runtime, labels=labels),
-                    "spec": agreed,
+                    "spec": common_spec,
                 }
                 copies[runtime] = KubernetesObject(manifest, hub.options(parent), cluster="hub")
     return list(copies.values())
 
 
-def the_same(
+def spec_comparer(
     path: str, runtime: str, clusters: Sequence[str]
 ) -> Callable[[Sequence[RuntimeSpec]], RuntimeSpec]:
-    """Return what takes the clusters' specs of a runtime, and gives the one; RunError where they differ."""
+    """Return a function that returns the common spec, or raises RunError."""
 
-    def check(specs: Sequence[RuntimeSpec]) -> RuntimeSpec:
+    def compare(specs: Sequence[RuntimeSpec]) -> RuntimeSpec:
         first = _pods(specs[0])
         for cluster, spec in zip(clusters, specs, strict=True):
             different = _difference(first, _pods(spec))
@@ -74,7 +77,7 @@ def the_same(
                 raise pulumi.RunError(str(problem))
         return specs[0]
 
-    return check
+    return compare
 
 
 def _pods(spec: RuntimeSpec) -> Mapping[str, Mapping[str, Any]]:

@@ -23,7 +23,7 @@ import pulumi
 import catalog
 from infra import names
 from infra.errors import InputError, Problem
-from infra.kubernetes_objects import KubernetesObject, ObjectThatIs
+from infra.kubernetes_objects import ExistingObject, KubernetesObject
 from infra.spec.finding import unknown
 from infra.spec.job import JobSpec
 from infra.spec.source import show
@@ -115,7 +115,7 @@ def _not_known() -> pulumi.Output[Any]:
 def _read_local_queue(job: JobSpec, name: str, options: pulumi.ResourceOptions) -> pulumi.Output[Any]:
     """Return the existing object; the engine fails with its name where there is none."""
     identity = f"{names.team_namespace(job.team)}/{name}"
-    return ObjectThatIs(f"{job.name}/{name}", *LOCAL_QUEUES, identity, options).spec
+    return ExistingObject(f"{job.name}/{name}", *LOCAL_QUEUES, identity, options).spec
 
 
 async def declare_job(job: JobSpec, queues: Queues, options: pulumi.ResourceOptions) -> dict[str, Any]:

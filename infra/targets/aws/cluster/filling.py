@@ -1,9 +1,9 @@
 """Requests the nodes of EKS node groups that are created empty, at once or by a capacity block's schedule.
 
-A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on. Its
+A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on: its
 group is resized by scheduled actions of its scaling group (EKS user guide, "Create self-managed nodes with
-Capacity Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; what
-the guide requires of self-managed groups holds for managed ones, whose scaling groups are the same).
+Capacity Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; the
+advice for self-managed node groups applies to managed ones, whose scaling groups are the same).
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ DRAIN_BEFORE_END = timedelta(minutes=45)
 
 
 class NodeGroupSize(pulumi.CustomResource):
-    """The size of a group after its creation: a resource of our plugin."""
+    """Sets the number of nodes of an existing group; a resource type of our plugin."""
 
     def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainyard:aws:NodeGroupSize", name, dict(inputs), opts)
 
 
 def fill(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
-    """Have the nodes of a group come as there are any, within the time of its block if it draws on one."""
+    """Request the group's nodes as capacity allows, within its capacity block's window if it has one."""
     now = _now()
-    begins, ends = _span(group)
+    begins, ends = _reservation_window(group)
     if begins and now < begins:
-        _at(scope, group, made, when=begins, what="begin")
+        _schedule_resize(scope, group, made, when=begins, what="begin")
     elif ends is None or now < ends:
-        _ask(scope, group, made)
+        _request_size(scope, group, made)
     if ends and now < ends:
-        _at(scope, group, made, when=ends, what="end")
+        _schedule_resize(scope, group, made, when=ends, what="end")
 
 
-def _span(group: NodeGroup) -> tuple[datetime | None, datetime | None]:
-    """When a capacity block has its machines; empty for capacity without an end."""
+def _reservation_window(group: NodeGroup) -> tuple[datetime | None, datetime | None]:
+    """Return begin and end of a capacity block; None for capacity without a schedule."""
     reservation = group.pool.reservation
     if reservation is None or reservation.starts is None or reservation.ends is None:
         return None, None
     return reservation.begins_at, reservation.ends_at - DRAIN_BEFORE_END
 
 
-def _ask(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
-    lasts = not group.pool.is_spot and not group.is_block  # a smaller group of what lasts would be a mistake
+def _request_size(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
+    is_on_demand = not group.pool.is_spot and not group.is_block  # fewer nodes than asked are then an error
     NodeGroupSize(
         scope.named(group.role),
         {
             "region": scope.region,
             "cluster": made.cluster_name,
             "nodeGroup": made.node_group_name,
-            "minSize": group.num_nodes if lasts else 0,
+            "minSize": group.num_nodes if is_on_demand else 0,
             "size": group.num_nodes,
             "labels": {names.POOL_LABEL: group.pool.name},
         },
@@ -68,10 +68,10 @@ def _ask(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
     )
 
 
-def _at(
+def _schedule_resize(
     scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup, *, when: datetime, what: Literal["begin", "end"]
 ) -> None:
-    """Have the scaling group resized at a moment; another moment is another action.
+    """Have the scaling group resized at a time; another time is another action.
 
     Where the moment passes before the group exists, EC2 refuses an action in the past: the next `up` asks
     for the nodes at once (spec/advice.py).
