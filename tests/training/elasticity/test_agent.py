@@ -17,7 +17,7 @@ import pytest
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from tests.training.launch import events, ranks_of, reached, run, settings, sha256
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.agent import Agent, Node, node_of, verdict
+from trainyard_train.elasticity.agent import Agent, Node, combined_exit_code, node_of
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.rank_status import RankStatus
 
@@ -82,7 +82,7 @@ def test_several_nodes_must_know_where_to_meet() -> None:
     ],
 )
 def test_one_code_says_what_became_of_all(ends: list[int], code: int) -> None:
-    assert verdict(ends) == code
+    assert combined_exit_code(ends) == code
 
 
 def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, ranks: int = 2) -> int:

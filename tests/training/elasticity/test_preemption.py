@@ -14,7 +14,7 @@ from tests.processes import TIMEOUT_SECONDS
 from tests.training.launch import Ranks, events, reached, settings, start_agent
 from trainyard_train import train
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.config import GRACE, NOTICE, TimeoutConfig
+from trainyard_train.elasticity.config import GRACE_VARIABLE, NOTICE_VARIABLE, TimeoutConfig
 
 PROGRAM = """
 import ctypes, os, sys, time
@@ -146,12 +146,12 @@ asyncio.run(main())
     ("environment", "notices", "seconds"),
     [
         ({}, "none", 10),
-        ({GRACE: ""}, "none", 10),
+        ({GRACE_VARIABLE: ""}, "none", 10),
         ({}, "aws", 110),
         ({}, "gcp", 20),
-        ({GRACE: "15"}, "none", 11.25),
-        ({GRACE: "120"}, "none", 115),
-        ({GRACE: "300"}, "aws", 295),
+        ({GRACE_VARIABLE: "15"}, "none", 11.25),
+        ({GRACE_VARIABLE: "120"}, "none", 115),
+        ({GRACE_VARIABLE: "300"}, "aws", 295),
     ],
 )
 def test_the_time_to_leave_follows_from_the_pods_grace_or_the_clouds_notice(
@@ -170,14 +170,14 @@ def test_the_time_to_leave_follows_from_the_pods_grace_or_the_clouds_notice(
 )
 def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TimeoutConfig(leave=26).until_exit(environment={GRACE: grace})
+        TimeoutConfig(leave=26).until_exit(environment={GRACE_VARIABLE: grace})
 
 
 def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
     """Tell a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 3, "pace_seconds": 0.1, "steps": 1000}
     arguments = settings(run_dir, **slow, **{"timeouts.leave": "null"})
-    node = Ranks([start_agent(2, arguments, {GRACE: grace, NOTICE: "3"})])
+    node = Ranks([start_agent(2, arguments, {GRACE_VARIABLE: grace, NOTICE_VARIABLE: "3"})])
     node.until(lambda: reached(run_dir, 2))
     node.send(0, signal.SIGTERM)
     [ended] = node.wait()
@@ -206,7 +206,7 @@ def test_torchrun_lets_its_workers_save_for_as_long(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("os.execv", execv)
     monkeypatch.setenv("PET_NNODES", "1:2")
-    monkeypatch.setenv(GRACE, "120")
+    monkeypatch.setenv(GRACE_VARIABLE, "120")
     monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
     with pytest.raises(InterruptedError, match="115"):
         train.main(["--set", f"run_dir={tmp_path}"])

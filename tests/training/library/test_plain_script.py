@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import TIMEOUT_SECONDS, free_port
-from trainyard_train.elasticity.nodes import FAREWELL_SECONDS
+from trainyard_train.elasticity.nodes import STORE_LINGER_SECONDS
 
 SUM = """
 import os, pathlib, signal, sys, torch, torch.distributed as dist
@@ -74,7 +74,9 @@ def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp
     nodes = [start(tmp_path, ["naps.py", "0"], PET_NODE_RANK="0", **place)]
     try:
         assert nodes[0].stdout is not None and nodes[0].stdout.readline() == "done\n"
-        nodes.append(start(tmp_path, ["naps.py", str(int(FAREWELL_SECONDS) + 1)], PET_NODE_RANK="1", **place))
+        nodes.append(
+            start(tmp_path, ["naps.py", str(int(STORE_LINGER_SECONDS) + 1)], PET_NODE_RANK="1", **place)
+        )
         assert ended(nodes[1]) == (0, "done\n", "")
         assert ended(nodes[0]) == (0, "", "")
     finally:

@@ -22,7 +22,7 @@ from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.writer import Writer
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.config import NOTICE, TimeoutConfig, read_seconds
+from trainyard_train.elasticity.config import NOTICE_VARIABLE, TimeoutConfig, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
@@ -78,7 +78,7 @@ class Attempt(ABC):
         if mesh.is_rank0 and not checkpoint.every_steps:
             lines = read_metrics(run_dir / METRICS)
             self.cadence = Cadence(measured_mtbf(lines, checkpoint.mtbf_seconds))
-        spot_seconds = read_seconds(NOTICE)
+        spot_seconds = read_seconds(NOTICE_VARIABLE)
         self.writer = Writer(
             self.heartbeats, self._record, timeouts.save, self.cadence, spot_seconds, mesh.is_rank0
         )

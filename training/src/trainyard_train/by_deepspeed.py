@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.agent import leave, refuse
+from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
 from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.observability.rank_log import log_line
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config, options.set)
-        leave(_train(config, read_settings(options.deepspeed, config)))
+        exit_without_teardown(_train(config, read_settings(options.deepspeed, config)))
     except ConfigError as error:
-        leave(refuse(error))
+        exit_without_teardown(log_config_error(error))
 
 
 def _train(config: TrainConfig, settings: dict[str, Any]) -> int:

@@ -32,7 +32,7 @@ from trainyard_train.checkpointing.tracked import TrackedObjects, merge
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
 from trainyard_train.config_base import ConfigError, problems_of
 from trainyard_train.data.batches import Batches
-from trainyard_train.elasticity.agent import leave, refuse
+from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
 from trainyard_train.elasticity.agreement import Agreement
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
@@ -363,7 +363,7 @@ class Run(Attempt):
         except (ConfigError, MismatchError, FormatError) as error:
             self.mesh.refuse()
             self.close()
-            self.exit_code = refuse(error)
+            self.exit_code = log_config_error(error)
             raise SystemExit(self.exit_code) from None
         except BaseException as error:
             self._exit_if_peer_failed(error)
@@ -393,7 +393,7 @@ class Run(Attempt):
                 self.finish()
             elif isinstance(error, ConfigError | MismatchError | FormatError):
                 self._record("failed", error=str(error))
-                self.exit_code = refuse(error)
+                self.exit_code = log_config_error(error)
             elif not isinstance(error, PreemptedError):
                 self._record("failed", error=f"{type(error).__name__}: {error}")
                 self._exit_if_peer_failed(error)
@@ -467,8 +467,8 @@ class Run(Attempt):
         """End at once where another rank has failed: to take the group down in order would wait for it."""
         if is_peer_failure(error):
             text = str(error).partition("\n")[0]
-            log_line(f"another rank has failed: {text}; the next start resumes from a committed checkpoint")
-            leave(EXIT_PEER_FAILED)
+            log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
+            exit_without_teardown(EXIT_PEER_FAILED)
 
 
 @dataclass
@@ -520,7 +520,7 @@ def _refuse_or(
     trace: TracebackType | None,
 ) -> None:
     if isinstance(error, ConfigError | MismatchError | FormatError):
-        raise SystemExit(refuse(error))
+        raise SystemExit(log_config_error(error))
     otherwise(kind, error, trace)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity import startup
-from trainyard_train.elasticity.agent import Agent, leave, node_of
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_of
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
 
 
@@ -105,7 +105,7 @@ def _as_rank(
     except BaseException as error:
         traceback.print_exc()
         if _is_peer_failure(error):
-            leave(EXIT_PEER_FAILED)  # at once: what belongs to the process group would wait for that rank
+            exit_without_teardown(EXIT_PEER_FAILED)
         code = EXIT_FAILED
     else:
         code = 0

@@ -25,7 +25,7 @@ from typing import NoReturn  # noqa: E402
 from trainyard_train.checkpointing.checkpoint import FormatError  # noqa: E402
 from trainyard_train.config import TrainConfig, load_config  # noqa: E402
 from trainyard_train.config_base import ConfigError  # noqa: E402
-from trainyard_train.elasticity.agent import Agent, leave, node_of, refuse  # noqa: E402
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_config_error, node_of  # noqa: E402
 from trainyard_train.elasticity.exit_codes import (  # noqa: E402
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         config = load_config(options.config, options.set)
         leave_seconds = config.timeouts.until_exit(config.notices)
         if not _stands_for_a_node(os.environ):
-            leave(_train(config, _STARTED, config.timeouts.rendezvous))
+            exit_without_teardown(_train(config, _STARTED, config.timeouts.rendezvous))
         if _may_change_its_size(os.environ):
             # torchrun kills its workers 30 s after SIGTERM, by default.
             os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(leave_seconds)))
@@ -60,9 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
         prepare = partial(_import_for, config)
         agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
-        leave(agent.run(_STARTED))
+        exit_without_teardown(agent.run(_STARTED))
     except ConfigError as error:
-        leave(refuse(error))
+        exit_without_teardown(log_config_error(error))
 
 
 def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
@@ -126,11 +126,11 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     except (ConfigError, MismatchError, FormatError) as error:
         if here:
             here.refuse()
-        return refuse(error)
+        return log_config_error(error)
     except Exception as error:
         if here and (wrong := refused_network(error)):
             here.refuse()
-            return refuse(wrong)
+            return log_config_error(wrong)
         peer_failed = mesh.is_peer_failure(error)
         reason = _explain(error, peer_failed)
         if trainer:

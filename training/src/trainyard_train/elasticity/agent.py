@@ -4,9 +4,9 @@ torchrun starts every rank anew, and each imports PyTorch anew: most of the time
 the next step. Here the import is done once, by a process that computes nothing, has no further threads and
 touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
 
-The agents of several nodes agree on when all ranks are restarted (`elasticity.nodes`), since a rank may not
-notice that another has died. If not all come back soon, a node has failed: all exit, and whoever started
-this process (JobSet) starts them elsewhere.
+The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since a rank may
+not notice that another has died. If not all nodes rejoin soon, one has failed: all agents exit, and JobSet
+starts the pods elsewhere.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from trainyard_train.elasticity.exit_codes import (
 from trainyard_train.elasticity.nodes import (
     BEAT_SECONDS,
     WAKE,
-    Monitor,
+    MonitorHandle,
     NodeEnded,
     Round,
     Unreachable,
-    end_with,
+    die_with_parent,
 )
 from trainyard_train.elasticity.rank_status import RankStatuses
 from trainyard_train.observability.rank_log import log_line
 
-_LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
-_HEARD: Final = _LEAVE | {signal.SIGCHLD, WAKE}
+_TERMINATION_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+_HEARD: Final = _TERMINATION_SIGNALS | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
-"""From the end of one rank that failed to that of the others, which may find the same wrong."""
+"""How long other ranks may continue after one failed; they often fail for the same reason."""
 _FAILED_RANK_SECONDS: Final = 1.0
-"""The same after a rank failed, here or elsewhere; the others report it and exit, unless they hang."""
+"""The same after a rank died, here or elsewhere; the others notice and exit, unless they hang."""
 _PREEMPTED_SECONDS: Final = 10.0
 """The same after a node was preempted: the others have saved with it, or hang."""
-_APART_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
-"""Between the restarts of two nodes' ranks at most: one node hears of a failed rank later, and lets its own
-ranks end by themselves; and a second for the machine."""
+_MAX_RESTART_SKEW_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
+"""Maximum time between the restarts of two nodes' ranks: one node learns of a failed rank later and lets its
+ranks exit by themselves, and a second for scheduling."""
 
 _SIGNALLED: Final = 128
-"""The exit code of a process that a signal ended is that much more than the signal's number, as in shells."""
+"""Added to the number of the signal that ended a process, as in shells."""
 
 Work = Callable[[float, float], int]
 """What a rank does; takes the unix time at which it was started and the seconds for which it waits for the
@@ -125,27 +125,27 @@ class Agent:
 
     node: Node
     work: Work
-    restarts: int
-    """How often in a row without a newer checkpoint in between."""
+    max_restarts: int
+    """Restarts in a row without a newer checkpoint in between."""
     timeouts: TimeoutConfig
     prepare: Callable[[], object] = lambda: None
-    """Imports what ranks need."""
+    """Imports what ranks need, before the first fork."""
     _ranks: dict[int, int] = field(default_factory=dict)
     """Local rank of each process that lives."""
     _stopped: dict[int, float] = field(default_factory=dict)
     """Since when a process is stopped, as by SIGSTOP, by the monotonic clock."""
-    _ends: list[int] = field(default_factory=list)
+    _exit_codes: list[int] = field(default_factory=list)
     """Exit codes of this round's ranks; −9 for one that SIGKILL ended."""
-    _preempted: bool = False
+    _is_preempted: bool = False
     """Whether this node has a preemption notice."""
-    _cut_short: bool = False
-    """Whether this round's last ranks were ended from here."""
-    _monitor: Monitor | None = None
+    _was_cut_short: bool = False
+    """Whether this agent killed the last ranks of the round."""
+    _monitor: MonitorHandle | None = None
     """Where there are several nodes."""
-    _current: Round = field(default_factory=lambda: Round(-1))
+    _current_round: Round = field(default_factory=lambda: Round(-1))
     """The round that this node's ranks are in."""
-    _news: Round | NodeEnded | Unreachable | None = None
-    """Messages of the monitor since this round began: that it is over."""
+    _last_message: Round | NodeEnded | Unreachable | None = None
+    """The monitor's last message since this round began: that it is over, and why."""
 
     def run(self, started: float) -> int:
         """Let the ranks work to their end; returns one exit code for all of them.
@@ -167,44 +167,48 @@ class Agent:
         if self._join(self.timeouts.rendezvous):
             code = self._run_rounds(ranks, started)
         else:
-            code = EXIT_PREEMPTED if self._preempted else EXIT_ABSENT_RANK
+            code = EXIT_PREEMPTED if self._is_preempted else EXIT_ABSENT_RANK
         if self._monitor:
-            self._monitor.leave(code, lambda: self._preempted or bool(_LEAVE & signal.sigpending()))
+            self._monitor.shut_down(code, self._has_notice)
         return code
+
+    def _has_notice(self) -> bool:
+        return self._is_preempted or bool(_TERMINATION_SIGNALS & signal.sigpending())
 
     def _run_rounds(self, ranks: int, started: float) -> int:
         """Start the ranks until they end for good; returns one exit code."""
         seconds = self.timeouts.rendezvous
-        restarted, in_a_row, saved_step = False, 0, 0
+        restarted, restarts_since_checkpoint, saved_step = False, 0, 0
         while True:
-            code = self._round(ranks, started, seconds)
+            code = self._run_round(ranks, started, seconds)
             if self._statuses.saved_step > saved_step:
-                saved_step, in_a_row = self._statuses.saved_step, 0
+                saved_step, restarts_since_checkpoint = self._statuses.saved_step, 0
             died = code > _SIGNALLED
-            if self._preempted or not (died or code == EXIT_PEER_FAILED):
+            if self._is_preempted or not (died or code == EXIT_PEER_FAILED):
                 break
-            if in_a_row == self.restarts:
+            if restarts_since_checkpoint == self.max_restarts:
                 return self._give_up(code)
             if not self._join_next_round():
                 break
-            restarted, in_a_row = True, in_a_row + 1
-            seconds = self.timeouts.rejoin + (_APART_SECONDS if self._monitor else 0)
+            restarted, restarts_since_checkpoint = True, restarts_since_checkpoint + 1
+            seconds = self.timeouts.rejoin + (_MAX_RESTART_SKEW_SECONDS if self._monitor else 0)
             started = time.time()
             signalled = f"a rank was ended by {signal.Signals(code - _SIGNALLED).name}" if died else ""
             log_line(
-                f"{signalled or self._current.why or 'a rank has failed'}: starting this node's again"
-                f" ({in_a_row} of {self.restarts} restarts without a newer checkpoint)"
+                f"{signalled or self._current_round.why or 'a rank failed'}: starting this node's again"
+                f" ({restarts_since_checkpoint} of {self.max_restarts} restarts without a newer checkpoint)"
             )
         if code == EXIT_ABSENT_RANK and restarted:  # it had joined before: its node has failed
             return EXIT_PEER_FAILED
-        return EXIT_PREEMPTED if self._preempted and code == EXIT_PEER_FAILED else code
+        return EXIT_PREEMPTED if self._is_preempted and code == EXIT_PEER_FAILED else code
 
     def _give_up(self, code: int) -> int:
-        """Return what a loss means after the last restart: all nodes came each time, so none has failed."""
-        if code != EXIT_PEER_FAILED or not self.restarts or not isinstance(self._news, Round | None):
+        """Return the exit code once restarts are exhausted: EXIT_FAILED if every node rejoined each time."""
+        every_node_rejoined = isinstance(self._last_message, Round | None)
+        if code != EXIT_PEER_FAILED or not self.max_restarts or not every_node_rejoined:
             return code
         log_line(
-            f"a rank failed after each of {self.restarts} restarts without a newer checkpoint:"
+            f"a rank failed after each of {self.max_restarts} restarts without a newer checkpoint:"
             " starting again does not help"
         )
         return EXIT_FAILED
@@ -216,33 +220,36 @@ class Agent:
         if self._monitor:
             self._monitor.close()
         address = (self.node.address, self.node.port)
-        self._news = None
-        self._monitor = Monitor(self.node.number, self.node.count, address, self.timeouts, seconds)
+        self._last_message = None
+        self._monitor = MonitorHandle(self.node.number, self.node.count, address, self.timeouts, seconds)
         return self._await_round(seconds)
 
     def _join_next_round(self) -> bool:
         """Agree with the other nodes on the round that follows; returns whether they were reached in time."""
         if not self._monitor:
             return True
-        seconds = self.timeouts.rejoin + _APART_SECONDS
+        seconds = self.timeouts.rejoin + _MAX_RESTART_SKEW_SECONDS
         # Node 0's agent may be there again, with a new store.
-        return self._await_round(seconds) or (isinstance(self._news, Unreachable) and self._join(seconds))
+        if self._await_round(seconds):
+            return True
+        return isinstance(self._last_message, Unreachable) and self._join(seconds)
 
     def _await_round(self, seconds: float) -> bool:
         """Wait for the round after this node's last one; returns whether it came in time."""
         deadline = time.monotonic() + seconds
-        while self._news is None and not self._preempted and time.monotonic() < deadline:
+        while self._last_message is None and not self._is_preempted and time.monotonic() < deadline:
             self._listen(deadline)
-        if isinstance(self._news, Round):
-            self._current, self._news = self._news, None
+        if isinstance(self._last_message, Round):
+            self._current_round, self._last_message = self._last_message, None
             return True
-        if isinstance(self._news, Unreachable):
-            log_line(f"node 0 is not reached at {self.node.address}:{self.node.port}: {self._news.why}")
+        if isinstance(self._last_message, Unreachable):
+            why = self._last_message.why
+            log_line(f"node 0 is not reached at {self.node.address}:{self.node.port}: {why}")
         return False
 
-    def _round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
+    def _run_round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
         """Start all ranks and wait for their ends; returns one exit code for all."""
-        self._ends, self._cut_short = [], False
+        self._exit_codes, self._was_cut_short = [], False
         self._statuses.clear_stalled()
         port = self.node.port or _free_port()
         for rank in range(ranks):
@@ -253,32 +260,32 @@ class Agent:
         while self._ranks:
             self._listen(deadline)
             self._kill_stopped()
-            if not self._cut_short:
+            if not self._was_cut_short:
                 deadline = min(deadline, time.monotonic() + self._seconds_left())
             if not reported and self._has_failed_rank():
                 reported = True
                 self._end_round_everywhere()
             if time.monotonic() >= deadline:
-                self._cut_short, deadline = True, math.inf
-                self._send(signal.SIGKILL)
-        return verdict(self._ends)
+                self._was_cut_short, deadline = True, math.inf
+                self._signal_ranks(signal.SIGKILL)
+        return combined_exit_code(self._exit_codes)
 
     def _seconds_left(self) -> float:
         """From now until the end of the ranks that live; infinite while nothing is wrong."""
-        if isinstance(self._news, NodeEnded) and self._news.code == EXIT_PREEMPTED:
+        if isinstance(self._last_message, NodeEnded) and self._last_message.code == EXIT_PREEMPTED:
             return _PREEMPTED_SECONDS
-        if self._news or self._has_failed_rank():
+        if self._last_message or self._has_failed_rank():
             return _FAILED_RANK_SECONDS
-        failed = any(code not in {0, EXIT_PREEMPTED} for code in self._ends)
+        failed = any(code not in {0, EXIT_PREEMPTED} for code in self._exit_codes)
         return _GRACE_SECONDS if failed else math.inf
 
     def _has_failed_rank(self) -> bool:
         """Whether one of this node's ranks has died, or ended since another had."""
-        return any(code < 0 or code == EXIT_PEER_FAILED for code in self._ends)
+        return any(code < 0 or code == EXIT_PEER_FAILED for code in self._exit_codes)
 
     def _end_round_everywhere(self) -> None:
-        if self._monitor and not self._preempted:
-            self._monitor.end_round(self._current.number, f"node {self.node.number} has a failed rank")
+        if self._monitor and not self._is_preempted:
+            self._monitor.end_round(self._current_round.number, f"node {self.node.number} has a failed rank")
 
     def _kill_stopped(self) -> None:
         """End ranks that were stopped (SIGSTOP): their peers would wait for ever."""
@@ -289,17 +296,17 @@ class Agent:
                 os.kill(process, signal.SIGKILL)
 
     def _listen(self, deadline: float) -> None:
-        """Wait for a signal, pass on what is for the ranks, and record what has ended or was reported."""
+        """Wait for a signal; forward it to the ranks, reap processes and read the monitor's messages."""
         stopped = (since + self.timeouts.silence for since in self._stopped.values())
         seconds = min(deadline, *stopped, math.inf) - time.monotonic()
         heard = signal.sigtimedwait(_HEARD, min(max(seconds, 0), 3600))
-        if heard and heard.si_signo in _LEAVE:
-            self._preempted = True
-            self._send(signal.Signals(heard.si_signo))
+        if heard and heard.si_signo in _TERMINATION_SIGNALS:
+            self._is_preempted = True
+            self._signal_ranks(signal.Signals(heard.si_signo))
         self._reap()
         for message in self._monitor.messages() if self._monitor else []:
-            if not isinstance(self._news, NodeEnded | Unreachable):  # which nothing follows
-                self._news = message
+            if not isinstance(self._last_message, NodeEnded | Unreachable):  # which nothing follows
+                self._last_message = message
 
     def _fork(self, environment: Mapping[str, str], started: float, rendezvous_seconds: float) -> int:
         sys.stdout.flush()
@@ -309,7 +316,7 @@ class Agent:
             return process
         code = EXIT_FAILED
         try:
-            end_with(agent)
+            die_with_parent(agent)
             os.setpgid(0, 0)  # Ctrl-C on a terminal is for the agent, which passes it on
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, WAKE})
             os.environ.update(environment)
@@ -317,9 +324,9 @@ class Agent:
         except BaseException:
             traceback.print_exc()
         finally:
-            leave(code)
+            exit_without_teardown(code)
 
-    def _send(self, number: signal.Signals) -> None:
+    def _signal_ranks(self, number: signal.Signals) -> None:
         for process in self._ranks:
             os.kill(process, number)  # none is reaped elsewhere, so each is still there
 
@@ -342,17 +349,17 @@ class Agent:
                 self._stopped.pop(process, None)
             else:
                 self._stopped.pop(process, None)
-                self._ends.append(self._code_of(self._ranks.pop(process), status))
+                self._exit_codes.append(self._code_of(self._ranks.pop(process), status))
 
     def _code_of(self, rank: int, status: int) -> int:
         """The exit code of a rank, by what it means."""
         code = os.waitstatus_to_exitcode(status)
         aborted_in_collective = code == -signal.SIGABRT and self._statuses.ranks[rank].stalled
-        return EXIT_PEER_FAILED if self._cut_short or aborted_in_collective else code
+        return EXIT_PEER_FAILED if self._was_cut_short or aborted_in_collective else code
 
 
-def verdict(ends: Collection[int]) -> int:
-    """One exit code for all ranks: that of the one that ended for a reason of its own."""
+def combined_exit_code(ends: Collection[int]) -> int:
+    """Return one exit code for all ranks: that of the rank whose failure ended the others."""
     for code in (EXIT_WRONG_CONFIG, EXIT_PREEMPTED):
         if code in ends:
             return code
@@ -362,15 +369,15 @@ def verdict(ends: Collection[int]) -> int:
     return max(ends, key=lambda code: least.index(code) if code in least else len(least))
 
 
-def refuse(error: ValueError) -> int:
-    """Report all that is wrong; returns the exit code of what another start would not change."""
+def log_config_error(error: ValueError) -> int:
+    """Log every problem of a configuration; returns EXIT_WRONG_CONFIG."""
     for problem in str(error).splitlines():
         log_line(problem)
     return EXIT_WRONG_CONFIG
 
 
-def leave(code: int) -> NoReturn:
-    """End without tearing the process group down: with a failed rank that would wait for its timeout."""
+def exit_without_teardown(code: int) -> NoReturn:
+    """Exit without tearing the process group down, which waits for its timeout once a rank has died."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

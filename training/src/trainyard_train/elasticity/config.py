@@ -10,21 +10,21 @@ from pydantic import Field, model_validator
 
 from trainyard_train.config_base import ConfigError, ConfigSection
 
-GRACE: Final = "TRAINYARD_GRACE_SECONDS"
+GRACE_VARIABLE: Final = "TRAINYARD_GRACE_SECONDS"
 """Seconds from SIGTERM to SIGKILL of this pod."""
-NOTICE: Final = "TRAINYARD_NOTICE_SECONDS"
+NOTICE_VARIABLE: Final = "TRAINYARD_NOTICE_SECONDS"
 """The shortest preemption notice of the spot nodes that this pod may be on."""
 _LEAVE_SECONDS: Final = 10.0
-"""From a notice to the exit, where the grace period is unknown."""
+"""From a notice to the exit, where neither the pod nor a cloud gives a limit."""
 _EXIT_SECONDS: Final = 5.0
 """Of a pod's grace, for the signal to arrive and the processes to end …"""
 _EXIT_SHARE: Final = 0.25
 """… and no more than this of it, the margin of the policy `spot-checkpoint-time`."""
 
-_ANNOUNCED_SECONDS: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""From the word of a cloud's metadata service to the machine's end (see `elasticity.instance_metadata`) …"""
+_NOTICE_SECONDS_BY_CLOUD: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
+"""From a notice of a cloud's metadata service to the end of the machine (`elasticity.instance_metadata`)."""
 _POLL_SECONDS: Final = 5.0
-"""… of which it may have stood there unread for so long."""
+"""Polling interval of the metadata service: a preemption notice can be this old when it is read."""
 
 
 def leave_seconds(grace_seconds: float) -> float:
@@ -55,8 +55,8 @@ class TimeoutConfig(ConfigSection):
     """For all ranks to arrive again, after they were restarted in place; more only delays their start
     elsewhere, where a node has failed."""
     collective: float = Field(default=20, gt=0)
-    """For one collective; longer than the slowest step. A step that lasts ten times as long as any before has
-    no less than that."""
+    """For one collective; longer than the slowest step. The limit of a step is ten times the longest step so
+    far where that is more than this; of the first step it is `start` where that is more."""
     silence: float = Field(default=8, ge=3)
     """Without a heartbeat of a node's agent, or of a rank that has none, until it counts as failed; a rank
     may be stopped (SIGSTOP) for as long."""
@@ -73,7 +73,7 @@ class TimeoutConfig(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _stall_follows_collective(cls, values: Any) -> Any:  # noqa: ANN401 (whatever was given)
-        """Who shortens `collective` alone has stacks written before it ends, too."""
+        """If only `collective` is set, `stall` is at most 75 % of it: stacks are dumped first."""
         collective = values.get("collective") if isinstance(values, dict) else None
         if not isinstance(collective, int | float) or "stall" in values:
             return values
@@ -106,10 +106,10 @@ class TimeoutConfig(ConfigSection):
         Raises:
             ConfigError: `leave` is longer than the pod's grace allows.
         """
-        grace = read_seconds(GRACE, environment)
+        grace = read_seconds(GRACE_VARIABLE, environment)
         if grace is None:
-            announced = _ANNOUNCED_SECONDS.get(notices)
-            return self.leave or (leave_seconds(announced - _POLL_SECONDS) if announced else _LEAVE_SECONDS)
+            notice = _NOTICE_SECONDS_BY_CLOUD.get(notices)
+            return self.leave or (leave_seconds(notice - _POLL_SECONDS) if notice else _LEAVE_SECONDS)
         longest = leave_seconds(grace)
         if self.leave is not None and self.leave > longest:
             problem = (
@@ -120,7 +120,7 @@ class TimeoutConfig(ConfigSection):
         return self.leave or longest
 
     @model_validator(mode="after")
-    def _stacks_come_before_the_end(self) -> TimeoutConfig:
+    def _stall_is_shorter_than_collective(self) -> TimeoutConfig:
         if self.stall >= self.collective:
             raise ValueError(
                 f"timeouts.stall: got {self.stall:g}; allowed: less than timeouts.collective"

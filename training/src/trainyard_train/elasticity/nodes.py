@@ -1,15 +1,16 @@
 """Coordinates the agents of several nodes: heartbeats, and rounds in which all ranks restart together.
 
-Where a collective blocks for ever once a peer has died, as NCCL's do, no rank notices by itself. Its agent
-notices the process's end at once, and informs the agents of all nodes through a store that node 0's agent
-hosts; the same store serves the ranks, so it survives all of them. A *round* is one life of all ranks: an
-agent with a failed rank ends the round, once, and each agent restarts its ranks for the next one.
+NCCL's collectives block for ever once a peer has died, so the other ranks do not notice. The agent of the
+failed rank does: its process has ended. It announces this to the agents of all nodes through a store that
+node 0's agent hosts. The same store serves the ranks, so it survives all of them. A *round* is one life of
+all ranks: an agent with a failed rank ends the round, once, and each agent starts its ranks again for the
+next one.
 
 Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
 one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
-monitor ends the round of a node that falls silent; one that cannot reach the store for as long reports it to
-its agent. A new agent of a node that the store knows already, as after a restart of its container, ends the
-round too, and joins the next one.
+monitor ends the round of a node that falls silent; one that cannot reach the store for as long reports that
+to its agent. A new agent of a node that the store knows already, as after a restart of its container, ends
+the round too, and joins the next one.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 BEAT_SECONDS: Final = 0.5
-"""Between two heartbeats of a node: an agent hears that a round is over within that time."""
-FAREWELL_SECONDS: Final = 5.0
-"""For which node 0, having failed or with a notice, keeps the store for nodes that have not ended yet."""
-_LOOK_SECONDS: Final = 0.1
-"""Between two looks whether all nodes have ended."""
+"""Between two heartbeats of a node, and so the delay until an agent learns that a round is over."""
+STORE_LINGER_SECONDS: Final = 5.0
+"""How long a node 0 that failed or has a notice keeps the store for nodes that have not ended yet."""
+_EXIT_POLL_SECONDS: Final = 0.1
+"""Between two checks whether all nodes have ended."""
 WAKE: Final = signal.SIGUSR1
 """Sent to the agent when its monitor has a message."""
 NAME: Final = "node-monitor"
-"""Of the process, in `ps`."""
+"""Process name, as `ps` shows it."""
 _PR_SET_NAME: Final = 15
 _PR_SET_PDEATHSIG: Final = 1
 _ROUND: Final = "nodes/round"
@@ -78,27 +79,27 @@ class Unreachable:
 
 
 @dataclass(frozen=True)
-class _Over:
-    """An agent's order to its monitor: end this round."""
+class _EndRound:
+    """Command of an agent to its monitor: end this round."""
 
     number: int
     why: str
 
 
 @dataclass(frozen=True)
-class _Leave:
-    """An agent's order to its monitor: announce that this node ends, then end."""
+class _Shutdown:
+    """Command of an agent to its monitor: announce that this node ends, then exit."""
 
     code: int
-    waits: bool
-    """Whether node 0 keeps the store for as long as the others need it."""
+    hosts_until_done: bool
+    """Whether node 0 keeps the store until no other node needs it."""
 
 
 Message = Round | NodeEnded | Unreachable
 
 
-class Monitor:
-    """An agent's side of its monitor."""
+class MonitorHandle:
+    """The agent's side of its monitor, a child process."""
 
     def __init__(
         self, node: int, count: int, address: tuple[str, int], timeouts: TimeoutConfig, seconds: float
@@ -117,9 +118,9 @@ class Monitor:
         self.process = os.fork()
         if not self.process:
             try:
-                end_with(agent)
+                die_with_parent(agent)
                 ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode())
-                _Monitoring(node, count, address, timeouts.silence, theirs, agent).run(seconds)
+                MonitorProcess(node, count, address, timeouts.silence, theirs, agent).run(seconds)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -138,23 +139,23 @@ class Monitor:
 
     def end_round(self, number: int, why: str) -> None:
         """Let all nodes start their ranks again, unless this round is over already."""
-        self._send(_Over(number, why))
+        self._send(_EndRound(number, why))
 
-    def leave(self, code: int, cut_short: Callable[[], bool]) -> None:
-        """Publish that this node ends with an exit code.
+    def shut_down(self, code: int, is_interrupted: Callable[[], bool]) -> None:
+        """Announce to the other nodes that this node ends with an exit code.
 
         Waits until they know, but not for long; at node 0, if it has not failed, until they need the store no
-        longer (see `_Monitoring._host_until_done`).
+        longer (see `MonitorProcess._host_until_done`).
 
         Args:
             code: of this node.
-            cut_short: asked whether to wait no longer for that.
+            is_interrupted: polled; once true, the wait ends.
         """
-        waits = not code and not cut_short()
-        self._send(_Leave(code, waits))
-        deadline = math.inf if waits else time.monotonic() + 2 * FAREWELL_SECONDS
+        hosts_until_done = not code and not is_interrupted()
+        self._send(_Shutdown(code, hosts_until_done))
+        deadline = math.inf if hosts_until_done else time.monotonic() + 2 * STORE_LINGER_SECONDS
         with suppress(EOFError, OSError):  # it closes when the monitor has ended
-            while time.monotonic() < deadline and not (waits and cut_short()):
+            while time.monotonic() < deadline and not (hosts_until_done and is_interrupted()):
                 if self._pipe.poll(BEAT_SECONDS):
                     self._pipe.recv()
         self.close()
@@ -170,16 +171,16 @@ class Monitor:
         """Note that the process has ended, and its number may be another's."""
         self.process = 0
 
-    def _send(self, order: _Over | _Leave) -> None:
+    def _send(self, command: _EndRound | _Shutdown) -> None:
         try:
-            self._pipe.send(order)
+            self._pipe.send(command)
         except OSError:  # it has ended, which `messages` says
             return
 
 
 @dataclass
-class _Monitoring:
-    """The monitor itself."""
+class MonitorProcess:
+    """The monitor's side: joins the other nodes' monitors through the store."""
 
     node: int
     count: int
@@ -194,9 +195,9 @@ class _Monitoring:
     _beats: dict[int, tuple[str, float]] = field(default_factory=dict)
     """Node → its last heartbeat, and when it came; at node 0."""
     _silent: set[int] = field(default_factory=set)
-    """Nodes that were heard of and are no longer."""
-    _others_come_until: float = 0
-    """By the monotonic clock: a node that has not come by then has given up, or will find no other."""
+    """Nodes that have joined and send no heartbeats any more."""
+    _join_deadline: float = 0
+    """By the monotonic clock: a node that has not joined by then has given up, or will find no other."""
     _end: str = "none"
     """Which node has ended, and its exit code, as the store has it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -204,15 +205,15 @@ class _Monitoring:
     def run(self, seconds: float) -> None:
         """Join the other nodes, then send heartbeats, until the agent ends or the store fails."""
         threading.Thread(target=self._watch, daemon=True).start()
-        self._others_come_until = time.monotonic() + seconds
+        self._join_deadline = time.monotonic() + seconds
         try:
             store = self._connect(seconds)
             self._register(store)
             self._exchange(store)
-            while self._obey(store):
+            while self._handle_command(store):
                 self._exchange(store)
         except (RuntimeError, TimeoutError, EOFError, OSError) as error:
-            self._lose(str(error).partition("\n")[0])
+            self._report_unreachable(str(error).partition("\n")[0])
 
     def _connect(self, seconds: float) -> dist.Store:
         import torch.distributed as dist
@@ -236,24 +237,24 @@ class _Monitoring:
             store.set(f"nodes/agent/{self.node}", token)
             self._end_round(store, _decoded(self._round).number, f"node {self.node} has started again")
         else:
-            self._say(_decoded(self._round))
+            self._send_message(_decoded(self._round))
 
     def _exchange(self, store: dist.Store) -> None:
-        """Send a heartbeat, and pass the agent the news of the others."""
+        """Send a heartbeat, and pass on to the agent what the other nodes have announced."""
         store.set(f"nodes/beat/{self.node}", secrets.token_hex(4))
         found, end = (text.decode() for text in store.multi_get([_ROUND, _END]))
         self._reached = time.monotonic()
         if found != self._round:
             self._round = found
-            self._say(_decoded(found))
+            self._send_message(_decoded(found))
         if end != self._end:
             self._end = end
-            self._say(NodeEnded(*map(int, end.split())))
+            self._send_message(NodeEnded(*map(int, end.split())))
         if self.node == 0:
-            self._look_at_nodes(store)
+            self._check_heartbeats(store)
 
-    def _look_at_nodes(self, store: dist.Store) -> None:
-        """End the round of a node that has come and fallen silent; once, until it is heard again."""
+    def _check_heartbeats(self, store: dist.Store) -> None:
+        """End the round of a node that has joined and fallen silent; once, until its heartbeat returns."""
         now = time.monotonic()
         beats = store.multi_get([f"nodes/beat/{number}" for number in range(self.count)])
         for number, beat in enumerate(text.decode() for text in beats):
@@ -266,15 +267,15 @@ class _Monitoring:
                 why = f"no heartbeat of node {number} for {self.silence:g} s"
                 self._end_round(store, _decoded(self._round).number, why)
 
-    def _obey(self, store: dist.Store) -> bool:
-        """Do what the agent orders until the next heartbeat is due; returns whether to continue."""
+    def _handle_command(self, store: dist.Store) -> bool:
+        """Handle a command of the agent until the next heartbeat is due; returns whether to go on."""
         if not self.pipe.poll(BEAT_SECONDS):
             return True
-        order = self.pipe.recv()
-        if isinstance(order, _Over):
-            self._end_round(store, order.number, order.why)
+        command = self.pipe.recv()
+        if isinstance(command, _EndRound):
+            self._end_round(store, command.number, command.why)
             return True
-        self._say_farewell(store, order)
+        self._announce_exit(store, command)
         return False
 
     def _end_round(self, store: dist.Store, number: int, why: str) -> None:
@@ -283,35 +284,36 @@ class _Monitoring:
         if _decoded(current).number == number:
             store.compare_set(_ROUND, current, _encoded(Round(number + 1, why)))
 
-    def _say_farewell(self, store: dist.Store, order: _Leave) -> None:
-        if order.code:
-            store.compare_set(_END, "none", f"{self.node} {order.code}")
-        store.set(f"nodes/ended/{self.node}", str(order.code))
+    def _announce_exit(self, store: dist.Store, command: _Shutdown) -> None:
+        if command.code:
+            store.compare_set(_END, "none", f"{self.node} {command.code}")
+        store.set(f"nodes/ended/{self.node}", str(command.code))
         if self.node == 0:
-            self._host_until_done(store, math.inf if order.waits else time.monotonic() + FAREWELL_SECONDS)
+            lingers_until = time.monotonic() + STORE_LINGER_SECONDS
+            self._host_until_done(store, math.inf if command.hosts_until_done else lingers_until)
 
     def _host_until_done(self, store: dist.Store, deadline: float) -> None:
         """Keep the store until no other node needs it; with a deadline only connected ones count."""
         while (now := time.monotonic()) < deadline:
             come = {*self._beats} - self._silent
-            if math.isinf(deadline) and now < self._others_come_until:
+            if math.isinf(deadline) and now < self._join_deadline:
                 come |= {*range(self.count)} - {*self._beats}
             if all(store.check([f"nodes/ended/{number}"]) for number in come - {0}):
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_EXIT_POLL_SECONDS)
             self._exchange(store)
 
     def _watch(self) -> None:
         """Report that the store does not answer; the main thread may hang in it for ever."""
         while self._reached is None or time.monotonic() - self._reached <= self.silence:
             time.sleep(BEAT_SECONDS)
-        self._lose(f"no answer from {self.address[0]}:{self.address[1]} for {self.silence:g} s")
+        self._report_unreachable(f"no answer from {self.address[0]}:{self.address[1]} for {self.silence:g} s")
 
-    def _lose(self, why: str) -> None:
-        self._say(Unreachable(why))
+    def _report_unreachable(self, why: str) -> None:
+        self._send_message(Unreachable(why))
         os._exit(0)
 
-    def _say(self, message: Message) -> None:
+    def _send_message(self, message: Message) -> None:
         with self._lock:
             try:
                 self.pipe.send(message)
@@ -320,8 +322,8 @@ class _Monitoring:
                 return
 
 
-def end_with(agent: int) -> None:
-    """Let the kernel kill this process when the agent dies, so that none stays behind."""
+def die_with_parent(agent: int) -> None:
+    """Let the kernel kill this process when the agent dies, so that no orphan remains."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != agent:  # it died before that
         os._exit(EXIT_PEER_FAILED)
