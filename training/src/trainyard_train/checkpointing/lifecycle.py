@@ -1,4 +1,4 @@
-"""Marking what is superseded, so that a rule of the bucket deletes it: each cloud's rules look for their own.
+"""Marks superseded checkpoint objects, so that the bucket's lifecycle rules delete them.
 
 | store | mark | rule (infra/targets) |
 |---|---|---|
@@ -38,24 +38,27 @@ _WORKLOAD_IDENTITY: Final = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERA
 _ATTEMPTS: Final = 3
 """At a request to S3."""
 _EARLY_SECONDS: Final = 60.0
-"""A token is asked for anew so long before its end."""
+"""A token is renewed so long before it expires."""
 
 
 class Marks(Protocol):
-    """How objects of one kind of store are marked."""
+    """Marks objects of one kind of store."""
 
     def mark(self, bucket: str, key: str) -> None:
-        """Mark an object; one that is marked already stays as it is."""
+        """Mark an object; an existing mark remains unchanged."""
 
 
 def marks_of(scheme: str, timeout_seconds: float) -> Marks:
-    """The marks of `s3`, `gs` or `az`."""
-    if scheme == "gs":
-        return CustomTimes(timeout_seconds)
-    return IndexTags(timeout_seconds) if scheme == "az" else Tags(timeout_seconds)
+    """Return what marks objects of `s3`, `gs` or `az`. KeyError for any other scheme."""
+    kinds: Mapping[str, Callable[[float], Marks]] = {
+        "s3": S3TagMarker,
+        "gs": GcsCustomTimeMarker,
+        "az": AzureTagMarker,
+    }
+    return kinds[scheme](timeout_seconds)
 
 
-class Tags:
+class S3TagMarker:
     """S3, with whatever credentials boto3 finds."""
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -77,22 +80,22 @@ class Tags:
 
 @dataclass
 class _Token:
-    """Of OAuth 2.0, kept until shortly before its end."""
+    """An OAuth 2.0 access token, cached until shortly before it expires."""
 
     _text: str = ""
     _until: float = 0.0
 
-    def fresh(self, ask: Callable[[], Mapping[str, Any]]) -> str:
-        """The token; `ask` returns what its issuer tells of a new one."""
+    def fresh(self, request: Callable[[], Mapping[str, Any]]) -> str:
+        """Return a valid token; `request` returns the issuer's response."""
         if time.monotonic() >= self._until:
-            answer = ask()
+            answer = request()
             self._text = answer["access_token"]
             self._until = time.monotonic() + float(answer["expires_in"]) - _EARLY_SECONDS
         return self._text
 
 
 @dataclass
-class CustomTimes:
+class GcsCustomTimeMarker:
     """Google Cloud Storage's JSON API, as the pod's identity (Workload Identity, by the metadata service).
 
     STORAGE_EMULATOR_HOST and GCE_METADATA_HOST lead elsewhere, as with Google's own clients.
@@ -115,9 +118,7 @@ class CustomTimes:
         }
         data = json.dumps(body).encode() if body else None
         request = Request(url, data, headers, method=verb)  # noqa: S310 -- of this API alone
-        with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
-            found: dict[str, Any] = json.load(answer)
-        return found
+        return _request_json(request, self.timeout_seconds)
 
     def _request_token(self) -> Mapping[str, Any]:
         status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
@@ -128,7 +129,7 @@ class CustomTimes:
 
 
 @dataclass
-class IndexTags:
+class AzureTagMarker:
     """Azure's Set Blob Tags, as the pod's identity (Workload Identity, by the token in a file of the pod).
 
     AZURE_STORAGE_ACCOUNT_NAME says the account; AZURE_STORAGE_ENDPOINT leads elsewhere, as with obstore.
@@ -164,6 +165,10 @@ class IndexTags:
         }
         host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
         request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
-        with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
-            token: dict[str, Any] = json.load(answer)
-        return token
+        return _request_json(request, self.timeout_seconds)
+
+
+def _request_json(request: Request, timeout_seconds: float) -> dict[str, Any]:
+    with urlopen(request, timeout=timeout_seconds) as response:  # noqa: S310 -- an API's HTTPS address
+        found: dict[str, Any] = json.load(response)
+    return found
