@@ -80,7 +80,7 @@ class SlowSource:
 
     may: Event = field(default_factory=Event)
     asked: list[int] = field(default_factory=list)
-    remote: bool = True
+    is_remote: bool = True
 
     def __len__(self) -> int:
         return 1000

@@ -60,7 +60,7 @@ class Loader:
         Raises:
             OSError, ValueError: the source cannot be read.
         """
-        if not self.source.remote:
+        if not self.source.is_remote:
             return self._read(cursor)
         stride = self.batch_size_per_rank * self.data_size
         wanted = range(cursor, cursor + (AHEAD + 1) * stride, stride)
@@ -70,7 +70,7 @@ class Loader:
 
     def close(self) -> None:
         """Read no further ahead."""
-        if self.source.remote:
+        if self.source.is_remote:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     @cached_property

@@ -126,7 +126,7 @@ class Pictures:
     """The rows of the table that are samples; None: all."""
     store_seconds: float = STORE_SECONDS
 
-    remote: Final = True  # reading and decoding take their time, so it pays to read ahead
+    is_remote: Final = True  # reading and decoding take their time, so it pays to read ahead
 
     def __len__(self) -> int:
         return len(self.table.records if self.chosen is None else self.chosen)

@@ -16,7 +16,7 @@ class Samples:
 
     inputs: torch.Tensor
     targets: torch.Tensor
-    remote: bool = False
+    is_remote: bool = False
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -26,10 +26,10 @@ class Samples:
         return Samples(self.inputs[indices], self.targets[indices])
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """No-op: samples in memory hold no threads."""
 
     def split(self, parts: int) -> list[Samples]:
-        """As many parts, of the same size."""
+        """Return so many parts of the same size."""
         if parts == 1:
             return [self]
         size = len(self) // parts
@@ -38,7 +38,7 @@ class Samples:
         ]
 
     def to(self, device: torch.device) -> Samples:
-        """The same on a device; a copy from ordinary memory would wait for all that a GPU has to do."""
+        """Return a copy on a device; pinned, since a copy from pageable memory is synchronous."""
         if device.type == "cpu":
             return Samples(self.inputs.to(device), self.targets.to(device))
         inputs, targets = self.inputs.pin_memory(), self.targets.pin_memory()
@@ -46,11 +46,11 @@ class Samples:
 
 
 class SampleSource(Protocol):
-    """Samples by their number."""
+    """Samples by their index."""
 
     @property
-    def remote(self) -> bool:
-        """Whether reads are slow, so that prefetching helps."""
+    def is_remote(self) -> bool:
+        """Whether reading is slow, so that reading ahead pays."""
 
     def __len__(self) -> int: ...
 
@@ -60,12 +60,12 @@ class SampleSource(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Stop reader threads."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training data, and data held out for evaluation."""
+    """A training set and a held-out set for evaluation."""
 
     train: SampleSource
     held_out: SampleSource
@@ -73,10 +73,10 @@ class Dataset:
 
     @property
     def identity(self) -> dict[str, int]:
-        """What decides about the order of samples, besides the seed, and about the shape of the model."""
+        """Sizes that must match on resume: sample count and class count."""
         return {"samples": len(self.train), "classes": self.num_classes}
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Stop reader threads."""
         self.train.close()
         self.held_out.close()

@@ -90,8 +90,8 @@ class TokenShards:
         return int(self._index["vocabulary"])
 
     @property
-    def remote(self) -> bool:
-        """Whether reads are slow, so that prefetching helps."""
+    def is_remote(self) -> bool:
+        """Whether reading takes its time, so that it pays to read ahead."""
         return is_remote(self.location)
 
     def close(self) -> None:

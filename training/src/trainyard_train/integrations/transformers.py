@@ -4,9 +4,9 @@
 trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))
 trainer.train()
 ```
-The Trainer resumes by its own means: it is given a folder with its `trainer_state.json` from the checkpoint,
-and skips the batches of finished steps. Weights, optimizer and scheduler are loaded by `Run`, where it would
-read its own files. A step counts once its metrics are logged, which is when the next one begins.
+The Trainer resumes from a folder with its `trainer_state.json` of the checkpoint, and skips the batches of
+finished steps. `Run` loads weights, optimizer and scheduler in place of the Trainer. A step counts once its
+metrics are logged, which is when the next one begins.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from transformers.trainer import TRAINER_STATE_NAME
 from trainyard_train.config_base import ConfigError
 from trainyard_train.run import Run
 
-_ADDED_UP = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
-"""What the Trainer has of the losses since they were last logged, and begins anew when it resumes."""
+_LOSS_ACCUMULATORS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
+"""Attributes of the Trainer that sum up the losses since the last log line; it resets them on resume."""
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
-    """Saves what a Trainer trains, and lets `train()` continue from there; exits with 75 when preempted."""
+    """Saves what a Trainer trains, and lets `train()` resume from it; exits with 75 when preempted."""
 
     def __init__(self, trainer: Any, run_dir: str | Path, **settings: Any) -> None:  # noqa: ANN401
         """Make it before `train()` is called, on all ranks.
@@ -48,57 +48,59 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         self.run = Run.from_environment(run_dir, **settings)
         self._trainer = trainer
         self._loss: float | None = None
-        self._metrics: dict[str, Any] = {}
-        self._fresh = False
-        """Whether the first step after a load has not begun yet."""
+        self._loss_accumulators: dict[str, Any] = {}
+        self._is_before_first_step = False
+        """Whether the state was loaded and no step has begun since."""
         self._folder = tempfile.TemporaryDirectory()
-        trainer._inner_training_loop = self._around(trainer._inner_training_loop)
+        trainer._inner_training_loop = self._wrap_training_loop(trainer._inner_training_loop)
         for name in (
             "_load_from_checkpoint",
             "_load_optimizer_and_scheduler",
             "_load_scaler",
             "_load_rng_state",
         ):
-            setattr(trainer, name, self._instead_of(getattr(trainer, name)))
+            setattr(trainer, name, self._skip_resume_folder(getattr(trainer, name)))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
-        """All has been built: load it."""
+        """Track what the Trainer has built, and load it."""
         trainer = self._trainer
         parts = {"model": trainer.model_wrapped, "optimizer": trainer.optimizer}
         if trainer.lr_scheduler is not None:
             parts["scheduler"] = trainer.lr_scheduler
         if (scaler := getattr(trainer.accelerator, "scaler", None)) is not None:
             parts["scaler"] = scaler
-        self.run.track(**parts, sums=self._metrics)
+        self.run.track(**parts, sums=self._loss_accumulators)
         self.run.track_on_rank0(trainer_state=_TrainerState(trainer))
         self.run.load()
-        self._fresh = True
-        for name, value in self._metrics.items():
+        self._is_before_first_step = True
+        for name, value in self._loss_accumulators.items():
             setattr(trainer, name, value)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
-        """The step before this one is finished, and logged."""
-        if self._fresh:
-            self._fresh = False
+        """Count the previous step, which is finished and logged."""
+        if self._is_before_first_step:
+            self._is_before_first_step = False
             self.run.restore_generators()  # again: since the load, the loader has drawn from them
         self._finish(state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401
-        """Take note of the loss."""
+        """Remember the loss."""
         self._loss = (logs or {}).get("loss", self._loss)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
-        """The last step is finished, too."""
+        """Count the last step."""
         self._finish(state)
 
     def _finish(self, state: Any) -> None:  # noqa: ANN401
         if state.global_step > self.run.steps:
-            self._metrics.update({name: getattr(self._trainer, name) for name in _ADDED_UP})
+            self._loss_accumulators.update(
+                {name: getattr(self._trainer, name) for name in _LOSS_ACCUMULATORS}
+            )
             loss, self._loss = self._loss, None
             self.run.step(loss)
 
-    def _around(self, train: Any) -> Any:  # noqa: ANN401
-        """The Trainer's loop within the run's."""
+    def _wrap_training_loop(self, train: Any) -> Any:  # noqa: ANN401
+        """Return the Trainer's loop inside `run.entered()`, resuming from the run's checkpoint."""
 
         @functools.wraps(train)
         def loop(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
@@ -111,12 +113,13 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
                     return train(*arguments, **settings)
             finally:
                 self._folder.cleanup()
+            # Reached only if entered() suppressed a preemption or a config error.
             sys.exit(self.run.exit_code)
 
         return loop
 
-    def _instead_of(self, load: Any) -> Any:  # noqa: ANN401
-        """Let the Trainer load its files, but nothing from the folder that it is to resume from."""
+    def _skip_resume_folder(self, load: Any) -> Any:  # noqa: ANN401
+        """Return a loader that skips the resume folder: `Run` has loaded what would be read from it."""
 
         @functools.wraps(load)
         def loader(folder: Any, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
@@ -127,7 +130,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
 
 @dataclasses.dataclass
 class _TrainerState:
-    """The `trainer_state.json` of a Trainer, which reads it by itself."""
+    """The `trainer_state.json` of a Trainer, as state of the run."""
 
     trainer: Any
 
@@ -136,4 +139,4 @@ class _TrainerState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """It has been read when the training began."""
+        """No-op: the Trainer reads it through `resume_from_checkpoint`."""
