@@ -1,6 +1,7 @@
 """Validates a resource's inputs against the types of the Pulumi SDKs.
 
-An SDK has them for type checkers only; here they check the values that arrive at run time.
+The SDKs declare their types for type checkers only. Here they validate the inputs that reach the provider:
+unknown, missing and wrongly typed properties.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from pulumi.runtime import rpc
 
 from rehearsal.wire import UNKNOWN
 
-_PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
-    str: ("a text", (str,)),
+_SCALARS: Mapping[type, tuple[str, tuple[type, ...]]] = {
+    str: ("a string", (str,)),
     bool: ("true or false", (bool,)),
-    int: ("a whole number", (int,)),
+    int: ("an integer", (int,)),
     float: ("a number", (int, float)),
 }
-_FREE = frozenset({"id", "apiVersion", "kind"})
+_ALWAYS_ALLOWED = frozenset({"id", "apiVersion", "kind"})
 
 
 class NoTypesError(Exception):
@@ -38,7 +39,7 @@ class NoTypesError(Exception):
 def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Find what the SDK's types refuse, as (property, what is wrong); `NoTypesError` for a type it lacks."""
     arguments = arguments_of(token)
-    yield from _of_class(arguments, inputs, "")
+    yield from _check_class(arguments, inputs, "")
 
 
 @cache
@@ -79,7 +80,10 @@ def resource_of(token: str) -> type[pulumi.CustomResource]:
 
 
 def _class_in(package: types.ModuleType, name: str) -> type[pulumi.CustomResource]:
-    """Return a class of a package: a lazy one may lack what was imported by itself beforehand."""
+    """Return a class of a package.
+
+    A lazily loaded package may not expose submodules that were imported directly.
+    """
     found: type[pulumi.CustomResource] | None = getattr(package, name, None)
     if found is None:
         parts = [each for each in sys.modules if each.startswith(f"{package.__name__}.")]
@@ -105,29 +109,29 @@ def _names(arguments: type) -> tuple[dict[str, Any], frozenset[str]]:
     return dict(_types.input_type_types(arguments)), required
 
 
-def _of_class(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+def _check_class(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
     known, required = _names(arguments)
     for name in sorted(required - value.keys()):
-        yield _below(path, name), "is missing"
+        yield _join_path(path, name), "is missing"
     for name, each in value.items():
         if name in known:
-            yield from _of(known[name], each, _below(path, name))
-        elif not (name.startswith("__") or (not path and name in _FREE)):
+            yield from _check_value(known[name], each, _join_path(path, name))
+        elif not (name.startswith("__") or (not path and name in _ALWAYS_ALLOWED)):
             near = get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            yield _below(path, name), f"is not a property of this type; {meant}"
+            yield _join_path(path, name), f"is no property of this type; {meant}"
 
 
-def _of(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _check_value(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if value is None or value == UNKNOWN or expected is Any:
         return
     alternatives = [each for each in _alternatives(expected) if not typing.is_typeddict(each)]
-    found = [list(_of_one(each, value, path)) for each in alternatives]
+    found = [list(_check_alternative(each, value, path)) for each in alternatives]
     if found and all(found):
         yield from min(found, key=len)
 
 
-def _of_one(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _check_alternative(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
     origin = typing.get_origin(expected) or expected
     inner = typing.get_args(expected)
     if origin in (Sequence, list):
@@ -135,36 +139,36 @@ def _of_one(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield path, f"got {value!r}; a list is allowed"
             return
         for index, each in enumerate(value):
-            yield from _of(inner[0], each, f"{path}[{index}]")
+            yield from _check_value(inner[0], each, f"{path}[{index}]")
     elif origin in (Mapping, dict):
         if not isinstance(value, Mapping):
             yield path, f"got {value!r}; a mapping is allowed"
             return
         for key, each in value.items():
-            yield from _of(inner[1], each, f"{path}[{key!r}]")
+            yield from _check_value(inner[1], each, f"{path}[{key!r}]")
     elif isinstance(origin, type) and _types.is_input_type(origin):
         if not isinstance(value, Mapping):
             yield path, f"got {value!r}; a {origin.__name__.removesuffix('Args')} is allowed"
             return
-        yield from _of_class(origin, value, path)
+        yield from _check_class(origin, value, path)
     else:
-        yield from _of_plain(origin, value, path)
+        yield from _check_scalar(origin, value, path)
 
 
-def _of_plain(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _check_scalar(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(expected, type) and issubclass(expected, Enum):
         allowed = [member.value for member in expected]
         if value not in allowed:
             yield path, f"got {value!r}; allowed are {', '.join(map(str, allowed))}"
         return
-    described, classes = _PLAIN.get(expected, ("", ()))
+    described, classes = _SCALARS.get(expected, ("", ()))
     wrong_truth = isinstance(value, bool) and expected is not bool
     if classes and (wrong_truth or not isinstance(value, classes)):
         yield path, f"got {value!r}; {described} is allowed"
 
 
 def _alternatives(expected: Any) -> Iterator[Any]:
-    """The plain types behind an annotation: without None, and without what only a program holds."""
+    """The types of an annotation, without None, awaitables and outputs, which only a program holds."""
     origin = typing.get_origin(expected)
     if origin in (typing.Union, types.UnionType):
         for each in typing.get_args(expected):
@@ -175,5 +179,5 @@ def _alternatives(expected: Any) -> Iterator[Any]:
         yield expected
 
 
-def _below(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

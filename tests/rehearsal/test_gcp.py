@@ -31,7 +31,7 @@ def test_what_fits_the_types_is_taken() -> None:
     ("inputs", "word"),
     [
         ({"netwrok": "n"}, "did you mean 'network'?"),
-        ({**ROUTER, "region": ["europe-west1"]}, "a text is allowed"),
+        ({**ROUTER, "region": ["europe-west1"]}, "a string is allowed"),
     ],
 )
 def test_what_does_not_is_refused_by_property(inputs: Mapping[str, Any], word: str) -> None:
