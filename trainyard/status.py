@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kubernetes.client.exceptions import ApiException
-from rich.table import Table
 
 import catalog
 from infra import names
 from trainyard import nodes
 from trainyard.jobs import FORBIDDEN
 from trainyard.session import Session
+from trainyard.tables import plain_table
 
 COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "green", "failed": "red"}
 
@@ -23,7 +23,7 @@ def show_status(session: Session) -> None:
         _show_embedded(session)
     else:
         _show_remote(session)
-    jobs, reasons = _table("job", "team", "state", "flavor", "nodes"), []
+    jobs, reasons = plain_table("job", "team", "state", "flavor", "nodes"), []
     for key in session.jobs.of_teams(session.namespaces):
         state = session.jobs.state(key)
         reasons += [f"{key.name}: {state.reason}"] if state.ended else []
@@ -36,7 +36,7 @@ def show_status(session: Session) -> None:
 def _show_embedded(session: Session) -> None:
     status = session.cluster.status()
     session.console.print(f"[bold]{status.name}[/]: {status.state}, {status.endpoint}", highlight=False)
-    table = _table("node", "pool", "state", "GPUs (simulated)")
+    table = plain_table("node", "pool", "state", "GPUs (simulated)")
     for node in status.nodes:
         table.add_row(node.name, node.pool, _coloured(node.state), str(node.gpus or "–"))
     session.console.print(table)
@@ -57,20 +57,13 @@ def _show_remote(session: Session) -> None:
     if not found:
         session.console.print(f"no node has the label {names.POOL_LABEL}")
         return
-    table = _table("node", "pool", "state", "accelerators")
+    table = plain_table("node", "pool", "state", "accelerators")
     for node in sorted(found, key=lambda each: (nodes.pool_of(each), each.metadata.name)):
         offered = node.status.allocatable or {}
         number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
         state = _coloured("ready" if nodes.is_ready(node) else "not-ready")
         table.add_row(node.metadata.name, nodes.pool_of(node), state, str(number or "–"))
     session.console.print(table)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column)
-    return table
 
 
 def _coloured(state: str) -> str:

@@ -48,7 +48,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Room:
+class PoolCapacity:
     """A flavor, as far as the user sees it."""
 
     free: int
@@ -57,13 +57,13 @@ class Room:
     """Accelerators of jobs that the user cannot see."""
 
 
-def earliest(room: Room, needed: int, lengths: Lengths) -> float:
+def earliest(room: PoolCapacity, needed: int, lengths: Lengths) -> float:
     """Return seconds from now; infinite where the flavor has not as many accelerators."""
     ends = [(max(0.0, lengths.shortest - each.seconds), each.accelerators) for each in room.holders]
     return _start(room.free, [*ends, (0.0, room.others)], [], needed)
 
 
-def latest(room: Room, needed: int, ahead: Sequence[int], lengths: Lengths) -> float:
+def latest(room: PoolCapacity, needed: int, ahead: Sequence[int], lengths: Lengths) -> float:
     """Return seconds from now; infinite where nothing limits it.
 
     Args:

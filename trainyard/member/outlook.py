@@ -11,7 +11,7 @@ import catalog
 from catalog import Machines, MissingPrice
 from trainyard.member.cluster import MemberCluster
 from trainyard.member.offers import Chosen, Flavor
-from trainyard.member.queue import shown, start_of_another
+from trainyard.member.queue import estimate_new_job_start, shown
 
 
 def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
@@ -27,7 +27,7 @@ def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
             f" ({offer.capacity}, {offer.cloud}{f' {offer.region}' if offer.region else ''})"
         )
     pools = [each.pool.name for each in chosen.flavors]
-    start = start_of_another(cluster, chosen.flavors[0].queue, pools, needed, datetime.now(UTC))
+    start = estimate_new_job_start(cluster, chosen.flavors[0].queue, pools, needed, datetime.now(UTC))
     yield f"when   {shown(start)}: {start.basis}"
     for flavor in chosen.flavors:
         yield f"price  {flavor.pool.name}: {_price(flavor, job.num_nodes, job.accelerators_per_node)}"

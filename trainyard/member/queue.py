@@ -11,7 +11,6 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
-from rich.table import Table
 
 import catalog
 from infra import names
@@ -19,14 +18,17 @@ from trainyard.forms import Form
 from trainyard.jobs import waiting_reason
 from trainyard.member import workloads
 from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, Object, owner
-from trainyard.member.estimate import Holder, Lengths, Room, earliest, latest
+from trainyard.member.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.member.listing import brief
 from trainyard.session import Session
+from trainyard.tables import plain_table
 
+_NO_VISIBILITY = frozenset({403, 404, 503})
+"""Members may not ask; this Kueue does not serve the API; or its server, an aggregated one, is down."""
 VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
 """Kueue's API for the order of a queue: of a local queue's jobs, each with its place in the whole queue."""
-MOST_POSITIONS = 1000
-"""Jobs of one local queue; Kueue's own default."""
+POSITIONS_LIMIT = 1000
+"""Jobs per local queue whose positions are read; Kueue's own default."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Start:
-    """When a job may start."""
+class StartEstimate:
+    """The range in which a job may start."""
 
     earliest: datetime | None
     """None: never, as the queue is."""
@@ -54,8 +56,8 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A job that waits."""
+class PendingJob:
+    """A job that waits in a queue."""
 
     job: str
     team: str
@@ -67,7 +69,7 @@ class Waiting:
     """Jobs of the user's teams that go first, in their order."""
     others_before: int | None
     """Jobs of other teams that go first; None where the user may not see the order."""
-    start: Start
+    start: StartEstimate
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Queue:
     name: str
     teams: tuple[str, ...]
     pools: tuple[Pool, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[PendingJob, ...]
     others_waiting: int | None
     """Jobs of other teams; None where the user may not see the queue."""
 
@@ -97,18 +99,18 @@ def show_queue(session: Session, form: Form) -> None:
 
 
 @dataclass(frozen=True)
-class _Outlook:
-    """What a start in one queue depends on."""
+class _EstimateInputs:
+    """What an estimate of a start in one queue depends on."""
 
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, PoolCapacity]
     """By flavor."""
     lengths: Lengths
     now: datetime
 
 
-def start_of_another(
+def estimate_new_job_start(
     cluster: MemberCluster, name: str, pools: Sequence[str], needed: int, now: datetime
-) -> Start:
+) -> StartEstimate:
     """Return when a job may start that is submitted to a queue now: all that waits there goes before it.
 
     Args:
@@ -118,12 +120,11 @@ def start_of_another(
         needed: accelerators of all its nodes.
         now: in UTC.
     """
-    own_queues = [key for key, queue in _local_queues(cluster).items() if queue == name]
-    own = [each for each in _records(cluster) if _local_queue(each) in own_queues]
-    outlook = _outlook(name, own, cluster.cluster_queues(), now)
-    rooms = {pool: room for pool, room in outlook.rooms.items() if pool in pools}
+    _, own = _of_queue(name, _local_queues(cluster), _records(cluster))
+    inputs = _estimate_inputs(name, own, cluster.cluster_queues(), now)
+    rooms = {pool: room for pool, room in inputs.rooms.items() if pool in pools}
     ahead = [workloads.accelerators(each) for each in own if workloads.is_waiting(each)]
-    return _start(needed, ahead, replace(outlook, rooms=rooms))
+    return _estimate_start(needed, ahead, replace(inputs, rooms=rooms))
 
 
 def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
@@ -133,6 +134,14 @@ def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
         for namespace in cluster.namespaces
         for each in cluster.objects(LOCAL_QUEUES, namespace)
     }
+
+
+def _of_queue(
+    name: str, local_queues: Mapping[tuple[str, str], str], records: Sequence[Object]
+) -> tuple[list[tuple[str, str]], list[Object]]:
+    """Return the local queues that lead to a cluster queue, and the workloads in them."""
+    own_queues = [key for key, queue in local_queues.items() if queue == name]
+    return own_queues, [each for each in records if _local_queue(each) in own_queues]
 
 
 def _records(cluster: MemberCluster) -> list[Object]:
@@ -145,8 +154,7 @@ def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
     known = cluster.cluster_queues()
     found = []
     for name in sorted(set(local_queues.values())):
-        own_queues = [key for key, queue in local_queues.items() if queue == name]
-        own = [each for each in records if _local_queue(each) in own_queues]
+        own_queues, own = _of_queue(name, local_queues, records)
         positions = _positions(cluster, own_queues) if any(map(workloads.is_waiting, own)) else {}
         teams = sorted({namespace.removeprefix(names.team_namespace("")) for namespace, _ in own_queues})
         found.append(_queue(name, teams, own, known, positions, now=now))
@@ -162,23 +170,25 @@ def _queue(
     *,
     now: datetime,
 ) -> Queue:
-    line = _in_order([each for each in own if workloads.is_waiting(each)])
+    pending_jobs = _in_order([each for each in own if workloads.is_waiting(each)])
     pools = pools_of(name, known)
-    outlook = _outlook(name, own, known, now)
+    inputs = _estimate_inputs(name, own, known, now)
     waiting = tuple(
-        _waiting(each, line[:index], positions.get(_name_of(each)), outlook)
-        for index, each in enumerate(line)
+        _pending_job(each, pending_jobs[:index], positions.get(_name_of(each)), inputs)
+        for index, each in enumerate(pending_jobs)
     )
     pending = int(known[name].get("status", {}).get("pendingWorkloads", 0)) if name in known else None
-    others = None if pending is None else max(0, pending - len(line))
+    others = None if pending is None else max(0, pending - len(pending_jobs))
     return Queue(name, tuple(teams), tuple(pools), waiting, others)
 
 
-def _outlook(name: str, own: Sequence[Object], known: Mapping[str, Object], now: datetime) -> _Outlook:
+def _estimate_inputs(
+    name: str, own: Sequence[Object], known: Mapping[str, Object], now: datetime
+) -> _EstimateInputs:
     running = [each for each in own if workloads.is_running(each)]
-    rooms = {pool.name: _room(pool, running, known, now) for pool in pools_of(name, known)}
-    return _Outlook(
-        rooms, Lengths.of([seconds for each in own if (seconds := _length(each)) is not None]), now
+    rooms = {pool.name: _capacity(pool, running, known, now) for pool in pools_of(name, known)}
+    return _EstimateInputs(
+        rooms, Lengths.of([seconds for each in own if (seconds := _run_seconds(each)) is not None]), now
     )
 
 
@@ -229,7 +239,9 @@ def _usage(queue: Object) -> dict[str, int]:
     }
 
 
-def _room(pool: Pool, running: Sequence[Object], known: Mapping[str, Object], now: datetime) -> Room:
+def _capacity(
+    pool: Pool, running: Sequence[Object], known: Mapping[str, Object], now: datetime
+) -> PoolCapacity:
     """Of a pool: what is free, who of the user's teams holds the rest, and how much others hold."""
     holders = tuple(
         Holder(held, _seconds_held(each, now), workloads.limit_seconds(each) or math.inf)
@@ -238,7 +250,7 @@ def _room(pool: Pool, running: Sequence[Object], known: Mapping[str, Object], no
     )
     everywhere = sum(_usage(queue).get(pool.name, 0) for queue in known.values())
     others = max(0, everywhere - sum(each.accelerators for each in holders))
-    return Room(pool.free, holders, others)
+    return PoolCapacity(pool.free, holders, others)
 
 
 def _seconds_held(workload: Object, now: datetime) -> float:
@@ -246,7 +258,7 @@ def _seconds_held(workload: Object, now: datetime) -> float:
     return (now - start).total_seconds() if start else 0.0
 
 
-def _length(workload: Object) -> float | None:
+def _run_seconds(workload: Object) -> float | None:
     """For how long a job ran that has ended, since it was last admitted."""
     start, end = workloads.since(workload, "Admitted"), workloads.since(workload, "Finished")
     return (end - start).total_seconds() if start and end else None
@@ -255,11 +267,11 @@ def _length(workload: Object) -> float | None:
 def _in_order(waiting: Sequence[Object]) -> list[Object]:
     """As Kueue orders a queue: by priority, then by the time of the eviction or of the submission."""
 
-    def path(workload: Object) -> tuple[int, datetime]:
+    def sort_key(workload: Object) -> tuple[int, datetime]:
         evicted = workloads.since(workload, "Evicted")
         return -int(workload["spec"].get("priority", 0)), evicted or workloads.created(workload)
 
-    return sorted(waiting, key=path)
+    return sorted(waiting, key=sort_key)
 
 
 def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) -> dict[str, int]:
@@ -268,19 +280,23 @@ def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) ->
     for namespace, local_queue in own_queues:
         path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
         try:
-            items = cluster.custom.list_namespaced_custom_object(*path, limit=MOST_POSITIONS)["items"]
-        except ApiException:
-            return {}  # a Kueue of somebody else's may not serve it, or not to members
+            items = cluster.custom.list_namespaced_custom_object(*path, limit=POSITIONS_LIMIT)["items"]
+        except ApiException as error:
+            if error.status not in _NO_VISIBILITY:
+                raise
+            return {}
         found |= {
             f"{namespace}/{item['metadata']['name']}": int(item["positionInClusterQueue"]) for item in items
         }
     return found
 
 
-def _waiting(workload: Object, before: Sequence[Object], position: int | None, outlook: _Outlook) -> Waiting:
+def _pending_job(
+    workload: Object, before: Sequence[Object], position: int | None, inputs: _EstimateInputs
+) -> PendingJob:
     about = workload["metadata"]
     needed = workloads.accelerators(workload)
-    return Waiting(
+    return PendingJob(
         job=owner(workload)[1],
         team=about["namespace"].removeprefix(names.team_namespace("")),
         accelerators=needed,
@@ -289,24 +305,24 @@ def _waiting(workload: Object, before: Sequence[Object], position: int | None, o
         reason=waiting_reason(workload),
         before=tuple(owner(each)[1] for each in before),
         others_before=None if position is None else max(0, position - len(before)),
-        start=_start(needed, [workloads.accelerators(each) for each in before], outlook),
+        start=_estimate_start(needed, [workloads.accelerators(each) for each in before], inputs),
     )
 
 
-def _start(needed: int, ahead: Sequence[int], outlook: _Outlook) -> Start:
+def _estimate_start(needed: int, ahead: Sequence[int], inputs: _EstimateInputs) -> StartEstimate:
     """Take the best flavor for each end of the range."""
-    rooms, lengths = outlook.rooms.values(), outlook.lengths
+    rooms, lengths = inputs.rooms.values(), inputs.lengths
     first = min((earliest(room, needed, lengths) for room in rooms), default=math.inf)
     last = min((latest(room, needed, ahead, lengths) for room in rooms), default=math.inf)
-    basis = _basis(needed, outlook.rooms, lengths)
-    return Start(_after(outlook.now, first), _after(outlook.now, last), basis)
+    basis = _basis(needed, inputs.rooms, lengths)
+    return StartEstimate(_after(inputs.now, first), _after(inputs.now, last), basis)
 
 
 def _after(now: datetime, seconds: float) -> datetime | None:
     return None if math.isinf(seconds) else now + timedelta(seconds=seconds)
 
 
-def _basis(needed: int, rooms: Mapping[str, Room], lengths: Lengths) -> str:
+def _basis(needed: int, rooms: Mapping[str, PoolCapacity], lengths: Lengths) -> str:
     if not rooms:
         return "the quota of this queue is not visible to you"
     if all(math.isinf(earliest(room, needed, Lengths())) for room in rooms.values()):
@@ -339,14 +355,14 @@ def _iso(value: Any) -> str:  # noqa: ANN401 -- what JSON does not know
 def _print(console: Console, queue: Queue) -> None:
     console.print(f"[bold]queue {queue.name}[/] of {', '.join(queue.teams)}", highlight=False)
     if queue.pools:
-        table = _table("pool", "quota", "in use", "free")
+        table = plain_table("pool", "quota", "in use", "free")
         for pool in queue.pools:
             table.add_row(pool.name, str(pool.quota), str(pool.used), str(pool.free))
         console.print(table)
     if not queue.waiting:
         console.print("nothing of yours waits")
     else:
-        table = _table("waits", "team", "GPUs", "priority", "since", "before it", "may start")
+        table = plain_table("waits", "team", "GPUs", "priority", "since", "before it", "may start")
         for each in queue.waiting:
             table.add_row(*_row(each))
         console.print(table)
@@ -357,14 +373,14 @@ def _print(console: Console, queue: Queue) -> None:
         console.print(f"{queue.others_waiting} jobs of other teams wait in this queue", highlight=False)
 
 
-def _row(each: Waiting) -> tuple[str, ...]:
+def _row(each: PendingJob) -> tuple[str, ...]:
     before = [*each.before, *([f"{each.others_before} of other teams"] if each.others_before else [])]
     since = brief(datetime.now(UTC) - each.since)
     when = shown(each.start)
     return each.job, each.team, str(each.accelerators), each.priority, since, ", ".join(before) or "–", when
 
 
-def shown(start: Start) -> str:
+def shown(start: StartEstimate) -> str:
     """Write a start as a range."""
     first, last = (_clock(moment) for moment in (start.earliest, start.latest))
     return "never" if start.earliest is None else f"{first} to {last or 'unknown'}"
@@ -378,10 +394,3 @@ def _clock(moment: datetime | None) -> str:
     if (moment - datetime.now(UTC)).total_seconds() < 1:
         return "now"
     return here.strftime("%H:%M" if here.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column)
-    return table

@@ -4,52 +4,52 @@ from __future__ import annotations
 
 import math
 
-from trainyard.member.estimate import Holder, Lengths, Room, earliest, latest
+from trainyard.member.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 
 UNKNOWN = Lengths()
 USUAL = Lengths(number=20, shortest=100.0, longest=1000.0)
 
 
 def test_a_job_that_fits_starts_now() -> None:
-    room = Room(free=4)
+    room = PoolCapacity(free=4)
     assert earliest(room, 4, UNKNOWN) == latest(room, 4, [], UNKNOWN) == 0
 
 
 def test_a_job_larger_than_the_flavor_never_starts() -> None:
-    assert math.isinf(earliest(Room(free=2, holders=(Holder(2, 0),)), 5, UNKNOWN))
+    assert math.isinf(earliest(PoolCapacity(free=2, holders=(Holder(2, 0),)), 5, UNKNOWN))
 
 
 def test_time_limits_bound_the_start() -> None:
-    room = Room(free=0, holders=(Holder(2, 10, limit=100), Holder(2, 10, limit=50)))
+    room = PoolCapacity(free=0, holders=(Holder(2, 10, limit=100), Holder(2, 10, limit=50)))
     assert latest(room, 2, [], UNKNOWN) == 40
     assert latest(room, 4, [], UNKNOWN) == 90
 
 
 def test_without_limit_or_experience_nobody_knows() -> None:
-    room = Room(free=0, holders=(Holder(2, 10),))
+    room = PoolCapacity(free=0, holders=(Holder(2, 10),))
     assert earliest(room, 2, UNKNOWN) == 0, "it may end at any moment"
     assert math.isinf(latest(room, 2, [], UNKNOWN))
 
 
 def test_how_long_jobs_take_bounds_both_ends() -> None:
-    room = Room(free=0, holders=(Holder(2, 40),))
+    room = PoolCapacity(free=0, holders=(Holder(2, 40),))
     assert earliest(room, 2, USUAL) == 60
     assert latest(room, 2, [], USUAL) == 960
 
 
 def test_a_job_that_outlasts_all_others_can_take_any_time() -> None:
-    assert math.isinf(latest(Room(free=0, holders=(Holder(2, 1001),)), 2, [], USUAL))
-    assert latest(Room(free=0, holders=(Holder(2, 1001, limit=2000),)), 2, [], USUAL) == 999
+    assert math.isinf(latest(PoolCapacity(free=0, holders=(Holder(2, 1001),)), 2, [], USUAL))
+    assert latest(PoolCapacity(free=0, holders=(Holder(2, 1001, limit=2000),)), 2, [], USUAL) == 999
 
 
 def test_what_goes_first_takes_its_time_too() -> None:
-    room = Room(free=2)
+    room = PoolCapacity(free=2)
     assert earliest(room, 2, USUAL) == 0, "it may be overtaken, or removed"
     assert latest(room, 2, [2, 2], USUAL) == 2000
 
 
 def test_jobs_of_others_may_end_now_or_never() -> None:
-    room = Room(free=0, others=8)
+    room = PoolCapacity(free=0, others=8)
     assert earliest(room, 8, USUAL) == 0
     assert math.isinf(latest(room, 8, [], USUAL))
 
