@@ -47,7 +47,8 @@ def _reader(kind: Any) -> Read:  # noqa: ANN401 -- an annotation
         return _one_of(arguments)
     if origin is tuple:
         return _tuple(
-            [_reader(each) for each in arguments if each is not Ellipsis], fixed=... not in arguments
+            [_reader(each) for each in arguments if each is not Ellipsis],
+            is_fixed_length=... not in arguments,
         )
     if origin is dict:
         return _mapping(_reader(arguments[0]), _reader(arguments[1]))
@@ -100,11 +101,11 @@ def _one_of(allowed: tuple[object, ...]) -> Read:
     return reader
 
 
-def _tuple(items: list[Read], *, fixed: bool) -> Read:
+def _tuple(items: list[Read], *, is_fixed_length: bool) -> Read:
     def reader(value: object, path: str) -> object:
-        if not isinstance(value, list | tuple) or (fixed and len(value) != len(items)):
-            raise _wrong(path, value, f"a list of {len(items)}" if fixed else "a list")
-        readers = items if fixed else items * len(value)
+        if not isinstance(value, list | tuple) or (is_fixed_length and len(value) != len(items)):
+            raise _wrong(path, value, f"a list of {len(items)}" if is_fixed_length else "a list")
+        readers = items if is_fixed_length else items * len(value)
         each = enumerate(zip(readers, value, strict=True))
         return tuple(item(entry, f"{path}[{index}]") for index, (item, entry) in each)
 

@@ -30,7 +30,7 @@ class Residency:
     stack: tuple[str, ...] | None = None
 
     @property
-    def declared(self) -> bool:
+    def is_declared(self) -> bool:
         return self.organisation is not None or self.stack is not None
 
     def permits(self, region: str) -> bool:
@@ -76,7 +76,7 @@ class Organisation:
     residency: tuple[str, ...] | None = None
     exemptions: tuple[Exemption, ...] = ()
     allows_stack_exemptions: bool = True
-    """Whether a stack may declare exemptions."""
+    """Whether stacks may declare exemptions (`trainyard:exemptions`)."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ class EvaluatedStack:
 
     @cached_property
     def exemptions(self) -> tuple[Exemption, ...]:
-        """The organisation's, then the stack's own (`trainyard:exemptions`) where it may bring any.
+        """The organisation's, then the stack's (`trainyard:exemptions`) where it may have any.
 
-        One that the organisation has granted as well is no exemption of the stack's own.
+        A stack exemption covered by an organisation grant is accepted.
         """
         granted, where = self.organisation.exemptions, f"{NAMESPACE}:exemptions"
         own = parse_exemptions(self.setting("exemptions", []), where)

@@ -42,7 +42,7 @@ class Finding:
     """The exemption that covers the violation, expired or not."""
 
     @property
-    def exempt(self) -> bool:
+    def is_exempt(self) -> bool:
         """Whether an exemption that is current lets it pass."""
         return self.exemption is not None and not self.exemption.expired(self.resource.stack.today)
 
@@ -54,7 +54,7 @@ class Finding:
     @property
     def message(self) -> str:
         """The violation and its remedy; or why it is let pass."""
-        if self.exempt:
+        if self.is_exempt:
             return f"{self.exemption}. {self.violation}"
         text = f"{self.violation}. {self.policy.remedy}"
         if self.exemption is not None:
@@ -131,7 +131,7 @@ class PolicyEvaluator:
         exemption = self._exemption(policy, resource)
         veiled = violation.veiled(resource.secrets)
         finding = Finding(policy, self.level(policy), resource, veiled, exemption)
-        return replace(finding, level=EnforcementLevel.ADVISORY) if finding.exempt else finding
+        return replace(finding, level=EnforcementLevel.ADVISORY) if finding.is_exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Yield patches (property path → new value) of the policies whose level is `remediate`."""

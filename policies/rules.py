@@ -27,13 +27,13 @@ def must_be_set(props: PropertyBlock, path: str, allowed: str) -> Iterator[Viola
 def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Violation]:
     """The region that `path` names must be one that the stack permits."""
     residency = resource.stack.residency
-    if residency.declared and not residency.permits(canonical(region)):
+    if residency.is_declared and not residency.permits(canonical(region)):
         yield Violation(path, region, str(residency))
 
 
 def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Violation]:
-    """A target whose name has no region must be on the policy's list of targets known to be inside."""
-    if resource.stack.residency.declared and target not in resource.parameters["inside"]:
+    """A target whose name says no region must be on the policy's list of targets known to be inside."""
+    if resource.stack.residency.is_declared and target not in resource.parameters["inside"]:
         yield Violation(path, target, "a target that the parameter `inside` lists")
 
 

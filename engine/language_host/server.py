@@ -9,11 +9,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import json_format
@@ -41,6 +42,9 @@ class Options:
     tracing: str
 
 
+Dependency = TypeVar("Dependency", plugin_pb2.PackageDependency, plugin_pb2.PluginDependency)
+
+
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """Runs Python programs and plugins for the engine; methods are named by the protocol."""
 
@@ -61,19 +65,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetRequiredPackages(
         self, request: language_pb2.GetRequiredPackagesRequest, _context: grpc.ServicerContext
     ) -> language_pb2.GetRequiredPackagesResponse:
-        packages = [
-            plugin_pb2.PackageDependency(name=p.name, kind="resource", version=p.version, server=p.server)
-            for p in _environment(request.info).plugins()
-        ]
+        packages = _dependencies(plugin_pb2.PackageDependency, request.info)
         return language_pb2.GetRequiredPackagesResponse(packages=packages)
 
     def GetRequiredPlugins(
         self, request: language_pb2.GetRequiredPluginsRequest, _context: grpc.ServicerContext
     ) -> language_pb2.GetRequiredPluginsResponse:
-        plugins = [
-            plugin_pb2.PluginDependency(name=p.name, kind="resource", version=p.version, server=p.server)
-            for p in _environment(request.info).plugins()
-        ]
+        plugins = _dependencies(plugin_pb2.PluginDependency, request.info)
         return language_pb2.GetRequiredPluginsResponse(plugins=plugins)
 
     def Run(
@@ -107,10 +105,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             environment = _environment(request.info)
         program = Path(request.info.program_directory, request.info.entry_point)
         variables = environment.variables(dict(entry.split("=", 1) for entry in request.env))
-        try:
+        with _reporting(context):
             python = str(environment.python)
-        except ProgramEnvironmentError as problem:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
         if request.kind == "analyzer":
             # -P: started in the program's folder, whose modules must not stand before the standard library's.
             command = [python, "-u", "-P", "-m", "pulumi.policy", *request.args, str(program)]
@@ -130,16 +126,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     ) -> Iterator[language_pb2.InstallDependenciesResponse]:
         """Make the virtual environment where it is missing and install `requirements.txt` into it."""
         environment = _environment(request.info, is_plugin=request.is_plugin)
-        try:
+        with _reporting(context):
             for command in _install_commands(environment, Path(request.directory)):
                 process = self._children.start(command, Path(request.directory), dict(os.environ))
                 context.add_callback(partial(end, process))
                 for name, chunk in self._children.stream(process):
                     yield language_pb2.InstallDependenciesResponse(**{name: chunk})
-                if process.wait() != 0:
-                    context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
-        except ProgramEnvironmentError as problem:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+                _check_exit(command, process.wait(), context)
 
     def GeneratePackage(
         self, request: language_pb2.GeneratePackageRequest, context: grpc.ServicerContext
@@ -168,12 +161,10 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         there = requirements.read_text().splitlines() if requirements.exists() else []
         paths = [str(Path(os.path.relpath(root / each.path, root))) for each in request.packages]
         requirements.write_text("\n".join([*there, *(path for path in paths if path not in there)]) + "\n")
-        try:
+        with _reporting(context):
             for command in _install_commands(environment, root):
-                if self._children.run(command, root, environment.variables(os.environ)) != 0:
-                    context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
-        except ProgramEnvironmentError as problem:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+                code = self._children.run(command, root, environment.variables(os.environ))
+                _check_exit(command, code, context)
         # A module is named after the publisher too: `team_trainyard` of `team/trainyard`.
         modules = [each.parent.name for path in paths for each in (root / path).glob("*/pulumi-plugin.json")]
         return language_pb2.LinkResponse(import_instructions=f"In Python: import {', '.join(modules)}")
@@ -238,6 +229,25 @@ def _environment(info: language_pb2.ProgramInfo, *, is_plugin: bool = False) -> 
     return ProgramEnvironment(Path(info.root_directory), options, is_plugin=is_plugin)
 
 
+def _dependencies(kind: type[Dependency], info: language_pb2.ProgramInfo) -> list[Dependency]:
+    plugins = _environment(info).plugins()
+    return [kind(name=p.name, kind="resource", version=p.version, server=p.server) for p in plugins]
+
+
+@contextmanager
+def _reporting(context: grpc.ServicerContext) -> Iterator[None]:
+    """End the call with the problem of an environment that cannot be used."""
+    try:
+        yield
+    except ProgramEnvironmentError as problem:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+
+
+def _check_exit(command: list[str], code: int, context: grpc.ServicerContext) -> None:
+    if code != 0:
+        context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
+
+
 def _install_commands(environment: ProgramEnvironment, directory: Path) -> Iterator[list[str]]:
     if not environment.exists:
         yield [str(machine_python()), "-m", "venv", str(environment.virtualenv)]
@@ -248,7 +258,9 @@ def _install_commands(environment: ProgramEnvironment, directory: Path) -> Itera
 
 def parse(arguments: list[str] | None = None) -> Options:
     """The engine's address comes last; older engines give runtime options as flags, which Run gives too."""
-    parser = argparse.ArgumentParser("pulumi-language-python", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "pulumi-language-python", description="Pulumi's language host for Python, which the engine starts"
+    )
     parser.add_argument("engine", nargs="?", default="", help="the engine's gRPC address")
     parser.add_argument("--tracing", "-tracing", default="", help="where the program sends its traces")
     known, others = parser.parse_known_args(arguments)

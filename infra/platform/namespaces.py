@@ -47,7 +47,7 @@ class Namespaces(Layer):
 
 
 def _exception(team: TeamSpec, context: PlatformContext) -> str:
-    """Why the team cannot be held to `restricted`: one daemon of its pools' fabric; empty: it is held."""
+    """Return why the namespace is `privileged`: a daemon of its pools' fabric; empty: it is `restricted`."""
     fabrics = sorted({pool.fabric_class for pool in context.pools_of(team)})
     return "; ".join(
         f"{daemon.name} adds {', '.join(daemon.capabilities)} ({source})"

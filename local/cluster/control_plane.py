@@ -117,8 +117,8 @@ class EmbeddedControlPlane:
             f"--bind-address={self.context.plan.control}",
             f"--advertise-address={self.context.plan.control}",
             f"--secure-port={API_PORT}",
-            # Debian's etcd 3.4 cannot be asked how far a watch is, so a watch that names no version would end
-            # at once: MultiKueue's do. Who lists before it watches needs nothing of it.
+            # etcd 3.4 (Debian's) has no progress notifications, so WatchList is disabled: a watch without a
+            # version, as MultiKueue's, would end at once. List-then-watch clients are unaffected.
             "--feature-gates=WatchList=false",
             f"--service-cluster-ip-range={self.context.plan.service_network}",
             f"--etcd-servers={ETCD}",

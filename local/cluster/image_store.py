@@ -1,8 +1,8 @@
 """Imports images once into a template store, and clones it by hard links for each node's containerd.
 
-A temporary containerd imports the images and ends; its store is the template. A node's store is a tree of
+A temporary containerd imports the images once; its store becomes the template. Each node's store is a tree of
 hard links to it: layers and blobs are never changed in place, only the databases are copied. So five nodes
-take the time and the space of one, and a restarted node has its images at once.
+take the time and space of one, and a restored node has its images at once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NUM_RETAINED = 3
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Templates in a folder of the cache, any of which can be deleted at any time."""
+    """Template stores in a folder of the cache, each of which can be deleted at any time."""
 
     folder: Path
 
     def stock(self, store: Path, archives: Sequence[Archive], builder: ClusterMachine) -> None:
-        """Make a node's store with these images; `builder` is a machine to unpack them on, if need be."""
+        """Make a node's store with these images; `builder` unpacks them if there is no template yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "lock"):
             template = self._template(archives, builder)

@@ -127,7 +127,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _write(file: Path, text: str, *, mode: int) -> None:
-    """Write by one rename, readable to others only if `mode` allows it, at every moment."""
+    """Write atomically; the file never has wider permissions than `mode`."""
     if not file.is_symlink() and file.exists() and file.read_text() == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)

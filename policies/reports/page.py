@@ -47,7 +47,7 @@ def page(report: PolicyReport) -> str:
         _heading(report),
         _contents(report),
         *(_article(list(group)) for _, group in groupby(_sorted(report.violations), _policy_name)),
-        _table("Exempt", report.exempt),
+        _table("Exempt", report.exempt_findings),
         _table("Advice", report.advice),
         _unused(report),
         _in_order(report),

@@ -34,12 +34,12 @@ class PolicyReport:
     @property
     def advice(self) -> list[Finding]:
         """Advisory findings, without the exempt ones."""
-        return [f for f in self.findings if not f.stops and not f.exempt]
+        return [f for f in self.findings if not f.stops and not f.is_exempt]
 
     @property
-    def exempt(self) -> list[Finding]:
-        """What would stop the run without an exemption."""
-        return [finding for finding in self.findings if finding.exempt]
+    def exempt_findings(self) -> list[Finding]:
+        """Findings that an exemption covers; without it they would stop the run."""
+        return [finding for finding in self.findings if finding.is_exempt]
 
     def data(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -53,7 +53,7 @@ class PolicyReport:
             "passed": not self.violations,
             "violations": [_plain(finding) for finding in self.violations],
             "advice": [_plain(finding) for finding in self.advice],
-            "exempt": [_plain(finding) for finding in self.exempt],
+            "exempt": [_plain(finding) for finding in self.exempt_findings],
             "unusedExemptions": [f"{e.policy} {e.resource} ({e.owner})" for e in self.unused],
         }
 
@@ -69,6 +69,6 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "allowed": finding.violation.allowed,
         "remedy": finding.policy.remedy,
     }
-    if finding.exempt:
+    if finding.is_exempt:
         data["exemption"] = f"{finding.exemption}"
     return data

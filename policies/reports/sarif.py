@@ -49,7 +49,7 @@ def _result(finding: Finding) -> dict[str, Any]:
         "locations": [{"physicalLocation": location, "logicalLocations": [name]}],
         "partialFingerprints": {"resource": f"{finding.resource.urn}#{finding.violation.property}"},
     }
-    if finding.exempt:
+    if finding.is_exempt:
         justification = f"{finding.exemption}"
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": justification}]
     return result

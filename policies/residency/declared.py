@@ -10,7 +10,7 @@ from policies.region import CLOUDS
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Without the list the other residency policies have nothing to compare with."""
-    if not resource.stack.residency.declared:
+    if not resource.stack.residency.is_declared:
         yield Violation("trainyard:residency", "nothing", "{allowed: [eu-*, …]}")
 
 

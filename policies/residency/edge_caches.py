@@ -23,7 +23,7 @@ EDGE = {
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Caching outside the region must be off."""
     name, on, off = EDGE[resource.type]
-    if resource.stack.residency.declared and resource.props.get(name) == on:
+    if resource.stack.residency.is_declared and resource.props.get(name) == on:
         yield from must_equal(resource.props, name, off)
 
 

@@ -12,7 +12,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """The region that is in effect, not the one of the provider alone, must be permitted."""
     residency = resource.stack.residency
     cloud = cloud_of(resource)
-    if not residency.declared or cloud is None:
+    if not residency.is_declared or cloud is None:
         return
     region = effective_region(resource, cloud)
     if region is not None and not residency.permits(region.name):

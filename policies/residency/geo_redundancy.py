@@ -11,7 +11,7 @@ GEO_SKUS = ("GRS", "RAGRS", "GZRS", "RAGZRS")
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Geo-redundant skus and vaults copy to a paired region that Azure chooses."""
-    if not resource.stack.residency.declared:
+    if not resource.stack.residency.is_declared:
         return
     props = resource.props
     if str(props.get("sku.name", "")).upper().endswith(GEO_SKUS):

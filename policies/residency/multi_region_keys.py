@@ -10,7 +10,7 @@ from policies.rules import must_equal
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """A multi-region key has its material in every region that asks for it."""
-    if resource.stack.residency.declared:
+    if resource.stack.residency.is_declared:
         yield from must_equal(resource.props, "multiRegion", False, default=False)
 
 

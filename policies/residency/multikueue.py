@@ -12,7 +12,7 @@ REGION_LABEL = "topology.kubernetes.io/region"
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """A worker cluster must carry the label of a permitted region."""
-    if not resource.stack.residency.declared:
+    if not resource.stack.residency.is_declared:
         return
     labels = resource.props.block("metadata.labels")
     path = f"{labels.path}[{REGION_LABEL}]"

@@ -25,7 +25,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for replica in resource.props.blocks(blocks):
         if region := replica.get(name):
             yield from must_be_permitted(resource, replica.at(name), region)
-    if resource.stack.residency.declared and resource.props.has("replication.auto"):
+    if resource.stack.residency.is_declared and resource.props.has("replication.auto"):
         yield Violation("replication.auto", "replicas anywhere", "replication.userManaged with locations")
 
 

@@ -68,7 +68,7 @@ def _found(resource: Resource) -> Iterator[Problem]:
 
 def _workers_abroad(fleet: Fleet, run: Run) -> Iterator[Problem]:
     for index, worker in enumerate(fleet.workers):
-        if run.residency.declared and not run.residency.permits(worker.place.name):
+        if run.residency.is_declared and not run.residency.permits(worker.place.name):
             path, fix = f"fleet.workers[{index}].place", "remove the worker, or use one that is there"
             yield Problem(path, worker.place.name, str(run.residency), fix)
 
