@@ -1,7 +1,7 @@
 """Connects a command to a stack's Kubernetes API: finds the kubeconfig and builds a client.
 
-The embedded cluster has a kubeconfig file. For any other the context is the one that the user names
-(`--context`), the one that the stack file names, or that of the stack's output `kubeconfig`.
+The embedded cluster has a kubeconfig file. Any other cluster is reached by the context that the user names
+(`--context`), else by the one that the stack file names, else by the stack's output `kubeconfig`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ def connect(session: Session) -> client.ApiClient:
     """Return a client of the cluster's API server, which has answered.
 
     Raises:
-        TrainyardError: there is no cluster, or it does not let the user in.
+        TrainyardError: there is no cluster, or it does not accept the user's credentials.
     """
     if session.is_on_host:
-        return client_from(_own_kubeconfig(session), session.kubeconfig.parent / "client")
-    # Who names a separate context need not be root, nor have a stack.
+        return client_from(_embedded_kubeconfig(session), session.kubeconfig.parent / "client")
+    # `--context` works without root or a stack.
     keys = session.paths.cache / "keys" if session.context else session.paths.engine / "tmp"
-    made = client_from(_kubeconfig(session), keys)
-    _probe(made, session)
-    return made
+    api_client = client_from(_kubeconfig(session), keys)
+    _probe(api_client, session)
+    return api_client
 
 
-def reaching(session: Session) -> str:
+def kubeconfig_for(session: Session) -> str:
     """Return the kubeconfig by which the stack's cluster is reached; it may hold a credential.
 
     Raises:
         TrainyardError: the stack is not up.
     """
-    return _own_kubeconfig(session) if session.is_on_host else _kubeconfig(session)
+    return _embedded_kubeconfig(session) if session.is_on_host else _kubeconfig(session)
 
 
-def _own_kubeconfig(session: Session) -> str:
+def _embedded_kubeconfig(session: Session) -> str:
     if not session.kubeconfig.exists():
         fix = "start it with `trainyard up`, or name a context for another cluster (`--context NAME`)"
         raise TrainyardError(
@@ -67,10 +67,10 @@ def _kubeconfig(session: Session) -> str:
     declared = getattr(session.stack.provider, "cluster", None)
     if isinstance(declared, ContextCluster):
         return own_context(declared.context)
-    return _output(session)
+    return _kubeconfig_output(session)
 
 
-def _output(session: Session) -> str:
+def _kubeconfig_output(session: Session) -> str:
     """Read the stack's output `kubeconfig` from the state: of the stack file's project, or our program's."""
     session.toolchain.ensure("binary/pulumi")
     found = ""
@@ -97,14 +97,14 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     """
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
     parsed = yaml.safe_load(kubeconfig)
-    made: Any = client.Configuration()
+    configuration: Any = client.Configuration()
     # The client writes keys to files, which a kill leaves behind: they belong where the others are.
     load: Any = config.load_kube_config_from_dict
-    load(parsed, client_configuration=made, temp_file_path=str(keys))
+    load(parsed, client_configuration=configuration, temp_file_path=str(keys))
     for user in parsed.get("users") or ():
-        if "exec" in user["user"] and not (made.api_key or made.cert_file):
+        if "exec" in user["user"] and not (configuration.api_key or configuration.cert_file):
             raise HostError([_no_credentials(user["user"]["exec"])])
-    return client.ApiClient(made)
+    return client.ApiClient(configuration)
 
 
 def _no_credentials(executed: dict[str, Any]) -> Problem:
@@ -116,15 +116,15 @@ def _no_credentials(executed: dict[str, Any]) -> Problem:
     return Problem("kubeconfig: users.user.exec", got, "a program that prints credentials", fix)
 
 
-def _probe(made: client.ApiClient, session: Session) -> None:
+def _probe(api_client: client.ApiClient, session: Session) -> None:
     """Ask for the version, which every authenticated user may do.
 
     Raises:
         TrainyardError: no answer, or none to this user.
     """
-    address = made.configuration.host
+    address = api_client.configuration.host
     try:
-        plain.read(made, "/version", seconds=CONNECT_SECONDS)
+        plain.read(api_client, "/version", seconds=CONNECT_SECONDS)
     except ApiException as error:
         if error.status == UNAUTHORIZED:
             raise InputError([_signed_out(address)]) from error

@@ -15,7 +15,7 @@ import yaml
 from infra import names
 from infra.errors import InputError, Problem
 from infra.targets.kubeconfig import EXEC_API, Entry
-from trainyard.access import reaching
+from trainyard.access import kubeconfig_for
 from trainyard.member.login import FORMAT
 from trainyard.session import Session
 
@@ -36,7 +36,7 @@ def export_access(session: Session, team: str, sign_in: str, file: Path | None) 
     if not known[team].members:
         fix = f"name a group of your identity provider: teams.{team}.members, and bring the stack up"
         raise InputError([Problem(f"team {team}", "no members", "a team with members", fix)])
-    kubeconfig = yaml.safe_load(reaching(session))
+    kubeconfig = yaml.safe_load(kubeconfig_for(session))
     cluster = kubeconfig["clusters"][0]["cluster"]
     content = {
         "format": FORMAT,

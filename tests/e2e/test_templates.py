@@ -24,7 +24,7 @@ from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.store import ResourceStore, StoredResource
 from tests.e2e.engines import OwnFakeProvider, ProjectEngine, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
-from trainyard.access import reaching
+from trainyard.access import kubeconfig_for
 from trainyard.session import Session
 
 pytestmark = pytest.mark.engine
@@ -222,7 +222,7 @@ def test_the_way_in_is_an_output_of_the_project_that_has_the_stack_file(
     paths = {"TRAINYARD_STATE": str(tmp_path / "state"), "TRAINYARD_STACKS": str(project / "stacks")}
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     session = Session("dev", Paths.from_environment({**os.environ, **paths}))
-    assert reaching(session) == "that of the project"
+    assert kubeconfig_for(session) == "that of the project"
 
 
 @pytest.mark.soak
