@@ -32,7 +32,7 @@ def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Vi
 
 
 def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Violation]:
-    """A target whose name says no region must be on the policy's list of targets known to be inside."""
+    """A target whose name has no region must be on the policy's list of targets known to be inside."""
     if resource.stack.residency.is_declared and target not in resource.parameters["inside"]:
         yield Violation(path, target, "a target that the parameter `inside` lists")
 

@@ -119,7 +119,7 @@ def _check_class(arguments: type, value: Mapping[str, Any], path: str) -> Iterat
         elif not (name.startswith("__") or (not path and name in _ALWAYS_ALLOWED)):
             near = get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            yield _join_path(path, name), f"is no property of this type; {meant}"
+            yield _join_path(path, name), f"is not a property of this type; {meant}"
 
 
 def _check_value(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:

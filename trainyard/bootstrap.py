@@ -49,7 +49,7 @@ def residency(stack_file: Path, organisation: Path | None) -> Residency:
 
 
 def check_residency(region: str, allowed: Residency) -> None:
-    """Raise InputError if the state may not be in a region: it says all that the stack has."""
+    """Raise InputError if the state may not be in a region: it contains all that the stack has."""
     if not allowed.is_declared:
         fix = "write `trainyard:residency: {allowed: [REGION]}` into its configuration"
         raise InputError([Problem("trainyard:residency", "nothing", "where the stack's data may be", fix)])

@@ -66,7 +66,7 @@ def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Pr
 
 
 def private_endpoint_is_unreachable(field: str, opens: str) -> Problem:
-    """A private API server in a network that the first `up` makes: nobody can be there to make its objects.
+    """A private API server in a network that the first `up` makes: no engine can run inside it yet.
 
     `field` would admit `up` from outside, if set as `opens` describes.
     """

@@ -90,7 +90,7 @@ def test_inputs_are_held_against_the_sdks_types(tmp_path: Path) -> None:
         failures = provider.Check(provider_pb2.CheckRequest(urn=WEB, news=wrong)).failures
     output = [failure.reason for failure in failures]
     assert "spec.replicas: got 'two'; an integer is allowed" in output
-    assert any(reason.startswith("spec.pods: is no property of this type") for reason in output)
+    assert any(reason.startswith("spec.pods: is not a property of this type") for reason in output)
 
 
 def test_what_is_unknown_at_preview_passes_and_secrets_are_looked_into(tmp_path: Path) -> None:

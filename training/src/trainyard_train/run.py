@@ -467,7 +467,7 @@ class Run(Attempt):
         """End at once where another rank has failed: to take the group down in order would wait for it."""
         if is_peer_failure(error):
             text = str(error).partition("\n")[0]
-            log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
+            log_line(f"another rank has failed: {text}; the next start resumes from a committed checkpoint")
             exit_without_teardown(EXIT_PEER_FAILED)
 
 

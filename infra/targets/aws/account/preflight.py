@@ -287,12 +287,13 @@ def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa:
         code = error.response["Error"]["Code"]
         if code == "403":
             fix = "choose another: bucket names are globally unique"
-            yield Problem("storage.object_store.bucket", f"{bucket} is someone else's", "a free name", fix)
+            got = f"{bucket} belongs to another owner"
+            yield Problem("storage.object_store.bucket", got, "an unused name", fix)
         elif code != "404":
             raise
         elif spec.existing_bucket:
             fix = "correct the name, or set existing_bucket: false to create it"
-            yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
+            yield Problem("storage.object_store.bucket", f"{bucket} does not exist", "a bucket of yours", fix)
 
 
 def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:

@@ -130,7 +130,10 @@ def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator
 def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
     name_taken = Problem(
-        path, f"{name} is someone else's", "a free name", "choose another: bucket names are globally unique"
+        path,
+        f"{name} belongs to another owner",
+        "an unused name",
+        "choose another: bucket names are globally unique",
     )
     try:
         there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
@@ -143,7 +146,7 @@ def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Probl
         yield name_taken
     elif there is None and spec.existing_bucket:
         fix = "correct the name, or set existing_bucket: false to create it"
-        yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
+        yield Problem(path, f"{name} does not exist", "a bucket of yours", fix)
 
 
 def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:

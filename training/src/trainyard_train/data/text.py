@@ -91,7 +91,7 @@ class TokenShards:
 
     @property
     def is_remote(self) -> bool:
-        """Whether reading takes its time, so that it pays to read ahead."""
+        """Whether reads are slow, so that prefetching helps."""
         return is_remote(self.location)
 
     def close(self) -> None:
