@@ -1,7 +1,7 @@
 """Builds the wheel: packs the files that commands read, and puts the tree on Python's path.
 
 Commands read more than modules: versions.yaml, locks, Go modules and images to build, the program and the
-policies that the engine starts. They find them by their place in a clone, so the wheel has that tree as one
+policies that the engine starts. They find them by their path in a clone, so the wheel has that tree as one
 folder. All else about the distribution stands in pyproject.toml; an editable install takes nothing from here.
 """
 

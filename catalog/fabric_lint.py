@@ -37,7 +37,7 @@ HOST_DEVICE = "nvidia.com/hostdev"
 DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
 DEVICES_CLAIM, NVLINK_CLAIM = "fabric", "nvlink"
 _CLAIMS: Mapping[str, str] = {DEVICES_CLAIM: "claim", NVLINK_CLAIM: "nvlink_domain"}
-"""Name of a pod's claim → what of a fabric class asks for it: devices, and a place in an NVLink domain."""
+"""Name of a pod's claim → what of a fabric class asks for it: devices, and a channel of an NVLink domain."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
     """Whether a pattern holds for a region.
 
     A pattern is a region's name with `*` for any part (`eu-*`), or a jurisdiction (`in:eu`, `in:de`). Only
-    the second says where a place is: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
+    the second determines the country: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
     `EU-NORTH-02A` is in Norway. UnknownNameError for a region or jurisdiction that the catalogue lacks.
     """
     return _matches(store.region(cloud, region), pattern)

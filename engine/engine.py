@@ -146,7 +146,7 @@ class Engine:
     def recover(self, stack: str) -> None:
         """Clear away what a killed engine has left; costs nothing after one that ended by itself.
 
-        Every operation begins with it; so must whoever is about to touch what the engine may still be at.
+        Every operation begins with it; so must any code that changes what the engine may still be using.
         """
         recovery.end_orphans(self._paths.engine)
         for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
@@ -248,7 +248,7 @@ class Engine:
 
     @contextmanager
     def _private_folder(self) -> Iterator[dict[str, str]]:
-        """The environment with a temporary folder (0700) that goes, with all that plugins leave in it."""
+        """The environment with a temporary folder (0700), which is deleted with all that plugins left."""
         parent = recovery.temporary(self._paths.engine)
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=parent) as folder:

@@ -29,7 +29,7 @@ def reduce_overhead(*, debug_lines: bool = False) -> None:
 
 
 def forget_programs_before() -> None:
-    """Drop what programs before this one in this process have left: their loop is closed, nobody can wait."""
+    """Drop what programs before this one in this process have left: their loop is closed."""
     SETTINGS.rpc_manager.clear()
     SETTINGS.outputs.clear()
 

@@ -204,14 +204,14 @@ def rehearse(
         _unprotect(run)
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
         # What goes with another resource (objects with their cluster) is not deleted by itself.
-        gone = {each["urn"] for each in resources if each.get("deletedWith")}
+        deleted_with = {each["urn"] for each in resources if each.get("deletedWith")}
         run.phase("destroy", lambda: run.through(engine.destroy), None)
-        _check_left(engine.resources(), fake_providers, retained | gone)
+        _check_left(engine.resources(), fake_providers, retained | deleted_with)
         if stage.adopts:
             _come_back(run, fake_providers)
             _unprotect(run, "unprotect again")
             run.phase("destroy again", engine.destroy, None)
-            _check_left(engine.resources(), fake_providers, retained | gone)
+            _check_left(engine.resources(), fake_providers, retained | deleted_with)
         _check_files(engine)
         return Rehearsal(
             tuple(run.phases),

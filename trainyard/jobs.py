@@ -128,7 +128,7 @@ def manifest(
         run: names the folder of this run.
         datasets: of the stack, those that the job reads among them.
         placement: left out: the team's first queue, and any of its pools.
-        share: what goes with each accelerator; left out: of a machine that is unknown.
+        share: what goes with each accelerator; left out: that of an unknown machine type.
         checkout: where its code and its image came from, as far as that is known.
     """
     placement = placement or JobPlacement(job.team)

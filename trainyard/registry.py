@@ -42,7 +42,7 @@ _REASONS = {
 }
 """The meaning of a status other than 200 for a manifest."""
 _TRIES, _MAX_WAIT_SECONDS = 4, 20.0
-"""Of a registry that asks to wait: Docker Hub's limits are by the hour, and nobody waits for that."""
+"""Of a registry that asks to wait: Docker Hub's limits are by the hour, too long to wait."""
 
 
 def take_apart(reference: str) -> tuple[str, str, str]:

@@ -134,7 +134,7 @@ def _taken(facts: Facts, *, includes_cluster_queues: bool) -> set[str]:
 
 
 def _has_runtime(facts: Facts, runtime: str) -> bool:
-    """Whether a stack has a runtime; the one of any fabric goes with the first of its framework."""
+    """Whether a stack has a runtime; the one of any fabric is satisfied by the first of its framework."""
     framework, _, fabric = runtime.partition("-")
     own = facts["runtimes"] or ()
     if fabric == names.ANY_FABRIC:

@@ -42,7 +42,7 @@ _FIELDS = {
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"metadata.annotations['{names.GRACE_ANNOTATION}']",
     "NODE_NAME": "spec.nodeName",
 }
-"""What a pod's processes read of it: the time that they have to end (torchrun takes 30 s if nobody says), and
+"""What a pod's processes read of it: the time that they have to end (torchrun takes 30 s by default), and
 the node, which metrics name rather than the pod. By reference: a runtime's containers are the same on all
 clusters of a fleet."""
 _OF_THE_POD = [

@@ -21,7 +21,7 @@ class PoolOffer:
     cpus: float
     """That go with each accelerator."""
     memory_gib: float
-    """That goes with each accelerator, of the host's memory."""
+    """Host memory per accelerator."""
     cloud: str
     region: str
     machine: str = ""
@@ -29,7 +29,7 @@ class PoolOffer:
 
     @property
     def share(self) -> Share:
-        """What goes with each accelerator."""
+        """CPUs and memory per accelerator."""
         return Share(self.cpus, self.memory_gib)
 
     def as_text(self) -> str:

@@ -155,7 +155,7 @@ class TeamSpec(Spec):
     def _weight_is_of_a_queue(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
         """Kueue before 0.18.5 weighs local queues by a usage in which accelerators may count as nothing.
 
-        kubernetes-sigs/kueue#13763. Whoever looks for the key finds out where it is.
+        kubernetes-sigs/kueue#13763. The key is declared to explain where it is.
         """
         if isinstance(data, dict) and "weight" in data:
             allowed = "a weight of a queue (queues[].weight): local queues of one queue are served alike"

@@ -108,7 +108,7 @@ def purchase_of(pool: NodePoolSpec) -> PurchaseKind:
 
 
 def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: str) -> Iterator[Finding]:
-    """In the region, and in the way that the pool is bought; what nobody knows is let through."""
+    """In the region, and in the way that the pool is bought; what is unknown is accepted."""
     path: KeyPath = ("pools", index, "machine")
     regions = [known.name for known in catalog.regions(machine.cloud)]
     if region in regions and machine.offered_in(region) is False:
@@ -190,7 +190,7 @@ class _WithFilesystem(Protocol):
 
 
 def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) -> Iterator[Finding]:
-    """A filesystem has its addresses in one VPC, and a VPC that the stack makes has nobody in it yet."""
+    """A filesystem has its addresses in one VPC, and a VPC that the stack makes is empty."""
     if provider.filesystem.existing is not None and provider.network.existing is None:
         path: KeyPath = ("provider", "filesystem", "existing")
         fix = "name the filesystem's VPC in `network.existing`, or leave `existing` out: one is made"
@@ -219,7 +219,7 @@ EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
 
 
 def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
     if provider.existing_cluster and provider.network.existing is None:
         allowed = "with `network.existing`: the VPC that it is in"
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
@@ -281,7 +281,7 @@ def queues_see_the_nodes_that_they_count(
 def groups_are_spelled(
     teams: tuple[TeamSpec, ...], pattern: str, allowed: str, fix: str
 ) -> Iterator[Finding]:
-    """A group that nobody is in would be no error to Kubernetes, and let nobody in."""
+    """Kubernetes accepts a group without members, which grants nothing."""
     for index, team in enumerate(teams):
         for role in ("members", "viewers"):
             for position, group in enumerate(getattr(team, role)):

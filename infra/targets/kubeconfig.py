@@ -36,7 +36,7 @@ Entry = dict[str, Any]
 
 
 def reference(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
-    """Return a kubeconfig that reaches the context's cluster, and holds nobody's credential.
+    """Return a kubeconfig that reaches the context's cluster, and holds no credential.
 
     Raises InputError where no file has the context, or its user signs in by what Kubernetes has no more.
     """

@@ -77,7 +77,7 @@ class Credentials:
         return path
 
     def admin(self) -> KeyPair:
-        """The administrator of the cluster: us, and whoever reads the kubeconfig."""
+        """The administrator of the cluster, for this package and all who can read the kubeconfig."""
         return self.authority.issue("admin", CertificateSubject(ADMIN, ("system:masters",)))
 
     def admin_kubeconfig(self) -> str:

@@ -78,7 +78,7 @@ class EmbeddedNetwork:
         )
 
     def disconnect_node(self, name: str) -> None:
-        """Remove a node's namespace; its link goes with it."""
+        """Remove a node's namespace and with it its link."""
         _remove_namespace(self.namespace(name))
 
     def remove(self) -> None:

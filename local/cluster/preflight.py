@@ -119,7 +119,7 @@ def _version(wanted: str, found: str) -> Iterator[Problem]:
 
 
 def _packet_queue(enforcer: Path) -> Iterator[Problem]:
-    """Let what enforces NetworkPolicies try its rules, in a network namespace that goes with it."""
+    """Let what enforces NetworkPolicies try its rules, in a temporary network namespace."""
     try:
         run(program("unshare"), "--net", str(enforcer), "--check", "--pods=192.0.2.0/24")
     except TrainyardError as error:

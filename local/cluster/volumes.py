@@ -55,7 +55,7 @@ class BoundedVolume:
         return self._begin()
 
     def detach(self) -> None:
-        """Unmount it; the loop device goes with the last mount."""
+        """Unmount it; the last unmount releases the loop device."""
         if self.folder.is_mount():
             run(program("umount"), str(self.folder))
 

@@ -82,7 +82,7 @@ class CachedArtifact(Artifact):
 
     @cached_property
     def entry(self) -> Entry:
-        """Its place in the store."""
+        """Its path in the store."""
         kind, name = self.name.split("/", 1)
         return Entry(kind, name, self.key())
 

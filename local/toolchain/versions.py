@@ -92,7 +92,7 @@ class Chart(ModuleFiles):
 
 
 class PinnedChart(_Pinned):
-    """A chart that helm fetches from its publisher, or from a mirror, when a stack goes up."""
+    """A chart that helm fetches from its publisher, or from a mirror, during `up`."""
 
     repository: str
     version: str

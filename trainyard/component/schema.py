@@ -17,7 +17,7 @@ from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_type
 from trainyard.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
-"""An enum of more (machines, regions) remains text: an editor's list of hundreds helps nobody."""
+"""An enum of more (machines, regions) remains text: an editor's list of hundreds is of no use."""
 COMPONENTS = {
     "Cluster": ("stack", "Stack", f"the value of `{STACK_KEY}` in a stack file"),
     "Fleet": ("fleet", "Fleet", f"the value of `{FLEET_KEY}` in a stack file"),

@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Written:
-    """A job.yaml as data, with the place of each value."""
+    """A job.yaml as data, with the line and column of each value."""
 
     data: Mapping[str, Any]
     source: SpecSource

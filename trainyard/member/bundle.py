@@ -21,7 +21,7 @@ from trainyard.member.stacks import stacks_of
 from trainyard.session import Session
 
 SECRET = re.compile(r"(?i)token|secret|passw|credential|(^|_)key($|_)|api_?key|private|auth")
-"""In the name of a variable whose value is left out."""
+"""Parts of names of variables whose value is omitted."""
 MASK = "*** left out by trainyard bundle"
 ARGUMENT = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw|api[_-]?key|credential)[\w-]*[= ]|://[^/\s:@]*:)[^\s@]+"

@@ -30,7 +30,7 @@ _INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
 
 
 class MemberCluster:
-    """Reads what its user may read; what they may not is left out."""
+    """Reads what its user may read, and omits the rest."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

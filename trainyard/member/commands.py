@@ -234,7 +234,7 @@ def bundle(
     context: Context = "",
     to: Annotated[Path | None, typer.Option(help="The archive. Default: JOB-TIME.tar.gz.")] = None,
 ) -> None:
-    """Pack everything known about a job into one archive, for whoever debugs it.
+    """Pack everything known about a job into one archive, for debugging.
 
     It has the logs of all nodes and attempts, stacks of running ranks, events, and the job's objects without
     the values of variables and arguments whose names suggest secrets. Logs are as the job wrote them.

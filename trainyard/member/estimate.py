@@ -1,8 +1,8 @@
 """Estimates the earliest and latest start of a pending job.
 
-Both bounds are computed: at the earliest nobody is before the job and each running one takes as little
-time as it may; at the latest all that is before it goes first, and each takes as long as it may. What nobody
-knows the end of has none: then the range is open.
+Both bounds are computed. At the earliest no other job is ahead, and each running job takes its minimum time.
+At the latest all jobs ahead go first, and each takes its maximum time. A job without a time limit has no
+maximum: then the range is open.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Listing:
     names: tuple[str, ...]
     """Relative to the folder."""
     untracked: tuple[str, ...] = ()
-    """What git neither tracks nor ignores, and is left out."""
+    """Files that git neither tracks nor ignores; they are not code."""
     commit: str = ""
     """The commit that is checked out; empty outside of git."""
     dirty: bool = False

@@ -50,7 +50,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Where a job goes."""
+    """The placement of a job."""
 
     job: JobSpec
     """With its runtime, queue and size."""
@@ -62,7 +62,7 @@ class Chosen:
 
     @property
     def share(self) -> Share:
-        """What goes with each accelerator, wherever it lands."""
+        """CPUs and memory of each accelerator, on any of its pools."""
         shares = [each.offer.share for each in self.flavors]
         return Share(min(each.cpus for each in shares), min(each.memory_gib for each in shares))
 
@@ -175,7 +175,7 @@ def _has_fabric(offer: PoolOffer, wanted: str | None) -> bool:
 
 
 def _memory_gib(model: str) -> float:
-    """Of one accelerator; 0 where nobody says."""
+    """Of one accelerator; 0 where unknown."""
     try:
         return float(catalog.accelerator(model).memory_gib or 0)
     except catalog.UnknownNameError:

@@ -87,7 +87,7 @@ class _File:
 
 
 def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
-    """Pack the files of a folder. A file that is not there, or is deleted meanwhile, is left out.
+    """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
     Args:
         folder: what the names are relative to.

@@ -29,7 +29,7 @@ LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 
 def pause_job(session: Session, name: str) -> None:
-    """Let the job commit a checkpoint and leave its place; return when its pods have ended.
+    """Let the job commit a checkpoint and free its quota; return when its pods have ended.
 
     Raises:
         InputError: there is no such job, it has ended, or no queue holds it.
@@ -74,7 +74,7 @@ def resume_job(session: Session, name: str) -> None:
 
 
 def outcome(codes: Mapping[str, int | None]) -> str:
-    """Say what a pause has left, by the exit code of each pod; None where nobody saw its end."""
+    """Describe the result of a pause, by the exit code of each pod; None where it is unknown."""
     if not codes:
         return "no pod ran"
     if set(codes.values()) == {EXIT_PREEMPTED}:
@@ -177,7 +177,7 @@ class _Ends:
 
 
 class _Follower:
-    """What a pod writes from now to its end, read beside: its log goes with it."""
+    """A pod's log from now to its end, read in the background: it is deleted with the pod."""
 
     def __init__(self, cluster: MemberCluster, pod: Object) -> None:
         self._text = b""

@@ -26,7 +26,7 @@ from trainyard.tables import plain_table
 _NO_VISIBILITY = frozenset({403, 404, 503})
 """Members may not ask; this Kueue does not serve the API; or its server, an aggregated one, is down."""
 VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
-"""Kueue's API for the order of a queue: of a local queue's jobs, each with its place in the whole queue."""
+"""Kueue's API for the order of a queue: a local queue's jobs, with their positions in the whole queue."""
 POSITIONS_LIMIT = 1000
 """Jobs per local queue whose positions are read; Kueue's own default."""
 
@@ -111,7 +111,7 @@ class _EstimateInputs:
 def estimate_new_job_start(
     cluster: MemberCluster, name: str, pools: Sequence[str], needed: int, now: datetime
 ) -> StartEstimate:
-    """Return when a job may start that is submitted to a queue now: all that waits there goes before it.
+    """Return when a job may start that is submitted to a queue now: all jobs that wait there go first.
 
     Args:
         cluster: as its user sees it.
@@ -275,7 +275,7 @@ def _in_order(waiting: Sequence[Object]) -> list[Object]:
 
 
 def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Return the place of each waiting job in the whole queue, by its workload, where the user may ask."""
+    """Return each waiting job's position in the whole queue, by workload, where the user may read it."""
     found: dict[str, int] = {}
     for namespace, local_queue in own_queues:
         path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")

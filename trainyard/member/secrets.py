@@ -68,7 +68,7 @@ class Secrets:
         return Version(name, low) if low else None
 
     def add(self, name: str, value: bytes) -> Version:
-        """Make the next version with this value; somebody else's at the same moment comes before or after."""
+        """Make the next version with this value; a concurrent one gets another number."""
         before = self.newest(name)
         for number in range(before.number + 1 if before else 1, MOST_VERSIONS):
             version = Version(name, number)
@@ -161,7 +161,7 @@ def set_secret(session: Session, name: str, team: str) -> None:
 
 
 def _value(name: str) -> bytes:
-    """Read the value, which nobody sees; one newline at its end is not part of it."""
+    """Read the value without echo; one newline at its end is not part of it."""
     if sys.stdin.isatty():
         value = getpass.getpass(f"value of {name} (hidden): ").encode()
     else:

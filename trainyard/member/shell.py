@@ -59,7 +59,7 @@ def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
 
 
 def _send_typed(connection: Any, source: int, listening: list[Any]) -> None:  # noqa: ANN401
-    """Wait until somebody types, or something comes from there; send what was typed, or its end."""
+    """Wait for input or output; send what was typed, or its end."""
     ready, _, _ = select.select(listening, (), (), 1.0)
     if source not in ready:
         return

@@ -62,7 +62,7 @@ def pods_of(job, since):
 
 
 def raw_lines(file, start, end):
-    """Yield each whole line with the place where it ends."""
+    """Yield each whole line with the position where it ends."""
     with file.open("rb") as opened:
         opened.seek(start)
         for line in opened:

@@ -46,7 +46,7 @@ from trainyard_train.tensors import Late
 
 Batch = TypeVar("Batch")
 TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
-"""Longer than those of `trainyard_train.train`: nobody knows what a loop does between two steps."""
+"""Longer than those of `trainyard_train.train`: the work of a loop between two steps is unknown."""
 _OWN: Final = "run"
 """Under this name the position is saved."""
 _runs = count()
@@ -507,7 +507,7 @@ def _config_of(**settings: Any) -> CheckpointConfig:  # noqa: ANN401
 
 
 def _end_refusals_with_their_code() -> None:
-    """Let what is refused, and nobody catches, end the process as everywhere here: its lines, exit code 2."""
+    """End the process on an uncaught ConfigError as elsewhere: its lines, exit code 2."""
     before = sys.excepthook
     if getattr(before, "func", None) is not _refuse_or:
         sys.excepthook = partial(_refuse_or, before)

@@ -47,7 +47,7 @@ LINKED_ROLES = {
     "eks": "AWSServiceRoleForAmazonEKS",
     "eks-nodegroup": "AWSServiceRoleForAmazonEKSNodegroup",
 }
-"""Service → its own role, which it makes when it is first used, if whoever uses it may have it made."""
+"""Service → its own role, which it makes on first use, if the caller has the right to have it made."""
 
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ class ControlPlane:
 
 
 def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
-    """Make the cluster: private, secrets encrypted, all logs retained, nobody in it but the access
+    """Make the cluster: private, secrets encrypted, all logs retained, no access but the access
     entries.
     """
     logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)

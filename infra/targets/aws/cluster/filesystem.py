@@ -36,7 +36,7 @@ class Lustre:
 
 
 def use_lustre(scope: Scope, existing: ExistingLustreSpec, clients: pulumi.Input[str]) -> Lustre:
-    """Let the nodes reach a filesystem that exists, and its servers the nodes; that goes with the stack."""
+    """Let the nodes reach a filesystem that exists, and its servers the nodes; rules of the stack."""
     _allow_ingress(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
     _allow_ingress(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
     return Lustre(existing.id, f"{existing.id}.fsx.{scope.region}.amazonaws.com", existing.mount_name)

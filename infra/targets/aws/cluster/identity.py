@@ -114,7 +114,7 @@ def associate(
 def _role(
     scope: Scope, role: str, trust: str, *, managed: Sequence[str] = (), statements: Sequence[Statement] = ()
 ) -> pulumi.Output[str]:
-    """Make a role, and return its ARN: what takes it waits for its rights, and goes before they do."""
+    """Make a role, and return its ARN: its users wait for its rights, and are deleted before them."""
     name = scope.named(role)
     made = aws.iam.Role(
         scope.named(role, MAX_ROLE_NAME),

@@ -375,7 +375,7 @@ DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 
 def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
     yield from cluster_is_in_an_existing_network(provider, fix)
 

@@ -93,7 +93,7 @@ def human_access(scope: Scope, cluster: pulumi.Output[str], teams: Sequence[Team
 
 
 def trainer_role(scope: Scope, group: pulumi.Input[str]) -> pulumi.Output[str]:
-    """Make the role of whoever writes checkpoints, for a resource group; return its ID."""
+    """Make the role for writing checkpoints, for a resource group; return its ID."""
     group_id = pulumi.Output.concat(f"/subscriptions/{scope.spec.subscription}/resourceGroups/", group)
     role = RoleDefinition(
         scope.named("trainer"),

@@ -107,12 +107,12 @@ def _named(vault: str, url: str) -> EncryptionKey:
 
 
 def _after(url: pulumi.Input[str], rights: Sequence[RoleAssignment]) -> pulumi.Output[str]:
-    """The key, known once whoever needs it may use it."""
+    """The key, known once its users have their rights."""
     return pulumi.Output.all(url, *(right.id for right in rights)).apply(lambda known: str(known[0]))
 
 
 def _vault_name(scope: Scope) -> str:
-    """Nobody else in all of Azure may have it."""
+    """It must be unique in all of Azure."""
     return f"{fit(scope.name, _MAX_VAULT - 9).rstrip('-')}-{scope.digest}"
 
 

@@ -30,7 +30,7 @@ class Scope(CloudScope):
 
     @property
     def digest(self) -> str:
-        """Eight characters for names that nobody else in all of Azure may have."""
+        """Eight characters that make names unique in all of Azure."""
         return hashlib.sha256(f"{self.spec.subscription}/{self.name}".encode()).hexdigest()[:8]
 
     def options_of_data(self) -> pulumi.ResourceOptions:

@@ -341,7 +341,7 @@ def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """AKS knows groups by their object IDs; a name would let nobody in."""
+    """AKS knows groups by their object IDs; a name would grant nothing."""
     allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
     fix = "write what `az ad group show --group NAME --query id` says"
     yield from groups_are_spelled(teams, GUID, allowed, fix)

@@ -41,7 +41,7 @@ def make_bucket(
 def _rules(
     lifecycle: LifecycleSpec,
 ) -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
-    """What is unfinished, or superseded, goes after some days."""
+    """Unfinished uploads and superseded objects are deleted after some days."""
     abort = coreweave.ObjectStorageBucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs
     expire = coreweave.ObjectStorageBucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs
     return [

@@ -178,7 +178,7 @@ def _url(endpoint: str) -> str:
 
 
 def _kubeconfig(name: str, endpoint: str) -> str:
-    """Return a kubeconfig that holds no token: whoever uses it has CoreWeave's in the environment."""
+    """Return a kubeconfig that holds no token: its users have CoreWeave's token in the environment."""
     answer = (
         '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
     )

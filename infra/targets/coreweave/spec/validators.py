@@ -129,7 +129,7 @@ def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Itera
 
 
 def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """What an organisation has reserved is drawn on by whoever asks first."""
+    """Nodes of an organisation's reservation go to the first that requests them."""
     for index, pool in enumerate(pools):
         if pool.reservation is not None:
             fix = "remove it: the organisation's reserved instances are drawn on by themselves"

@@ -189,7 +189,7 @@ def _maintenance() -> ClusterMaintenancePolicyArgs:
 
 
 def _first_node(scope: Scope, keys: Keys, identity: pulumi.Input[str]) -> ClusterNodeConfigArgs:
-    """The node that goes at once: an organisation's rules on keys and identities hold for it, too."""
+    """The initial node, deleted at once: an organisation's rules on keys and identities hold for it, too."""
     return ClusterNodeConfigArgs(
         machine_type="e2-standard-4",
         service_account=identity,

@@ -44,7 +44,7 @@ def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
 
 
 def _address(networks: Sequence[InstanceNetwork]) -> pulumi.Output[str]:
-    """Where the share is; not known where nobody has made it, though all that it was asked for is."""
+    """The address of the share, which is not known before it is made."""
     addresses = networks[0].ip_addresses or [UNKNOWN]
     return pulumi.Output.from_input(cast(str, addresses[0]))
 

@@ -172,7 +172,7 @@ def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
 
 
 def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
-    """A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
+    """A node more than was bought cannot be had where nodes are scarce: one is removed before one is added.
 
     Provisioned nodes exist for at most a week: GKE has a separate strategy for them.
     """

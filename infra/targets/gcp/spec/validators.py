@@ -342,7 +342,7 @@ def groups_are_googles(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterat
 
 
 def an_existing_cluster_is_in_an_existing_network(provider: GcpSpec) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
     yield from cluster_is_in_an_existing_network(provider, fix)
 

@@ -19,7 +19,7 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "max_run_hours")
 
 
 def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
-    """Nobody may take a figure from the local target for a figure of real hardware."""
+    """So that figures of the local target are not taken for those of real hardware."""
     for index, pool in enumerate(pools):
         if pool.accelerator and pool.accelerator.model != "simulated":
             path = ("pools", index, "accelerator", "model")

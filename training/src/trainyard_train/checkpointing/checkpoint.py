@@ -74,9 +74,9 @@ class Manifest:
     draft: str = ""
     """Where the files are, seen from the manifest, if not beside it."""
     created: float = field(default_factory=time.time)
-    """Unix time; for people only, nothing depends on it."""
+    """Unix time; informational."""
     origin: Mapping[str, Any] = field(default_factory=origin_of)
-    """What the run was started from (see `observability.origin`), likewise; left out where nobody says."""
+    """What the run was started from (see `observability.origin`), likewise; empty where unknown."""
 
     def encode(self) -> bytes:
         """JSON with a checksum of its own, since a flipped bit may hit the manifest too."""
@@ -308,7 +308,7 @@ class StoredFile:
         self._verify(digest, *parts)
 
     def read_held(self, start: int, stop: int) -> memoryview:
-        """Some bytes in this node's memory, which somebody else verifies."""
+        """Some bytes in this node's memory, which another rank verifies."""
         assert self.held is not None
         return self.held[start:stop]
 
@@ -408,7 +408,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def collect_garbage(self) -> None:
-        """Remove what runs that died left behind. A live writer of another run commits nothing then."""
+        """Delete staging data of runs that died. A live writer of another run commits nothing then."""
 
     @abstractmethod
     def committed(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Settings of checkpoints: `checkpoint` in a run's configuration."""
+"""Settings of checkpoints: the section `checkpoint` of a run's configuration."""
 
 from __future__ import annotations
 

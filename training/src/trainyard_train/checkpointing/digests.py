@@ -1,4 +1,4 @@
-"""What the files of a checkpoint hash to, and where that is written.
+"""Digests of checkpoint files: which hash covers what, and where it is stored.
 
 The header of a file of tensors has the XXH3 of each block of what follows, and the manifest has the sha256
 of the header. So a part of a file can be verified without the rest. XXH3 finds what a disk, a network or a

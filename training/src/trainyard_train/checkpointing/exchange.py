@@ -1,4 +1,4 @@
-"""The commands `export` and `import`."""
+"""The commands `export` and `import` of `python -m trainyard_train`."""
 
 from __future__ import annotations
 

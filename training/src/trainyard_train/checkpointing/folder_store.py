@@ -86,7 +86,7 @@ class Files:
             os.close(descriptor)
 
     def remove_tree(self, path: Path) -> None:
-        """Delete a file, or a directory and what is in it; parts that are gone already do not matter."""
+        """Delete a file, or a directory and what is in it; missing parts are ignored."""
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

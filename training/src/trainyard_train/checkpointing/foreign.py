@@ -1,7 +1,7 @@
-"""Reading what others save: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's safetensors.
+"""Reads other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's safetensors.
 
-Tensors stay where they are until they are copied. Pickles are read with a list of what they may name, so that
-nothing in them is executed.
+Tensors are not copied until they are used. Pickles are read with a list of allowed names, so that nothing in
+them is executed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The random generators of a rank, PyTorch's, Python's and NumPy's; and those that a program made."""
+"""Saves and restores random generators: PyTorch's, Python's, NumPy's, and those of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first checkpoint of a run, from what others save."""
+"""Imports the first checkpoint of a run from other formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def import_checkpoint(
         run_dir: folder of the run, in which nothing may be saved yet.
         store: URL of the run's store, if it has one.
         name: under which the run tracks the module, if the source is one module's state.
-        renames: the beginning of a name, in whole parts, and what the run has in its place.
+        renames: the beginning of a name, in whole parts, and the run's name for it.
         only: names of tracked objects, as the run has them; empty: all.
 
     Returns:

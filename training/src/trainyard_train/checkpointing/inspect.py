@@ -1,4 +1,4 @@
-"""Looking at checkpoints: list them, verify them, compare two, export the weights.
+"""`python -m trainyard_train checkpoint`: lists, verifies and compares checkpoints, and exports weights.
 
 A location is a run's folder or the URL of its store, which mean its newest whole checkpoint, or one
 checkpoint in them, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`.

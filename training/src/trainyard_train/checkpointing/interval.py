@@ -1,8 +1,8 @@
-"""How often to save: the interval that costs least, from what a checkpoint costs and how often runs fail.
+"""The checkpoint interval that costs least, from the cost of a checkpoint and the rate of failures.
 
 Young's first-order optimum (1974; Daly 2006 gives higher orders, which matter only where a checkpoint
-takes a large part of the time between losses): save every √(2·δ·M) seconds, where δ is what a checkpoint
-costs the training in seconds and M the mean time between losses. Both are measured while the run goes on.
+takes a large part of the time between failures): save every √(2·δ·M) seconds, where δ is what a checkpoint
+costs the training in seconds and M the mean time between failures. Both are measured during the run.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class _Block:
     content: memoryview
     """Of a block with several targets, the first."""
     placed: bool
-    """Whether it was read straight to where it goes."""
+    """Whether it was read directly into its tensor."""
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Reading:
     _altered: set[str] = field(default_factory=set, init=False)
     """Files that are not in memory what they should be, as this rank has found; others may have used them."""
     _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
-    """What goes where, by file."""
+    """Blocks and their destinations, by file."""
 
     def __post_init__(self) -> None:
         name = file_name(self.mesh.rank)
@@ -242,7 +242,7 @@ class Reading:
                 self._take(run.file, start, data)
 
     def _block(self, run: _Run, at: int, room: memoryview | None) -> _Block:
-        """A block, verified; zeros if it is damaged, so that those that wait for it go on."""
+        """A block, verified; zeros if it is damaged, so that the ranks that wait for it continue."""
         header, number = self.headers[run.file], run.blocks[at]
         start, stop = header.file.ranges()[number]
         try:
@@ -289,7 +289,7 @@ class Reading:
                 yield piece, offset, tensor, first, end
 
     def _take(self, name: str, start: int, data: torch.Tensor) -> None:
-        """Copy what a block holds to where it goes."""
+        """Copy a block's parts to their destinations."""
         for piece, offset, tensor, first, end in self._inside(name, start, start + len(data)):
             values = data[first - start : end - start].view(piece.dtype)
             _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, offset, tensor)

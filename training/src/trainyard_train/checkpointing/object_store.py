@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """Schemes that obstore serves; fsspec's own for the rest."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
-"""Where they are, if not at their usual place; one of one's own may do without TLS."""
+"""Its endpoint, if not the default one; a self-hosted one may lack TLS."""
 _DAMAGED: Final = "damaged"
 MARKED: Final = "superseded"
 """The file that says which checkpoints are marked for the bucket's rule."""
@@ -267,7 +267,7 @@ class ObjectStore(CheckpointStore):
     def _create(self, name: str, data: bytes) -> bool:
         """Write a file unless it is there already, if the store can tell; returns whether this one is there.
 
-        What follows a lost response, a repeated request or a conflict looks like somebody else's file, and
+        What follows a lost response, a repeated request or a conflict looks like another writer's file, and
         may be ours: its content tells.
         """
         if not self._is_cloud or self._unconditional.is_set():
@@ -300,7 +300,7 @@ class ObjectStore(CheckpointStore):
             return None
 
     def _delete(self, names: Sequence[str]) -> None:
-        """Delete files, many at once where the store can; those that are gone already do not matter."""
+        """Delete files, many at once where the store can; missing ones are ignored."""
         paths = [self._full(name) for name in names]
         if not paths:
             return
@@ -394,7 +394,7 @@ def _get_range(files: AbstractFileSystem, path: str, start: int, stop: int) -> o
 
 
 def _find(files: AbstractFileSystem, top: str) -> list[str]:
-    """Paths of all objects below a place; fsspec would ask for each folder by itself."""
+    """Paths of all objects below a prefix; fsspec would list each folder separately."""
     import obstore
 
     bucket, _, prefix = top.partition("/")

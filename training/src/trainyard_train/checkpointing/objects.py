@@ -1,4 +1,6 @@
-"""What a run may track, and how each kind is read and written: modules, optimizers, any other state."""
+"""The kinds of objects that a run can track (modules, optimizers, other state), and how each is saved and
+loaded.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Stateful(Protocol):
         """All that is to be saved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
 
 
 class Tracked(ABC):
@@ -148,7 +150,7 @@ class TrackedOptimizer(Tracked):
         return {p.partition(".")[2]: t for p, t in found.items()} if len(owners) == 1 else found
 
     def takes(self, path: str, packed: Any) -> bool:  # noqa: ANN401
-        """Whether this rank has a place for what was saved of a parameter: not if all of it is of inner
+        """Whether this rank can hold what was saved of a parameter: not if all of it is of inner
         optimizers, and these have a shard without it.
         """
         inner = self._inner()

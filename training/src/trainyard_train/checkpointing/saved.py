@@ -1,4 +1,4 @@
-"""What a checkpoint holds, read without holding it: files are mapped, tensors joined one at a time."""
+"""Reads a saved checkpoint without loading it whole: files are mapped, tensors joined one at a time."""
 
 from __future__ import annotations
 

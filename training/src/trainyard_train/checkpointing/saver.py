@@ -1,4 +1,4 @@
-"""All ranks writing one checkpoint, and all loading the same one."""
+"""`Saver`: all ranks write one checkpoint together, and load the same one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Pending:
-    """A checkpoint that is being written while the training goes on."""
+    """A checkpoint that is written in the background."""
 
     step: int
     reason: str
@@ -189,7 +189,7 @@ class Saver:
         """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
 
         The ranks look at the sizes of all files; what is in them is verified when it is loaded. Rank 0
-        quarantines damaged checkpoints and deletes what dead runs left.
+        quarantines damaged checkpoints and deletes staging data of dead runs.
 
         Args:
             identity: what the checkpoint must have in common with this run.

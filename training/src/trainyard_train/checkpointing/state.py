@@ -1,8 +1,8 @@
-"""Turning a model, its optimizer and the random generators into files, and back.
+"""Converts a model, its optimizer and the random generators to checkpoint files, and back.
 
 Each rank writes the pieces of tensors that it has, with their offset in the whole. Where several ranks have
 the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So a
-checkpoint can be loaded by any number of ranks, in any mesh, and by any strategy: what is in it does not
+checkpoint can be loaded by any number of ranks, in any mesh, and by any strategy: its content does not
 depend on them. PyTorch's own distributed checkpoints would do this as well; importing them alone takes
 longer than all of a restart does here.
 """
@@ -143,7 +143,7 @@ class State:
             _set_generators(states, self.mesh.device)
 
     def _targets(self, shapes: Mapping[str, tuple[int, ...]]) -> Targets:
-        """Where each tensor goes; a new optimizer gets its slots."""
+        """The destination of each tensor; a new optimizer gets its slots."""
         self._make_slots(shapes)
         return {name: (offset_of(tensor), local_of(tensor).detach()) for name, tensor in self._tensors()}
 

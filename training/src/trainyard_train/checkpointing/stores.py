@@ -1,4 +1,4 @@
-"""Opening the store of checkpoints that a location names."""
+"""Opens the checkpoint store that a location names: a folder or an object store."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class TrackedObjects:
         return share_of(tensor, *((self.mesh.rank, self.mesh.world_size) if cut else (0, 1)))
 
     def _may_differ(self, path: str, tensor: torch.Tensor, found: _Found, cut: bool) -> bool:
-        """Whether other ranks may have something else in the same place."""
+        """Whether other ranks may have another value of the same name."""
         if is_distributed(tensor):
             return bool(tensor.device_mesh.size() < self.mesh.world_size)  # type: ignore[attr-defined]
         return path not in found.of_rank0 and not (cut and path in found.replicated)
@@ -249,7 +249,7 @@ class TrackedObjects:
     def _targets(
         self, saved: Mapping[str, Any], values: Mapping[str, Any], found: _Found
     ) -> dict[str, torch.Tensor]:
-        """Where each tensor goes that this rank needs: the live one, or a new one."""
+        """The destination of each tensor that this rank needs: the live one, or a new one."""
         index, targets = saved["tensors"], {}
         for name, each in self._saved_in(saved).items():
             live = {_join(name, path): tensor for path, tensor in each.live().items()}
@@ -290,7 +290,7 @@ def merge(reports: Iterable[str]) -> dict[str, Any]:
 def _changes(
     state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_world: bool, key: str
 ) -> list[str]:
-    """What is tracked now otherwise than in a checkpoint, for people; empty if nothing."""
+    """Differences between the tracked objects and a checkpoint, as text; empty if none."""
     saved = checkpoint.manifest.state
     if not saved:
         return [f"{checkpoint.name} in {checkpoint.store.where} is of `python -m trainyard_train.train`"]

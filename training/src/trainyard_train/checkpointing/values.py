@@ -1,7 +1,7 @@
-"""Nested state as JSON, with its tensors beside it: what a `state_dict` holds besides tensors.
+"""Encodes nested state as JSON, with its tensors in separate files.
 
 JSON has no tuples, bytes, sets or keys that are not text: these are objects with a key `$`. Nothing that is
-read is ever executed, so an object of a class of yours is refused: give what it consists of.
+read is ever executed, so an object of a user's class is refused: the user passes its contents instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Saving while the training goes on: one checkpoint at a time, with its record."""
+"""Saves in the background: one checkpoint at a time, with its metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Writer:
     pending: Pending | None = field(default=None, init=False)
 
     def begin(self, step: int, reason: str, capture: Capture, start: Start) -> None:
-        """Copy what is to be saved, and go on while it is written; a save before this one ends first.
+        """Copy what is to be saved, and return while it is written; a former save ends first.
 
         Raises:
             SaveError: that neither ends nor fails.

@@ -28,7 +28,7 @@ class RankStatus:
 
     @staticmethod
     def of(environment: Mapping[str, str] = os.environ) -> RankStatus:
-        """This process's; without an agent, memory that nobody reads."""
+        """This process's; without an agent, memory that is not read."""
         if AGENT not in environment:
             return RankStatus(mmap.mmap(-1, _FIELDS.size))
         descriptor, offset = map(int, environment[AGENT].split(":"))

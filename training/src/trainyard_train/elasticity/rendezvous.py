@@ -71,7 +71,7 @@ def rendezvous(seconds: float, environment: Mapping[str, str] = os.environ) -> t
 
 
 def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> dist.Store:
-    """A part of the store that nobody has written to before these ranks.
+    """A part of the store that is new to these ranks.
 
     torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
     ones left there, and a rank that was restarted in place may come before rank 0 has ended, whose store

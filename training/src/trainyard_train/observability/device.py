@@ -25,7 +25,7 @@ PEAKS: Final[Mapping[str, float]] = {
 }
 """FLOP per second in bfloat16 and float16 without sparsity, by the vendors' data sheets."""
 REQUEST: Final = "profile"
-"""Whoever makes this file in a run's folder gets a trace; it may hold the number of steps."""
+"""Creating this file in a run's folder requests a trace; it may hold the number of steps."""
 TRACES: Final = "traces"
 _STEPS: Final = 3
 _MOST_STEPS: Final = 100

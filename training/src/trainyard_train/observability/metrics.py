@@ -16,7 +16,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class SteadyClock:
-    """Unix time of an attempt, as seen from its start: whoever moves the machine's clock does not move it."""
+    """Unix time of an attempt, as seen from its start: a change of the host's clock does not change it."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
