@@ -94,11 +94,27 @@ def _named(name: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resourc
 
 @dataclass(frozen=True)
 class Probe:
-    """An object whose creation shows that an operator's webhooks answer."""
+    """An object whose dry-run creation shows that a webhook evaluates objects."""
+
+    manifest: Mapping[str, Any]
+    evidence: str
+    """Text that the API server's answer has only then.
+
+    What a mutating webhook adds, or the name of a validating one, which must reject the object.
+    """
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What shows that an operator's webhooks serve: a probe per webhook configuration.
+
+    The certificate controller gives all webhooks of a configuration their CA bundle at once, but each
+    configuration by itself.
+    """
 
     collection: str
-    """Path of the API that it would be created under."""
-    manifest: Mapping[str, Any]
+    """Path of the API that the objects would be created under."""
+    probes: Sequence[Probe]
 
 
 class KubernetesObject(pulumi.CustomResource):
@@ -186,12 +202,18 @@ class CustomResourceDefinitions(pulumi.CustomResource):
 
 
 class ServingWebhooks(pulumi.CustomResource):
-    """There once an operator's webhooks let an object through."""
+    """There once an operator's webhooks evaluate objects."""
 
     def __init__(
-        self, name: str, *, kubeconfig: pulumi.Input[str], probe: Probe, opts: pulumi.ResourceOptions
+        self, name: str, *, kubeconfig: pulumi.Input[str], probes: Probes, opts: pulumi.ResourceOptions
     ) -> None:
-        inputs = {"kubeconfig": kubeconfig, "collection": probe.collection, "probe": dict(probe.manifest)}
+        inputs = {
+            "kubeconfig": kubeconfig,
+            "collection": probes.collection,
+            "probes": [
+                {"manifest": dict(each.manifest), "evidence": each.evidence} for each in probes.probes
+            ],
+        }
         super().__init__("trainyard:kubernetes:ServingWebhooks", name, inputs, opts)
 
 

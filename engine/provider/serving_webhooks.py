@@ -1,7 +1,9 @@
 """`trainyard:kubernetes:ServingWebhooks`: waits until an operator's admission webhooks serve.
 
 A ready pod is not yet reachable from the API server: its endpoints and routes follow. Objects that are
-created in between are rejected. So this resource retries a dry-run creation until it is admitted.
+created in between are rejected. An API server that does not know a webhook yet admits them without it, and
+rejects the next one while the webhook has no CA bundle. So this resource retries dry-run creations until the
+answers show that the webhooks evaluated the objects.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 SERVING_SECONDS = 300.0
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes of an API server that does not serve the kind yet, or throttles."""
-TAKEN = "an API server that takes what the operator's webhooks validate"
+EVALUATED = "an API server that has the operator's webhooks evaluate objects"
 
 
 class ServingWebhooks(WaitResource):
@@ -29,9 +31,9 @@ class ServingWebhooks(WaitResource):
     SECRETS = frozenset({"kubeconfig"})
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        wanted = {"kubeconfig": str, "collection": str, "probe": Mapping}
+        wanted = {"kubeconfig": str, "collection": str, "probes": list}
         failures = [
-            Failure(name, f"is required, as a {'mapping' if kind is Mapping else 'string'}")
+            Failure(name, f"is required, as a {'list' if kind is list else 'string'}")
             for name, kind in wanted.items()
             if not isinstance(inputs.get(name), kind)
         ]
@@ -42,17 +44,18 @@ class ServingWebhooks(WaitResource):
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
-        deadline = Deadline(SERVING_SECONDS, late, TAKEN, progress)
-        while why := _refusal(client, inputs["collection"], inputs["probe"]):
-            progress.log(why)
-            deadline.wait(why)
+        deadline = Deadline(SERVING_SECONDS, late, EVALUATED, progress)
+        for probe in inputs["probes"]:
+            while why := _missing(client, inputs["collection"], probe["manifest"], probe["evidence"]):
+                progress.log(why)
+                deadline.wait(why)
         return {}
 
 
-def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> str:
-    """Return why the dry-run creation fails; empty if it succeeds.
+def _missing(client: ApiClient, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
+    """Return why the dry-run creation shows no evaluation; empty if the answer has the evidence.
 
-    Raises TrainyardError if waiting does not help: a webhook or the schema rejects the object itself.
+    Raises TrainyardError if waiting does not help: something else rejects the object itself.
     """
     from urllib3.exceptions import HTTPError
 
@@ -61,7 +64,7 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
         collection,
         query_params=[("dryRun", "All")],
         header_params={"Content-Type": "application/json", "Accept": "application/json"},
-        body=dict(probe),
+        body=dict(manifest),
         auth_settings=["BearerToken"],
     )
     try:
@@ -69,8 +72,11 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
         text: str = answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
         return str(error)
-    if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
-        return ""  # a conflict: admitted, but the object exists
+    # A webhook that cannot be called is named as well, with status 500.
     if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return text
-    raise refused(text, TAKEN)
+    if evidence in text:
+        return ""
+    if answer.status < HTTPStatus.BAD_REQUEST:
+        return f"the API server admits {manifest['kind']} without {evidence}"
+    raise refused(text, EVALUATED)

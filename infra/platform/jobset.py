@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.kubernetes_objects import Probe
+from infra.kubernetes_objects import Probe, Probes
 from infra.platform.base import PlatformContext
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
@@ -30,10 +30,11 @@ def plan(context: PlatformContext) -> OperatorPlan:
         },
     }
     rendered = context.renderer.chart("jobset", NAMESPACE, values)
-    return OperatorPlan("jobset", NAMESPACE, values, rendered, _probe())
+    return OperatorPlan("jobset", NAMESPACE, values, rendered, _probes())
 
 
-def _probe() -> Probe:
+def _probes() -> Probes:
+    """Return objects that pkg/webhooks/jobset_webhook.go gives a default, and rejects."""
     api = "jobset.x-k8s.io/v1alpha2"
     job_set = {
         "apiVersion": api,
@@ -41,10 +42,18 @@ def _probe() -> Probe:
         "metadata": {"name": "probe", "namespace": NAMESPACE},
         "spec": {"replicatedJobs": [replicated_job()]},
     }
-    return Probe(f"/apis/{api}/namespaces/{NAMESPACE}/jobsets", job_set)
+    other = {"operator": "All", "targetReplicatedJobs": ["other"]}
+    invalid = {**job_set, "spec": {"replicatedJobs": [replicated_job()], "successPolicy": other}}
+    return Probes(
+        f"/apis/{api}/namespaces/{NAMESPACE}/jobsets",
+        (
+            Probe(job_set, '"successPolicy"'),
+            Probe(invalid, "validate-jobset-x-k8s-io-v1alpha2-jobset.x-k8s.io"),
+        ),
+    )
 
 
-def replicated_job() -> dict[str, Any]:
+def replicated_job(container: str = "node") -> dict[str, Any]:
     """Return the least that a JobSet is made of, for probes."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "probe"}]}
+    pod = {"restartPolicy": "Never", "containers": [{"name": container, "image": "probe"}]}
     return {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}

@@ -10,7 +10,7 @@ import yaml
 
 import catalog
 from infra.charts import Rendered
-from infra.kubernetes_objects import Probe
+from infra.kubernetes_objects import Probe, Probes
 from infra.platform.base import PlatformContext
 from infra.platform.images import edit_deployments, split
 from infra.platform.operator import OperatorPlan
@@ -62,7 +62,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
     }
     rendered = context.renderer.chart("kueue", NAMESPACE, values)
     objects = edit_deployments(rendered.objects, _with_memory_limit)
-    return OperatorPlan("kueue", NAMESPACE, values, Rendered(objects, rendered.definitions), _probe())
+    return OperatorPlan("kueue", NAMESPACE, values, Rendered(objects, rendered.definitions), _probes())
 
 
 def _with_memory_limit(pod: dict[str, Any]) -> dict[str, Any]:
@@ -74,10 +74,15 @@ def _with_memory_limit(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _probe() -> Probe:
+def _probes() -> Probes:
+    """Return objects that pkg/webhooks/resourceflavor_webhook.go gives a finalizer, and rejects."""
     api = "kueue.x-k8s.io/v1beta2"
     flavor = {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
-    return Probe(f"/apis/{api}/resourceflavors", flavor)
+    invalid = {**flavor, "spec": {"nodeLabels": {"no label": ""}}}
+    return Probes(
+        f"/apis/{api}/resourceflavors",
+        (Probe(flavor, "kueue.x-k8s.io/resource-in-use"), Probe(invalid, "vresourceflavor.kb.io")),
+    )
 
 
 def _without_quota() -> list[str]:

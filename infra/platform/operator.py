@@ -12,7 +12,7 @@ from infra.charts import Manifest, Rendered
 from infra.kubernetes_objects import (
     CustomResourceDefinitions,
     KubernetesObject,
-    Probe,
+    Probes,
     ServingWebhooks,
     not_awaited,
     placed,
@@ -33,8 +33,8 @@ class OperatorPlan:
     values: Mapping[str, Any]
     """The chart's values, or the changes of the manifest; policies read it."""
     rendered: Rendered
-    probe: Probe | None = None
-    """What shows that its webhooks answer; none where it has none."""
+    probes: Probes | None = None
+    """What shows that its webhooks serve; None where nothing of the stack needs them."""
 
 
 class DefinitionsLayer(Layer):
@@ -85,18 +85,18 @@ class Operator(Layer):
         deps = self._add_all(used, [namespace])
         running = self._add_all(workloads, [*deps, *definitions.resources])
         self._add_all([_budget(each) for each in workloads if each["kind"] == "Deployment"], [namespace])
-        # Nothing would evaluate the probe before the webhooks are declared.
+        # Nothing would evaluate the probes before the webhooks are declared.
         self.ready = [*running, *self._serving(plan, [*validating, *running])]
         self.register_outputs({"namespace": plan.namespace})
 
     def _serving(self, plan: OperatorPlan, parts: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
-        if plan.probe is None:
+        if plan.probes is None:
             return []
         options = pulumi.ResourceOptions(
             parent=self, depends_on=list(parts), deleted_with=self._access.deleted_with
         )
         name, kubeconfig = f"{self._stack_name}-{plan.name}", self._access.kubeconfig
-        return [ServingWebhooks(name, kubeconfig=kubeconfig, probe=plan.probe, opts=options)]
+        return [ServingWebhooks(name, kubeconfig=kubeconfig, probes=plan.probes, opts=options)]
 
     def _add_all(
         self, manifests: Sequence[Manifest], depends_on: Sequence[pulumi.Resource]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.kubernetes_objects import Probe
+from infra.kubernetes_objects import Probe, Probes
 from infra.platform.base import PlatformContext
 from infra.platform.images import split
 from infra.platform.jobset import replicated_job
@@ -28,15 +28,24 @@ def plan(context: PlatformContext) -> OperatorPlan:
         },
     }
     rendered = context.renderer.chart("trainer", NAMESPACE, values)
-    return OperatorPlan("trainer", NAMESPACE, values, rendered, _probe())
+    return OperatorPlan("trainer", NAMESPACE, values, rendered, _probes())
 
 
-def _probe() -> Probe:
+def _probes() -> Probes:
+    """Return a runtime that pkg/webhooks/clustertrainingruntime_webhook.go rejects: it has no trainer.
+
+    Its mutating webhook evaluates TrainJobs only, of which the stack has none.
+    """
     api = "trainer.kubeflow.org/v1alpha1"
+    job = replicated_job("other")
+    job["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
     runtime = {
         "apiVersion": api,
         "kind": "ClusterTrainingRuntime",
         "metadata": {"name": "probe", "labels": {"trainer.kubeflow.org/framework": "probe"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [replicated_job()]}}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
     }
-    return Probe(f"/apis/{api}/clustertrainingruntimes", runtime)
+    return Probes(
+        f"/apis/{api}/clustertrainingruntimes",
+        (Probe(runtime, "validator.clustertrainingruntime.trainer.kubeflow.org"),),
+    )

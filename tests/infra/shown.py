@@ -34,7 +34,9 @@ def _shown(resource: Registration) -> dict[str, Any]:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return {"digest": digest, "dependsOn": list(resource.dependencies)}
     if resource.type == "trainyard:kubernetes:ServingWebhooks":
-        return {"probe": resource.inputs["collection"], "dependsOn": list(resource.dependencies)}
+        evidence = [each["evidence"] for each in resource.inputs["probes"]]
+        about = {"probes": resource.inputs["collection"], "evidence": evidence}
+        return {**about, "dependsOn": list(resource.dependencies)}
     return {"inputs": _decoded(resource.inputs), "dependsOn": list(resource.dependencies)}
 
 

@@ -16,7 +16,15 @@ from infra.errors import TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
 
 COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
-PROBE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+MADE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+REJECTED = {**MADE, "spec": {"nodeLabels": {"no label": ""}}}
+FINALIZER, WEBHOOK = "kueue.x-k8s.io/resource-in-use", "vresourceflavor.kb.io"
+PROBES = [
+    {"manifest": MADE, "evidence": FINALIZER},
+    {"manifest": REJECTED, "evidence": WEBHOOK},
+]
+ADDED, DENIED = (201, FINALIZER), (403, f'admission webhook "{WEBHOOK}" denied the request')
+UNTRUSTED = (500, f'failed calling webhook "{WEBHOOK}": x509: certificate signed by unknown authority')
 
 
 class ScriptedApiServer(BaseHTTPRequestHandler):
@@ -56,24 +64,38 @@ def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
         "users": [{"name": "u", "user": {}}],
     }
-    return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probe": PROBE}
+    return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probes": PROBES}
 
 
-@pytest.mark.parametrize("last", [201, 409])
-def test_an_object_is_tried_until_it_is_let_through_and_never_made(
-    server: ThreadingHTTPServer, last: int
+def test_objects_are_tried_until_the_webhooks_evaluate_them_and_never_made(
+    server: ThreadingHTTPServer,
 ) -> None:
     ScriptedApiServer.answers += [
         (404, "no kind"),
         (500, "failed calling webhook"),
         (429, "busy"),
-        (last, ""),
+        ADDED,
+        UNTRUSTED,
+        DENIED,
     ]
     ServingWebhooks().create(inputs(server), RecordedProgress())
-    assert ScriptedApiServer.asked == [(f"{COLLECTION}?dryRun=All", PROBE)] * 4
+    path = f"{COLLECTION}?dryRun=All"
+    assert ScriptedApiServer.asked == [(path, MADE)] * 4 + [(path, REJECTED)] * 2
 
 
-def test_an_object_that_the_webhooks_do_not_like_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
+def test_an_api_server_that_does_not_know_the_webhooks_yet_is_asked_again(
+    server: ThreadingHTTPServer,
+) -> None:
+    """It admits what they would change or reject, and a moment later calls them without their CA."""
+    ScriptedApiServer.answers += [(201, "as sent"), UNTRUSTED, ADDED, (201, "as sent"), UNTRUSTED, DENIED]
+    progress = RecordedProgress()
+    ServingWebhooks().create(inputs(server), progress)
+    assert len(ScriptedApiServer.asked) == 6
+    assert f"the API server admits ResourceFlavor without {FINALIZER}" in progress.lines
+    assert f"the API server admits ResourceFlavor without {WEBHOOK}" in progress.lines
+
+
+def test_an_object_that_something_else_rejects_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
     ScriptedApiServer.answers += [(422, "spec.nodeLabels is wrong")]
     with pytest.raises(TrainyardError, match=r"spec\.nodeLabels is wrong"):
         ServingWebhooks().create(inputs(server), RecordedProgress())
@@ -96,5 +118,5 @@ def test_an_interrupt_is_heard_while_waiting(server: ThreadingHTTPServer) -> Non
 
 
 def test_every_input_that_is_missing_or_unknown_is_named() -> None:
-    failures = ServingWebhooks().check({"kubeconfig": "text", "probe": [], "more": 1})
-    assert {failure.property for failure in failures} == {"collection", "probe", "more"}
+    failures = ServingWebhooks().check({"kubeconfig": "text", "probes": {}, "more": 1})
+    assert {failure.property for failure in failures} == {"collection", "probes", "more"}
