@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 
+from infra.errors import Problem, TrainyardError
 from infra.spec.job import JobSpec
 from trainyard import timeline
 from trainyard.follow import JobHistory, describe_phase
@@ -73,15 +76,42 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def draw(summary: Summary) -> Path:
-    """Draw the learning curve over the spot losses; return where it is."""
+    """Draw the learning curve over the spot losses; return where it is.
+
+    Raises TrainyardError where a link is in the way: a job of the team may have put it there, and this
+    command may be root's.
+    """
     from trainyard_train.observability.report import (
         draw_learning_curve,  # matplotlib takes a second to import
     )
 
     path, metrics = summary.run_dir / PLOT, summary.run_dir / METRICS
-    if not path.exists() or path.stat().st_mtime < metrics.stat().st_mtime:
-        draw_learning_curve(summary.run_dir, path)
+    if not os.path.lexists(path) or path.lstat().st_mtime < metrics.stat().st_mtime:
+        picture = io.BytesIO()
+        draw_learning_curve(summary.run_dir, picture)
+        try:
+            _write(summary.run_dir, PLOT, picture.getvalue())
+        except OSError as error:
+            allowed = "folders that the job itself has made, and no links"
+            fix = f"remove what a job of team {summary.job.team} has put in their place"
+            raise TrainyardError([Problem(str(path), str(error.strerror), allowed, fix)]) from error
     return path
+
+
+def _write(run_dir: Path, name: str, content: bytes) -> None:
+    """Put a file into a run's folder; below the team's own one, which no pod can replace, follow no link."""
+    folder = os.open(run_dir.parent.parent, os.O_DIRECTORY)
+    try:
+        for part in (run_dir.parent.name, run_dir.name):
+            outer, folder = folder, os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(outer)
+        staged = f".{name}.{os.getpid()}"
+        made = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+        os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _figures(summary: Summary) -> Table:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from infra.errors import TrainyardError
 from infra.spec.job import JobSpec
 from trainyard.follow import JobHistory
 from trainyard.session import next_run
-from trainyard.summary import Summary
+from trainyard.summary import PLOT, Summary, draw
 from trainyard.timeline import TimelineEvent, merged, table
 
 JOB = JobSpec(name="digits", team="research", runtime="torch-none", num_nodes=2, config="digits")
@@ -55,6 +60,39 @@ def test_an_unfinished_run_is_continued_and_a_finished_one_is_followed_by_a_new_
     assert next_run(tmp_path) == "run-001"
     (tmp_path / "run-001" / "final.json").write_text("{}")
     assert next_run(tmp_path) == "run-002"
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Summary:
+    """A run of a team whose jobs may write everything below `team`."""
+    run_dir = tmp_path / "team" / "digits" / "run-001"
+    run_dir.mkdir(parents=True)
+    lines = [{**step(number, number), "loss": 1.0, "accuracy": 0.5} for number in (1, 2)]
+    (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return dataclasses.replace(summary(lines), run_dir=run_dir)
+
+
+def test_the_learning_curve_takes_the_place_of_a_link_and_not_of_what_it_leads_to(finished: Summary) -> None:
+    """A member's job can plant one, and the command that draws is root's on the embedded cluster's host."""
+    secret = finished.run_dir.parents[2] / "secret"
+    secret.write_text("the host's own")
+    (finished.run_dir / PLOT).symlink_to(secret)
+    os.utime(finished.run_dir / PLOT, (0, 0), follow_symlinks=False)
+    picture = draw(finished)
+    assert not picture.is_symlink()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert secret.read_text() == "the host's own"
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_no_picture_is_drawn_through_a_folder_that_is_a_link(finished: Summary, above: int) -> None:
+    outside = finished.run_dir.parents[2] / "outside"
+    replaced = (finished.run_dir, *finished.run_dir.parents)[above]
+    replaced.rename(outside)
+    replaced.symlink_to(outside)
+    with pytest.raises(TrainyardError, match="no links"):
+        draw(finished)
+    assert not list(outside.rglob("*.png"))
 
 
 def test_events_of_all_sources_share_one_clock() -> None:

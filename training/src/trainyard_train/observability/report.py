@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from trainyard_train.observability.goodput import Goodput, goodput
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
@@ -66,8 +66,8 @@ def interruptions(lines: Sequence[dict[str, Any]]) -> list[Interruption]:
     ]
 
 
-def draw_learning_curve(run_dir: Path, picture: Path) -> None:
-    """Draw loss and accuracy over the steps of a run to a PNG.
+def draw_learning_curve(run_dir: Path, picture: Path | BinaryIO) -> None:
+    """Draw loss and accuracy over the steps of a run to a PNG, by its path or into an open file.
 
     Raises:
         ValueError: the run has no step yet.
@@ -89,7 +89,7 @@ def draw_learning_curve(run_dir: Path, picture: Path) -> None:
     accuracy.set_xlabel("optimizer step")
     figure.suptitle(_title(run_dir, lines), x=0.015, ha="left", fontsize=11)
     figure.tight_layout()
-    figure.savefig(picture)
+    figure.savefig(picture, format="png")
     pyplot.close(figure)
 
 
