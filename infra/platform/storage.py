@@ -11,13 +11,14 @@ from typing import Any, Literal
 import pulumi
 
 from infra import names
+from infra.bucket_policy import bucket_policy
 from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject, ServiceAccountAnnotations
 from infra.platform.base import JOB_USER, RESTRICTED_CONTAINER, Layer, PlatformContext, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
 from infra.platform.programs import program
-from infra.platform.store_teams import bucket_policy
+from infra.platform.store_teams import access_key
 from infra.targets.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
@@ -280,7 +281,7 @@ def _persistent_volume_claim(name: str, volume: _Volume) -> Manifest:
 def _bucket_policy(context: PlatformContext) -> dict[str, Any]:
     """Give the bucket the policy of the teams that the stack has; the store asks for it at every request."""
     bucket = context.stack.storage.object_store.bucket
-    policy = bucket_policy(bucket, [team.name for team in context.stack.teams])
+    policy = bucket_policy(bucket, {team.name: access_key(team.name) for team in context.stack.teams})
     return {
         "name": "bucket-policy",
         "image": context.settings.training_image,

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from infra import names
@@ -17,16 +16,6 @@ from infra.spec import Stack
 
 _SECRET_KEY_LENGTH = 40
 """AWS's own, which S3 clients expect."""
-_OBJECTS = (
-    "s3:AbortMultipartUpload",
-    "s3:DeleteObject",
-    "s3:GetObject",
-    "s3:GetObjectTagging",
-    "s3:ListMultipartUploadParts",
-    "s3:PutObject",
-    "s3:PutObjectTagging",
-)
-"""What a trainer does with objects, as on AWS (infra/targets/aws/cluster/identity.py)."""
 
 
 def access_key(team: str) -> str:
@@ -52,19 +41,3 @@ def _account(stack: Stack, team: str, root: str) -> dict[str, Any]:
     """A `user` makes no buckets, and has what a bucket's policy gives it."""
     known = {"access": access_key(team), "secret": secret_key(stack, team, root), "role": "user"}
     return {**known, "userID": 0, "groupID": 0, "projectID": 0}
-
-
-def bucket_policy(bucket: str, teams: Iterable[str]) -> str:
-    """Return the policy that gives each team its own folder, `checkpoints/<team>/`, and nothing else."""
-    statements = [statement for team in teams for statement in _statements(bucket, team)]
-    return json.dumps({"Version": "2012-10-17", "Statement": statements})
-
-
-def _statements(bucket: str, team: str) -> list[dict[str, Any]]:
-    arn, folder = f"arn:aws:s3:::{bucket}", names.team_folder(team)
-    allowed = {"Effect": "Allow", "Principal": {"AWS": [access_key(team)]}}
-    below = {"StringLike": {"s3:prefix": [folder, f"{folder}/*"]}}
-    return [
-        {**allowed, "Action": list(_OBJECTS), "Resource": [f"{arn}/{folder}/*"]},
-        {**allowed, "Action": ["s3:ListBucket"], "Resource": [arn], "Condition": below},
-    ]

@@ -12,8 +12,9 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.bucket_policy import bucket_policy
 from infra.platform.programs import program
-from infra.platform.store_teams import access_key, accounts, bucket_policy, secret_key
+from infra.platform.store_teams import access_key, accounts, secret_key
 from infra.spec import Stack, load
 from tests.infra.plan import stack_file
 from tests.processes import free_port, wait_for
@@ -36,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[st
     for name in ("data", "iam", f"data/{BUCKET}"):
         (folder / name).mkdir()
     (folder / "iam" / "users.json").write_text(accounts(stack, ROOT))
-    policy = bucket_policy(BUCKET, [team.name for team in stack.teams])
+    policy = bucket_policy(BUCKET, {team.name: access_key(team.name) for team in stack.teams})
     write = [sys.executable, "-c", program("write_bucket_policy.py"), str(folder / "data" / BUCKET), policy]
     subprocess.run(write, check=True)
     port = free_port()

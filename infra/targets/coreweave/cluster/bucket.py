@@ -5,6 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_coreweave as coreweave
 
+from infra.bucket_policy import bucket_policy
 from infra.spec.storage import LifecycleSpec
 from infra.targets.coreweave.spec.provider import CoreweaveSpec
 
@@ -36,6 +37,10 @@ def make_bucket(
     coreweave.ObjectStorageBucketLifecycleConfiguration(
         f"{stack}-bucket", bucket=bucket.name, rules=_rules(lifecycle), opts=below
     )
+    if policy := spec.bucket_policy:
+        # A bucket with a policy rejects whom it does not name (AI Object Storage: policy evaluation).
+        text = bucket_policy(name, policy.teams, policy.administrators)
+        coreweave.ObjectStorageBucketPolicy(f"{stack}-bucket", bucket=bucket.name, policy=text, opts=below)
 
 
 def _rules(

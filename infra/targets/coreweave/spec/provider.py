@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from infra.spec.base import Boolean, Cidr, Name, Spec
+from infra.spec.base import Boolean, Cidr, Name, Spec, matching
 from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
@@ -38,6 +38,28 @@ class OidcSpec(Spec):
     )
 
 
+Principal = Annotated[
+    str,
+    matching(
+        "principal",
+        r"arn:aws:iam::[0-9a-z]+:(coreweave|role)/\S+",
+        "a user or role of CoreWeave, as arn:aws:iam::<organisation>:coreweave/<UID>",
+        "copy the UID from the Cloud Console; SAML and OIDC roles are arn:aws:iam::<organisation>:role/…",
+    ),
+]
+"""AI Object Storage, bucket access policies: Principal."""
+
+
+class BucketPolicySpec(Spec):
+    """Principals of the object store's keys: each team's opens `checkpoints/<team>/` and nothing else."""
+
+    administrators: tuple[Principal, ...] = Field(
+        min_length=1,
+        description="principals with every right to the bucket: whoever runs `up` configures it",
+    )
+    teams: dict[Name, Principal] = Field(description="team to the principal of its keys")
+
+
 class CoreweaveSpec(WithMachines, ManagedProviderSpec):
     """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
@@ -56,6 +78,11 @@ class CoreweaveSpec(WithMachines, ManagedProviderSpec):
         default="object-store",
         description="existing Secret with the access keys, in each team's namespace; the stack never reads"
         " the keys",
+    )
+    bucket_policy: BucketPolicySpec | None = Field(
+        default=None,
+        description="bucket access policy with a folder per team; default: none, and the organisation access"
+        " policy alone decides",
     )
     existing_bucket: Boolean = Field(
         default=False, description="whether the object store's bucket exists already"

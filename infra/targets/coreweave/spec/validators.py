@@ -158,4 +158,32 @@ def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, .
         yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
 
 
+def the_bucket_policy_is_of_a_bucket_of_the_stack(provider: CoreweaveSpec) -> Iterator[Finding]:
+    """A bucket has one policy: it would replace that of whoever made the bucket."""
+    if provider.bucket_policy and provider.existing_bucket:
+        allowed = "nothing for an existing bucket, whose policy is its owner's"
+        fix = "add the statements to the bucket's own policy, or have the stack make the bucket"
+        yield ("provider", "bucket_policy"), "a policy", allowed, fix
+
+
+def each_team_has_a_principal_of_its_own(
+    provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]
+) -> Iterator[Finding]:
+    """A principal of two teams would open both folders, and a team without one opens none."""
+    if provider.bucket_policy is None:
+        return
+    path: KeyPath = ("provider", "bucket_policy", "teams")
+    known, taken = [team.name for team in teams], list(provider.bucket_policy.administrators)
+    for name, principal in provider.bucket_policy.teams.items():
+        if name not in known:
+            yield unknown((*path, name), name, known, "a team of this stack")
+        if principal in taken:
+            fix = "create keys of another user or role for this team"
+            yield (*path, name), repr(principal), "a principal that no other entry has", fix
+        taken.append(principal)
+    for name in known:
+        if name not in provider.bucket_policy.teams:
+            yield path, f"nothing for {name}", "every team of the stack", f"add `{name}:` with its principal"
+
+
 CHECKS = Checks(__name__, declared_machines_fit_the_cloud)

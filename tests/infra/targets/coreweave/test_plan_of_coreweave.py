@@ -11,6 +11,7 @@ import yaml
 from catalog import fabric_lint
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
+from infra.targets.coreweave.spec.provider import BucketPolicySpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
@@ -61,6 +62,34 @@ def test_every_input_fits_the_sdks_types(coreweave_plan: Plan) -> None:
     found = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in own(coreweave_plan)}
     assert len(found) == 6
     assert {urn: problems for urn, problems in found.items() if problems} == {}
+
+
+def test_a_bucket_policy_gives_each_team_its_folder_and_administrators_the_bucket(
+    coreweave: Stack, rendered: Path
+) -> None:
+    """CoreWeave rejects whom a bucket's policy does not name."""
+    of = "arn:aws:iam::ab1cd2:coreweave/"
+    asked = BucketPolicySpec(
+        administrators=(f"{of}ci",), teams={"research": f"{of}research", "platform": f"{of}platform"}
+    )
+    provider = coreweave.provider.model_copy(update={"bucket_policy": asked})
+    found = cluster_plan(coreweave.model_copy(update={"provider": provider}), rendered)
+    [policy] = [each for each in found.resources if each.type.endswith(":ObjectStorageBucketPolicy")]
+    assert list(sdk.problems(policy.type, policy.inputs)) == []
+    assert policy.retained
+    arn = f"arn:aws:s3:::{policy.inputs['bucket']}"
+    allowed: dict[str, set[str]] = {}
+    for statement in json.loads(policy.inputs["policy"])["Statement"]:
+        assert statement["Effect"] == "Allow"
+        [who] = statement["Principal"]["AWS"]
+        allowed.setdefault(who.removeprefix(of), set()).update(statement["Resource"])
+        if statement["Action"] == ["s3:ListBucket"]:
+            assert statement["Condition"]["StringLike"]["s3:prefix"][0].startswith("checkpoints/")
+    assert allowed == {
+        "research": {arn, f"{arn}/checkpoints/research/*"},
+        "platform": {arn, f"{arn}/checkpoints/platform/*"},
+        "ci": {arn, f"{arn}/*"},
+    }
 
 
 def test_pools_are_objects_of_the_cluster_and_spot_is_a_class(coreweave_plan: Plan) -> None:
