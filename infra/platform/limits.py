@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pulumi
@@ -11,7 +12,7 @@ from infra.charts import Manifest
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.storage import claimed_gib
-from infra.spec.limits import limits_of
+from infra.spec.limits import limits_of, shares_of
 from infra.spec.queue import TeamSpec
 from infra.targets.base import ClusterOutputs
 
@@ -71,9 +72,26 @@ def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manife
         "count/services": limits.jobs,  # one for each job of several pods, which find each other by it
         "services.loadbalancers": 0,
         "services.nodeports": 0,
+        **_accelerators(team, context),
     }
     # As the API server writes quantities back: text, in the largest unit that leaves no rest.
     return _object("v1", "ResourceQuota", team, {"hard": {name: _text(each) for name, each in hard.items()}})
+
+
+def _accelerators(team: TeamSpec, context: PlatformContext) -> dict[str, int]:
+    """Return what the team's queues allow at most, of each accelerator that its pools have more of.
+
+    Kueue frees a job's quota when it is deleted, suspended or preempted, before its pods have ended
+    (pkg/controller/jobframework/reconciler.go: finalize, IsActive). A ResourceQuota counts pods until they
+    have, so that with the next job's they are no more than the team may have; controllers of jobs retry.
+    """
+    allowed: Counter[str] = Counter()
+    present: Counter[str] = Counter()
+    for share in shares_of(team, context.stack.queues, context.stack.pools):
+        resource = context.pools[share.pool].accelerator_resource
+        allowed[resource] += share.allowed
+        present[resource] += share.present
+    return {f"requests.{each}": allowed[each] for each in sorted(allowed) if allowed[each] < present[each]}
 
 
 def _text(amount: int | str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.queue import QueueSpec, TeamSpec, most
 
 _JOB_PODS, _PODS = 100, 500
 _UNKNOWN_CPUS, _UNKNOWN_MEMORY_GIB = 256, 4096
@@ -38,6 +39,28 @@ def limits_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodeP
         declared.cpus or _AGAIN * sum(cpus for cpus, _ in machines),
         declared.memory_gib or _AGAIN * sum(memory for _, memory in machines),
     )
+
+
+@dataclass(frozen=True)
+class PoolShare:
+    """Accelerators of a pool: how many a team's queues allow at most, and how many there are."""
+
+    pool: str
+    allowed: int
+    present: int
+
+
+def shares_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec]) -> list[PoolShare]:
+    """Return a share per pool of the team's queues."""
+    allowed: Counter[str] = Counter()
+    for queue in queues:
+        if queue.name in team.queues:
+            allowed.update({flavor.pool: most(queue, flavor, queues) for flavor in queue.flavors})
+    return [
+        PoolShare(pool.name, min(allowed[pool.name], pool.num_accelerators), pool.num_accelerators)
+        for pool in pools
+        if pool.name in allowed
+    ]
 
 
 def _pools_of(

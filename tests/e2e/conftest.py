@@ -85,10 +85,17 @@ def serve_legacy_jobs(declaration: Declaration) -> None:
     declaration["operators"]["legacy_v1"] = True
 
 
+def add_interns(declaration: Declaration) -> None:
+    """Add a team that may have less than its pool has: one accelerator, which is lent to it."""
+    flavor = {"pool": "on-demand", "quota": 0, "borrowing_limit": 1}
+    declaration["queues"].append({"name": "small", "cohort": "trainyard", "flavors": [flavor]})
+    declaration["teams"].append({"name": "interns", "queue": "small", "members": ["interns"]})
+
+
 @pytest.fixture(scope="session")
 def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
-    """The stack, up, without its job; with training-operator, for `test_legacy_jobs`."""
-    unstarted.standing = (serve_legacy_jobs,)
+    """The stack, up, without its job; with what `test_legacy_jobs` and `test_tenancy` need besides."""
+    unstarted.standing = (serve_legacy_jobs, add_interns)
     unstarted.declare()
     unstarted.trainyard("up", "--no-job")
     unstarted.cluster_json.write_text((unstarted.run / "cluster.json").read_text())

@@ -40,6 +40,7 @@ def fair_sharing(declaration: Declaration) -> None:
     ]
     declaration["queues"] = [{**queue, "cohort": "lab"} for queue in queues]
     declaration.pop("job")  # its nodes are more than there are without spot
+    declaration["teams"] = [team for team in declaration["teams"] if team["name"] in WEIGHTS]
     for team in declaration["teams"]:
         team["queue"] = team["name"]
 

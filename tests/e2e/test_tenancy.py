@@ -319,6 +319,48 @@ def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
     about = {"name": "trial", "namespace": NAMESPACE}
     refused = {
         "maximum ephemeral-storage": pod({"spec": {"containers": [{"resources": {"limits": big}}]}}),
+INTERNS, GRACE_SECONDS = "team-interns", 12
+
+
+def stubborn(stack: LocalStack, name: str) -> Manifest:
+    """A job of one accelerator, all that its team may have, that ends when its grace is over."""
+    command = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    main = {"image": stack.training_image, "command": command}
+    made = job(
+        {"spec": {"containers": [main], "terminationGracePeriodSeconds": GRACE_SECONDS}}, queue="interns"
+    )
+    return merged(made, {"metadata": {"name": name, "namespace": INTERNS}})
+
+
+def test_a_cancelled_jobs_accelerators_count_until_its_pods_have_ended(stack: LocalStack) -> None:
+    """Its quota is free at once, and the queue admits the next job: both may not run at a time."""
+    member = Person(stack, "ina", "interns")
+    most = 0
+
+    def running() -> list[str]:
+        nonlocal most
+        pods = stack.get("pods", "-n", INTERNS, "-l", "job-name", "--field-selector=status.phase=Running")
+        names = [pod["metadata"]["labels"]["job-name"] for pod in pods["items"]]
+        most = max(most, len(names))
+        return names
+
+    def events() -> str:
+        found = stack.get("events", "-n", INTERNS, "--field-selector=reason=FailedCreate")["items"]
+        return " ".join(each["message"] for each in found)
+
+    kubectl(member, "-n", INTERNS, "create", "-f-", given=yaml.safe_dump(stubborn(stack, "first")))
+    try:
+        stack.wait_until(lambda: running() == ["first"], "first job")
+        kubectl(member, "-n", INTERNS, "delete", "job", "first", "--wait=false")
+        kubectl(member, "-n", INTERNS, "create", "-f-", given=yaml.safe_dump(stubborn(stack, "second")))
+        stack.wait_until(lambda: "exceeded quota: team" in events(), "pod that the quota refuses")
+        assert running() == ["first"], "the queue has admitted the second job while the first one ends"
+        stack.wait_until(lambda: running() == ["second"], "second job")
+        assert most == 1
+    finally:
+        stack.kubectl("delete", "jobs", "--all", "-n", INTERNS, "--cascade=foreground")
+
+
         "requested: requests.cpu=": pod({"spec": {"containers": [{"resources": {"requests": wide}}]}}),
         "requested: requests.storage=": {
             "apiVersion": "v1",

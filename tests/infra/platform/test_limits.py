@@ -14,6 +14,8 @@ from tests.patches import changed
 
 GOOD = yaml.safe_load((Path(__file__).parent.parent / "spec" / "queues" / "good.yaml").read_text())
 
+TEAMS = [team["name"] for team in GOOD["teams"]]
+
 
 @pytest.fixture(scope="module")
 def found(rendered: Path) -> Plan:
@@ -32,6 +34,7 @@ def test_a_quota_holds_what_the_stack_says_and_what_the_platform_claims(found: P
         "pods": "64",
         "count/pods": "640",
         "requests.cpu": "64",
+        "requests.nvidia.com/gpu": "10",
         "requests.memory": "256Gi",
         "requests.storage": "21Gi",  # 20 of checkpoints, 1 of the training environment
         "count/jobs.batch": "100",
@@ -41,6 +44,21 @@ def test_a_quota_holds_what_the_stack_says_and_what_the_platform_claims(found: P
         "services.loadbalancers": "0",
         "services.nodeports": "0",
     }
+
+
+def test_a_team_holds_no_more_accelerators_than_its_queues_allow_at_most(
+    found: Plan, local_plan: Plan
+) -> None:
+    """Pods that still end are counted, and Kueue has freed their quota. 16 accelerators are there."""
+    name = "requests.nvidia.com/gpu"
+    hard = {team: found.named("ResourceQuota")[f"team-{team}/team"]["spec"]["hard"][name] for team in TEAMS}
+    assert hard == {
+        "vision": "10",  # spot 4 + 2 borrowed, on-demand 2 + 2 borrowed
+        "speech": "10",  # spot 2 + 4, on-demand 4 and nothing borrowed
+        "robots": "12",  # those of speech, and 2 on-demand of its own queue
+    }
+    for quota in local_plan.named("ResourceQuota").values():
+        assert name not in quota["spec"]["hard"], "its queue has all that there are"
 
 
 def test_quantities_are_written_as_they_come_back(rendered: Path) -> None:
