@@ -594,6 +594,7 @@ def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
     fix = {
         401: "sign in again: the credentials are not known to the cluster, or expired",
         403: "ask for the right, or name a context of yours that has it (`--context NAME`)",
+        422: "change what the message names, and run the command again",
     }.get(error.status, "run the command again; if it fails again, look at the cluster with kubectl")
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 

@@ -10,18 +10,26 @@ from policies.policy import Policy, Resource, Violation
 from policies.workloads import TYPES, containers, pod_specs
 
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+PINNED = "name@sha256:<64 hex digits>"
 CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A digest; a content hash as the tag in a repository that tags so; or no registry that could move it."""
+    """Of containers and volumes: a digest; or a content hash as the tag in a repository that tags so.
+
+    Or, for a container, no registry that could move it.
+    """
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
         for container in containers(pod):
             image = container.get("image", "")
             imported = container.get("imagePullPolicy") == "Never"
             if not imported and not _is_pinned(image, allowed):
-                yield Violation(container.at("image"), image or "nothing", "name@sha256:<64 hex digits>")
+                yield Violation(container.at("image"), image or "nothing", PINNED)
+        for volume in pod.blocks("volumes"):
+            source = volume.block("image")
+            if (reference := source.get("reference", "")) and not _is_pinned(reference, allowed):
+                yield Violation(source.at("reference"), reference, PINNED)
 
 
 def _is_pinned(image: str, content_tagged: list[str]) -> bool:

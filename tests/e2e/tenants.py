@@ -279,6 +279,36 @@ ATTACKS: Mapping[str, Attack] = {
     "host port": Attack(
         _main(ports=[{"containerPort": 80, "hostPort": 80}]), "hostPort", False, by_pod_security=True
     ),
+    "no AppArmor": Attack(
+        _security(appArmorProfile={"type": "Unconfined"}), "appArmorProfile", whole=True, by_pod_security=True
+    ),
+    "another SELinux domain": Attack(
+        _security(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions", by_pod_security=True
+    ),
+    "a connection by the node": Attack(
+        _main(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
+        "host of a probe",
+        train_job=False,
+        by_pod_security=True,
+    ),
+    "a share by its name": Attack(
+        _volume(csi={"driver": "file.csi.azure.com", "volumeAttributes": {"shareName": "other"}}),
+        "volumes.csi",
+    ),
+    "a device by an annotation": Attack(
+        {"metadata": {"annotations": {"devices.gke.io/container.node": "- path: /dev/nvidia7"}}},
+        "annotations of the node's plugins",
+    ),
+    "hugepages alone": Attack(
+        _main(
+            resources={
+                "limits": {"hugepages-2Mi": "1Gi", "memory": "1Gi", "nvidia.com/gpu": "0"},
+                "requests": {"nvidia.com/gpu": "0"},
+            }
+        ),
+        "come with accelerators",
+        train_job=False,
+    ),
     "sysctl": Attack(
         _spec(securityContext={"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}),
         "sysctls",
@@ -397,6 +427,13 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
     for kind, made in (("MPIJob", mpi()), ("PyTorchJob", pytorch())):
         policy = {"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "system-node-critical"}}}}
         yield "priority of the run policy", kind, merged(made, policy), "schedulingPolicy"
+
+
+def labelled_pods() -> Manifest:
+    """Return a TrainJob that lays nothing over its runtime's pods but a label."""
+    laid = [{"name": "node", "template": {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}}]
+    patches = [{"manager": "trial", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": laid}}}}]
+    return merged(train_job(), {"spec": {"runtimePatches": patches}})
 
 
 def sdk_job() -> Manifest:

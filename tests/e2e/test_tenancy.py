@@ -30,6 +30,7 @@ from tests.e2e.tenants import (
     job,
     job_set,
     jobs_by_themselves,
+    labelled_pods,
     merged,
     mpi,
     pod,
@@ -45,6 +46,7 @@ POLICY = "ValidatingAdmissionPolicy 'trainyard-teams-"
 OTHER = "team-platform"
 ACCOUNTS, MASTERS = "system:serviceaccounts", "system:masters"
 CAP_SYS_RESOURCE = 24
+UNPROCESSABLE = httpx.codes.UNPROCESSABLE_ENTITY
 KUBECTL = REPOSITORY / ".trainyard" / "bin" / "kubectl"
 CONTROLLER_GROUPS = (
     "system:serviceaccounts",
@@ -208,10 +210,12 @@ def test_a_member_who_submits_such_a_pod_is_reported_at_once(member: Person) -> 
 
 
 def test_a_job_keeps_to_its_queue_and_its_priorities(member: Person) -> None:
+    """The refusal is Invalid: Forbidden would be a missing right to whoever asks by a dry run."""
     wrong = {}
     for name, kind, manifest, message in jobs_by_themselves():
-        output = refusal(member.create(manifest))
-        if POLICY not in output or message not in output:
+        answer = member.create(manifest)
+        output = refusal(answer)
+        if POLICY not in output or message not in output or answer.status_code != UNPROCESSABLE:
             wrong[f"{name} in a {kind}"] = output
     assert wrong == {}
 
@@ -241,6 +245,7 @@ def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
         "the example": example,
         "TrainJob": train_job(),
         "an image of one's own": merged(train_job(), own_image),
+        "a TrainJob that labels its pods": labelled_pods(),
         "Kubeflow's SDK": sdk_job(),
         "JobSet": job_set(),
         "MPIJob": mpi(),
@@ -301,6 +306,8 @@ def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: P
         for kind, manifest in made.items():
             path = f"{collection(manifest)}/orphaning"
             ways: list[dict[str, str]] = [{"propagationPolicy": "Orphan"}, {"orphanDependents": "true"}]
+            if "without quota" not in refusal(member.ask("DELETE", path, {"propagationPolicy": "Orphan"})):
+                wrong.append((kind, {"body": "Orphan"}))
             for query in [*ways, {}] if kind == "jobs" else ways:  # an old default of Jobs is to orphan
                 if "without quota" not in refusal(member.ask("DELETE", path, None, **query)):
                     wrong.append((kind, query))
@@ -312,13 +319,6 @@ def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: P
     assert wrong == []
 
 
-def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
-    """Whoever fills it: an administrator's requests are counted too."""
-    big, wide = {"ephemeral-storage": "101Gi"}, {"cpu": "9000"}
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1025Gi"}}}
-    about = {"name": "trial", "namespace": NAMESPACE}
-    refused = {
-        "maximum ephemeral-storage": pod({"spec": {"containers": [{"resources": {"limits": big}}]}}),
 INTERNS, GRACE_SECONDS = "team-interns", 12
 
 
@@ -361,6 +361,13 @@ def test_a_cancelled_jobs_accelerators_count_until_its_pods_have_ended(stack: Lo
         stack.kubectl("delete", "jobs", "--all", "-n", INTERNS, "--cascade=foreground")
 
 
+def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
+    """Whoever fills it: an administrator's requests are counted too."""
+    big, wide = {"ephemeral-storage": "101Gi"}, {"cpu": "9000"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1025Gi"}}}
+    about = {"name": "trial", "namespace": NAMESPACE}
+    refused = {
+        "maximum ephemeral-storage": pod({"spec": {"containers": [{"resources": {"limits": big}}]}}),
         "requested: requests.cpu=": pod({"spec": {"containers": [{"resources": {"requests": wide}}]}}),
         "requested: requests.storage=": {
             "apiVersion": "v1",
@@ -404,6 +411,11 @@ def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, vie
     assert "pods/exec" in refusal(viewer.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/any/exec"))
 
 
+def test_a_member_speaks_for_nobody_else(member: Person) -> None:
+    for user, groups in (("eve", ("system:masters",)), (JOB_CONTROLLER, CONTROLLER_GROUPS)):
+        assert "cannot impersonate" in refusal(member.create(pod(), user=user, groups=groups))
+
+
 CORE, APPS, RBAC = "/api/v1", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1"
 KUEUE, TRAINER = "/apis/kueue.x-k8s.io/v1beta2", "/apis/trainer.kubeflow.org/v1alpha1"
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
@@ -429,6 +441,9 @@ _AT_HOME = (
     ("POST", f"{HOME}/pods/any/eviction"),
     ("PATCH", f"{HOME}/pods/any/ephemeralcontainers"),
     ("PATCH", f"{HOME}/pods/any/status"),
+    ("PATCH", f"{HOME}/pods/any/resize"),
+    ("GET", f"{HOME}/pods/any/proxy/"),
+    ("POST", f"{HOME}/events"),
     ("POST", f"{HOME}/pods/any/attach"),
     ("GET", f"{HOME}/secrets"),
     ("GET", f"{HOME}/secrets/object-store"),
@@ -451,6 +466,10 @@ _AT_HOME = (
     ("POST", f"{APPS}/namespaces/{NAMESPACE}/daemonsets"),
     ("POST", f"{APPS}/namespaces/{NAMESPACE}/statefulsets"),
     ("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"),
+    ("DELETE", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"),
+    ("POST", f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"),
+    ("POST", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"),
+    ("PATCH", f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs/any/scale"),
     ("PATCH", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/any"),
     ("PATCH", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/any/status"),
     ("PATCH", f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs/any"),
@@ -488,6 +507,8 @@ _OF_OTHERS = (
     ("GET", f"{CORE}/secrets"),
     ("GET", f"{CORE}/namespaces"),
     ("POST", f"{CORE}/namespaces"),
+    ("POST", f"{CORE}/namespaces/trainyard-logs/pods/{OTHER}-0/exec"),
+    ("GET", f"{CORE}/namespaces/trainyard-logs/pods"),
 )
 _OF_THE_PLATFORM = (
     ("GET", f"{CORE}/namespaces/trainyard-storage/secrets/object-store"),
@@ -513,6 +534,14 @@ _OF_THE_PLATFORM = (
     ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
     ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
     ("POST", f"{CORE}/persistentvolumes"),
+    ("GET", f"{CORE}/namespaces/trainyard-storage/services/object-store:7070/proxy/"),
+    ("GET", f"{CORE}/namespaces/kueue-system/services/https:kueue-webhook-service:443/proxy/"),
+    ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases/c1f6bfd2.kueue.x-k8s.io"),
+    ("POST", "/apis/authentication.k8s.io/v1/tokenreviews"),
+    ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews"),
+    ("GET", "/metrics"),
+    ("GET", "/debug/pprof/heap"),
+    ("GET", "/logs/"),
     ("GET", f"{CORE}/nodes"),
     ("PATCH", f"{CORE}/nodes/spot-0"),
     ("DELETE", f"{CORE}/nodes/spot-0"),

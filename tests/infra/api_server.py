@@ -59,8 +59,16 @@ class ApiServer:
 
     def refusal(self, manifest: Manifest, by: str = ADMIN) -> str:
         """Return why an object would not be created; empty where it would."""
+        return self._answer(manifest, by).get("message", "")
+
+    def reason(self, manifest: Manifest, by: str = ADMIN) -> str:
+        """Return the reason of the refusal, such as Invalid; empty where there is none."""
+        return self._answer(manifest, by).get("reason", "")
+
+    def _answer(self, manifest: Manifest, by: str) -> dict[str, str]:
         answer = self._http[by].post(collection(manifest), params={"dryRun": "All"}, json=dict(manifest))
-        return "" if answer.is_success else str(answer.json()["message"])
+        status: dict[str, str] = {} if answer.is_success else answer.json()
+        return status
 
 
 def collection(manifest: Manifest) -> str:

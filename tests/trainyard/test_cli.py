@@ -70,6 +70,15 @@ def test_what_the_api_server_refuses_is_reported_in_its_own_words(
     assert "--context" in output
 
 
+def test_what_admission_refuses_is_not_taken_for_a_missing_right(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = ApiException(status=422, reason="Unprocessable Entity")
+    refused.body = '{"message": "denied request: label kueue.x-k8s.io/queue-name: name a queue"}'
+    assert ends_with(raising(refused), monkeypatch) == 1
+    assert "change what the message names" in capsys.readouterr().err
+
+
 def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
         ends_with(raising(FileNotFoundError(errno.ENOENT, "gone")), monkeypatch)

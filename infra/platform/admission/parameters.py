@@ -126,13 +126,14 @@ def _daemons(fabrics: Iterable[str]) -> list[Sidecar]:
 
 
 def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
-    """What a container has that is a daemon, as the rule `daemon` spells it: nothing of it is the team's."""
+    """What a daemon's container and pod have, as the rules `daemon` and `node-resources` spell it."""
     yield f"image {context.image(daemon.image)}"
     yield f"name {daemon.name}"
     yield f"command {' '.join(daemon.command)}"
     yield from (f"env {name}={value}" for name, value in daemon.environment.items())
     yield from (f"mount {host_claim(path)} {each.mount}" for path, each in daemon.host_paths.items())
     yield from (f"capability {name}" for name in daemon.capabilities)
+    yield from (f"annotation {name}={value}" for name, value in daemon.annotations.items())
 
 
 def _fabric_resources(fabrics: Sequence[str]) -> list[str]:

@@ -259,18 +259,23 @@ _SHOWN = re.compile(r"\{(\w+)\}")
 
 
 def _validation(expression: str, rule: AdmissionRule) -> dict[str, str]:
+    """Return a validation with the default reason, Invalid (422).
+
+    The Kubernetes provider takes Forbidden for missing rights and shows no such refusal in a preview
+    (pulumi-kubernetes, provider.go, Create).
+    """
     expression = _OBJECT.sub(r"variables.\1", _ALLOWED.sub(r"variables.\1", expression))
     found = {"expression": expression, "message": _SHOWN.sub("…", rule.message)}
     parts = _SHOWN.split(rule.message)
     if len(parts) == 1:
-        return {**found, "reason": "Forbidden"}
+        return found
     shown = [
         f"(params.data[variables.team + '.{part}'] == '' ? 'none' : params.data[variables.team + '.{part}'])"
         if index % 2
         else json.dumps(part)
         for index, part in enumerate(parts)
     ]
-    return {**found, "messageExpression": " + ".join(shown), "reason": "Forbidden"}
+    return {**found, "messageExpression": " + ".join(shown)}
 
 
 def _binding(policy: str) -> Manifest:

@@ -1,8 +1,9 @@
 """Rules of team namespaces: a CEL expression, its message and the advice for each.
 
-In an expression `pod` is a pod or the template of one, with `metadata` and `spec`; `containers` is all of its
-containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a message shows by `{NAME}`.
-`variables.is_controller` is whether a controller that the cluster trusts makes the request.
+In an expression `pod` is a pod or the template of one, or a part of it, without `metadata` or without `spec`;
+`containers` is all of its containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a
+message shows by `{NAME}`. `variables.is_controller` is whether a controller that the cluster trusts makes the
+request.
 """
 
 from __future__ import annotations
@@ -33,24 +34,36 @@ class AdmissionRule:
 _NO_DEVICES = (
     "containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
     " name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-'))))"
-    " && size(pod.spec.?resourceClaims.orValue([])) == 0"
+    " && size(pod.?spec.?resourceClaims.orValue([])) == 0"
 )
 _ANTI_AFFINITY = (
-    "pod.spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    "pod.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
 )
 _NODE_TERMS = (
-    "pod.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+    "pod.?spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
     ".?nodeSelectorTerms.orValue([])"
 )
 _POD_TERMS = " + ".join(
-    f"pod.spec.?affinity.?{kind}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    f"pod.?spec.?affinity.?{kind}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
     for kind in ("podAffinity", "podAntiAffinity")
 ) + "".join(
-    f" + pod.spec.?affinity.?{kind}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    f" + pod.?spec.?affinity.?{kind}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
     ".map(each, each.podAffinityTerm)"
     for kind in ("podAffinity", "podAntiAffinity")
 )
 _CONTEXT = "c.?securityContext"
+_HANDLERS = " + ".join(
+    f"[c.?{each}]"
+    for each in (
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle.?postStart",
+        "lifecycle.?preStop",
+    )
+)
+_INLINE_DRIVERS = ("gcsfuse.csi.storage.gke.io", "secrets-store.csi.k8s.io")
+"""They mount what the pod's own service account may read. Others, as Azure Files, take shares by name."""
 _IS_DAEMON = "('image ' + c.?image.orValue('')) in allowed.daemons"
 _AS_THE_STACK_HAS_IT = (
     "c.all(key, key in ['command', 'env', 'image', 'imagePullPolicy', 'name', 'resources', 'restartPolicy',"
@@ -63,7 +76,7 @@ _AS_THE_STACK_HAS_IT = (
     " && c.?volumeMounts.orValue([]).all(mount, !has(mount.subPath) && !has(mount.subPathExpr) &&"
     " (mount.mountPath == '/var/run/secrets/kubernetes.io/serviceaccount' ||"
     " (('mount ' + mount.name + ' ' + mount.mountPath) in allowed.daemons &&"
-    " pod.spec.?volumes.orValue([]).all(volume, volume.name != mount.name ||"
+    " pod.?spec.?volumes.orValue([]).all(volume, volume.name != mount.name ||"
     " volume.?persistentVolumeClaim.?claimName.orValue('') == mount.name))))"
 )
 """What a team could change of it would be the team's own program, as root."""
@@ -71,7 +84,7 @@ _AS_THE_STACK_HAS_IT = (
 NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "host-namespaces",
-        "['hostNetwork', 'hostPID', 'hostIPC'].all(each, pod.spec[?each].orValue(false) == false)",
+        "['hostNetwork', 'hostPID', 'hostIPC'].all(each, pod.?spec[?each].orValue(false) == false)",
         "hostNetwork, hostPID, hostIPC: leave them out; pods of a job reach each other by the pods' network.",
     ),
     AdmissionRule(
@@ -88,21 +101,61 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "daemon",
-        f"containers.all(c, !({_IS_DAEMON}) || ({_AS_THE_STACK_HAS_IT}))",
+        f"containers.all(c, {_IS_DAEMON} ? ({_AS_THE_STACK_HAS_IT}) : !(('name ' + c.name) in"
+        " allowed.daemons))",
         "the fabric's daemon runs as root: leave its container as the runtime has it (name, command, env,"
-        " volumeMounts), and add nothing to it.",
+        " volumeMounts), add nothing to it, and give no other container its name.",
         of="whole",
     ),
     AdmissionRule(
         "volumes",
-        "pod.spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in ['name', 'configMap', 'csi',"
+        "pod.?spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in ['name', 'configMap', 'csi',"
         " 'downwardAPI', 'emptyDir', 'ephemeral', 'image', 'persistentVolumeClaim', 'projected', 'secret']))",
         "volumes: no paths of the node (hostPath) and no disks by name; use a claim, such as checkpoints.",
+    ),
+    AdmissionRule(
+        "csi-volumes",
+        "pod.?spec.?volumes.orValue([]).all(volume, volume.?csi.?driver.orValue('') in"
+        f" {['', *_INLINE_DRIVERS]!r})",
+        "volumes.csi: use a claim, such as checkpoints; a driver would mount another team's share for this"
+        f" pod. Inline volumes are for {' and '.join(_INLINE_DRIVERS)}.",
+    ),
+    AdmissionRule(
+        "node-resources",
+        "pod.?metadata.?annotations.orValue({}).all(key,"
+        " !key.matches('^(cdi-devices|devices|mounts|ulimits)[.]') || ('annotation ' + key + '=' +"
+        " pod.metadata.annotations[key]) in allowed.daemons)",
+        "annotations of the node's plugins (devices.…, mounts.…, cdi-devices.…, ulimits.…): leave them out;"
+        " devices come by resources.limits.",
     ),
     AdmissionRule(
         "host-ports",
         "containers.all(c, c.?ports.orValue([]).all(port, port.?hostPort.orValue(0) == 0))",
         "ports.hostPort: leave it out; `kubectl port-forward` reaches a pod's own port.",
+    ),
+    AdmissionRule(
+        "probed-hosts",
+        f"containers.all(c, ({_HANDLERS}).all(handler, ['httpGet', 'tcpSocket'].all(kind,"
+        " handler[?kind].?host.orValue('') == '')))",
+        "host of a probe or lifecycle hook: leave it out; the node would connect to it, past the network"
+        " policy.",
+    ),
+    AdmissionRule(
+        "app-armor",
+        f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
+        " each.?appArmorProfile.?type.orValue('RuntimeDefault') != 'Unconfined')"
+        " && pod.?metadata.?annotations.orValue({}).all(key,"
+        " !key.startsWith('container.apparmor.security.beta.kubernetes.io/')"
+        " || pod.metadata.annotations[key] != 'unconfined')",
+        "securityContext.appArmorProfile: leave it out, or set type: RuntimeDefault.",
+    ),
+    AdmissionRule(
+        "se-linux",
+        f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
+        " each.?seLinuxOptions.?type.orValue('') in ['', 'container_t', 'container_init_t',"
+        " 'container_kvm_t', 'container_engine_t'] && each.?seLinuxOptions.?user.orValue('') == ''"
+        " && each.?seLinuxOptions.?role.orValue('') == '')",
+        "securityContext.seLinuxOptions: leave out user, role, and a type other than container_t.",
     ),
     AdmissionRule(
         "proc-mount",
@@ -111,14 +164,14 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "sysctls",
-        "size(pod.spec.?securityContext.?sysctls.orValue([])) == 0",
+        "size(pod.?spec.?securityContext.?sysctls.orValue([])) == 0",
         "securityContext.sysctls: leave them out; ask the platform to set them on the nodes.",
     ),
     AdmissionRule(
         "root",
         f"containers.all(c, {_IS_DAEMON} || ({_CONTEXT}.?runAsNonRoot.orValue("
-        f"pod.spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
-        "pod.spec.?securityContext.?runAsUser.orValue(1000)) != 0))",
+        f"pod.?spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
+        "pod.?spec.?securityContext.?runAsUser.orValue(1000)) != 0))",
         "securityContext: set runAsNonRoot: true and a runAsUser other than 0, such as 1000.",
         of="whole",
     ),
@@ -133,14 +186,14 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "seccomp",
         f"containers.all(c,"
-        f" {_CONTEXT}.?seccompProfile.?type.orValue(pod.spec.?securityContext.?seccompProfile"
+        f" {_CONTEXT}.?seccompProfile.?type.orValue(pod.?spec.?securityContext.?seccompProfile"
         ".?type.orValue('Unconfined')) != 'Unconfined')",
         "securityContext.seccompProfile: set type: RuntimeDefault.",
         of="whole",
     ),
     AdmissionRule(
         "node-name",
-        "!has(pod.spec.nodeName) || pod.spec.nodeName == '' || request.operation == 'UPDATE'",
+        "pod.?spec.?nodeName.orValue('') == '' || request.operation == 'UPDATE'",
         "nodeName: leave it out; the queue and the scheduler choose the node.",
     ),
 )
@@ -149,19 +202,20 @@ NODE: Sequence[AdmissionRule] = (
 IDENTITY: Sequence[AdmissionRule] = (
     AdmissionRule(
         "service-account",
-        "pod.spec.?serviceAccountName.orValue('default') in ['', 'default']"
-        " && pod.spec.?serviceAccount.orValue('default') in ['', 'default']",
+        "pod.?spec.?serviceAccountName.orValue('default') in ['', 'default']"
+        " && pod.?spec.?serviceAccount.orValue('default') in ['', 'default']",
         "serviceAccountName: leave it out; the team's own account is `default`.",
     ),
     AdmissionRule(
         "tokens",
-        "pod.spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
-        " !has(source.serviceAccountToken) || volume.name.startsWith('kube-api-access-')"
+        "pod.?spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
+        " !has(source.podCertificate) && (!has(source.serviceAccountToken)"
+        " || volume.name.startsWith('kube-api-access-')"
         " || source.serviceAccountToken.?audience.orValue('') in ['sts.amazonaws.com',"
         " 'pods.eks.amazonaws.com',"
-        " 'api://AzureADTokenExchange']))",
-        "volumes.projected.serviceAccountToken: leave it out; the cloud's own webhook adds the token"
-        " of a job.",
+        " 'api://AzureADTokenExchange'])))",
+        "volumes.projected.serviceAccountToken, podCertificate: leave them out; the cloud's own webhook adds"
+        " the token of a job.",
     ),
     AdmissionRule(
         "owners",
@@ -179,7 +233,7 @@ IDENTITY: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "read-only-claims",
-        "pod.spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
+        "pod.?spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
         " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
         " containers.all(c,"
         " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
@@ -192,20 +246,20 @@ IDENTITY: Sequence[AdmissionRule] = (
 PLACEMENT: Sequence[AdmissionRule] = (
     AdmissionRule(
         "tolerations",
-        "variables.is_placed || pod.spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
+        "variables.is_placed || pod.?spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
         " allowed.taints)",
         "tolerations: leave them out; the queue adds those of its pools. Allowed here: {taints}.",
     ),
     AdmissionRule(
         "selectors",
-        "variables.is_placed || pod.spec.?nodeSelector.orValue({}).all(key, key in allowed.node_labels)",
+        "variables.is_placed || pod.?spec.?nodeSelector.orValue({}).all(key, key in allowed.node_labels)",
         "nodeSelector: leave it out, or select by a label of the team's pools: {node_labels}.",
     ),
     AdmissionRule(
         "pools",
-        "variables.is_placed || (pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in"
+        "variables.is_placed || (pod.?spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in"
         " allowed.pools + ['']"
-        " && pod.spec.?nodeSelector[?'trainyard.dev/capacity'].orValue('') != 'system')",
+        " && pod.?spec.?nodeSelector[?'trainyard.dev/capacity'].orValue('') != 'system')",
         "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them.",
     ),
     AdmissionRule(
@@ -237,13 +291,13 @@ PLACEMENT: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "pod-priority",
-        "pod.spec.?priorityClassName.orValue('') == ''",
+        "pod.?spec.?priorityClassName.orValue('') == ''",
         "priorityClassName: leave it out; a job's priority is its label kueue.x-k8s.io/priority-class, one of"
         " {priorities}.",
     ),
     AdmissionRule(
         "grace",
-        "pod.spec.?terminationGracePeriodSeconds.orValue(0) <= int(allowed.grace_seconds[0])",
+        "pod.?spec.?terminationGracePeriodSeconds.orValue(0) <= int(allowed.grace_seconds[0])",
         "terminationGracePeriodSeconds: at most {grace_seconds}, as this stack's runtimes have"
         " (grace_seconds); a cancelled job's quota is free before its pods have ended.",
     ),
@@ -259,6 +313,15 @@ DEVICES: Sequence[AdmissionRule] = (
         of="made",
     ),
     AdmissionRule(
+        "devices-with-accelerators",
+        "containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
+        " name in ['cpu', 'memory', 'ephemeral-storage'] || name in allowed.accelerators)))"
+        " || containers.exists(c, allowed.accelerators.exists(each,"
+        " string(c.?resources.?limits[?each].orValue('0')) != '0'))",
+        "resources: hugepages and devices of a fabric come with accelerators ({accelerators}); ask for these"
+        " as well, since the queue counts nothing else, or leave them out.",
+    ),
+    AdmissionRule(
         "devices-by-environment",
         "containers.all(c, c.?env.orValue([]).all(each, each.name != 'NVIDIA_VISIBLE_DEVICES' ||"
         " each.?value.orValue('') in ['none', 'void']))",
@@ -266,39 +329,43 @@ DEVICES: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "resource-claims",
-        "pod.spec.?resourceClaims.orValue([]).all(each, each.?resourceClaimTemplateName.orValue('') in"
+        "pod.?spec.?resourceClaims.orValue([]).all(each, each.?resourceClaimTemplateName.orValue('') in"
         " allowed.claim_templates)",
         "resourceClaims: use the templates that the platform has made here: {claim_templates}.",
     ),
     AdmissionRule(
         "runtime-class",
-        f"!has(pod.spec.runtimeClassName) || !({_NO_DEVICES})",
+        f"pod.?spec.?runtimeClassName.orValue('') == '' || !({_NO_DEVICES})",
         "runtimeClassName: leave it out of a pod without accelerators.",
         of="whole",
     ),
 )
 """What a queue counts."""
 
+_IMAGES = (
+    "(containers.map(c, c.?image.orValue('')) + pod.?spec.?volumes.orValue([]).map(volume,"
+    " volume.?image.?reference.orValue('')))"
+)
 IMAGES: Sequence[AdmissionRule] = (
     AdmissionRule(
         "image-registries",
-        "size(allowed.registries) == 0 || containers.all(c, !has(c.image) || c.image in"
-        " allowed.stack_images ||"
-        " allowed.registries.exists(prefix, c.image.startsWith(prefix)))",
+        f"size(allowed.registries) == 0 || {_IMAGES}.all(image, image == '' || image in allowed.stack_images"
+        " || allowed.registries.exists(prefix, image.startsWith(prefix)))",
         "image: push it to one of the registries that this stack allows: {registries}.",
     ),
     AdmissionRule(
         "image-digests",
-        "size(allowed.digests) == 0 || containers.all(c, !has(c.image) || c.image in allowed.stack_images ||"
-        " c.image.matches('@sha256:[0-9a-f]{64}$'))",
+        f"size(allowed.digests) == 0 || {_IMAGES}.all(image, image == '' || image in allowed.stack_images"
+        " || image.matches('@sha256:[0-9a-f]{64}$'))",
         "image: name it by its digest, name@sha256:…; `docker buildx imagetools inspect NAME` shows it.",
     ),
 )
+"""Of containers, and of volumes that are an image's files."""
 
 PLACED_BY_QUEUE = AdmissionRule(
     "placed-by-queue",
     "!variables.makes_queued_pods || request.operation == 'UPDATE'"
-    " || pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
+    " || pod.?spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
     "nodeSelector: pods of a job run on the pool that its queue has chosen, one of {pools}; the operators'"
     " nodes take none.",
     of="made",

@@ -115,6 +115,31 @@ def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer)
 
 
 @pytest.mark.parametrize(
+    ("limits", "sound"),
+    [
+        (WHOLE, True),
+        ({**WHOLE, "hugepages-2Mi": "1Gi", "memory": "2Gi"}, True),
+        ({"cpu": 1}, True),
+        ({"rdma/ib": 1}, False),
+        ({"hugepages-2Mi": "1Gi", "memory": "2Gi"}, False),
+    ],
+)
+def test_devices_of_a_fabric_come_with_accelerators(
+    server: ApiServer, limits: Mapping[str, Any], sound: bool
+) -> None:
+    """The queue does not count them: a job of nothing else would take them from other teams' jobs."""
+    resources = {"limits": dict(limits)}
+    for answer in (message(server, pod(resources=resources)), server.refusal(job(resources=resources))):
+        assert (answer == "") is sound, answer
+        assert sound or "come with accelerators (nvidia.com/gpu)" in answer
+
+
+def test_a_refusal_is_no_missing_right(server: ApiServer) -> None:
+    """The Kubernetes provider passes over Forbidden in a preview."""
+    assert server.reason({**job(), "metadata": {**ABOUT, "labels": {}}}) == "Invalid"
+
+
+@pytest.mark.parametrize(
     ("name", "value", "sound"),
     [
         ("AWS_REGION", "us-east-1", False),
@@ -190,10 +215,11 @@ def _lay(sound: dict[str, Any], own: Mapping[str, Any], other: Mapping[str, Any]
             kept = sound.setdefault(key, [])
             others = before or []
             for index, item in enumerate(value):
-                if index < len(others) and "image" in item and kept:
+                container = isinstance(item, dict) and isinstance(item.get("image"), str)
+                if index < len(others) and container and kept:
                     _lay(kept[index], item, others[index])
                 elif item not in others:
-                    kept.append({**MAIN, **item} if "image" in item else item)
+                    kept.append({**MAIN, **item} if container else item)
         elif isinstance(value, dict):
             _lay(sound.setdefault(key, {}), value, before or {})
         else:
