@@ -16,7 +16,6 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from infra.errors import HostError, InputError, Problem, TrainyardError
-from infra.spec.provider import ContextCluster
 from infra.targets.kubeconfig import own_context
 from trainyard import plain
 
@@ -64,6 +63,8 @@ def _embedded_kubeconfig(session: Session) -> str:
 def _kubeconfig(session: Session) -> str:
     if session.context:
         return own_context(session.context, path="--context")
+    from infra.spec.provider import ContextCluster
+
     declared = getattr(session.stack.provider, "cluster", None)
     if isinstance(declared, ContextCluster):
         return own_context(declared.context)

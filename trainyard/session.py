@@ -15,17 +15,16 @@ from engine.paths import Paths
 from engine.progress import Progress, for_stream
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
-from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.source import FLEET_KEY, holds
 from infra.targets.kubeconfig import namespace_of
-from infra.targets.registry import target_of
-from infra.targets.target import Target
 from trainyard.state import backend_variables
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
     from engine.engine import Engine
+    from infra.spec import Fleet, Stack
+    from infra.targets.target import Target
     from local.cluster import EmbeddedCluster
     from local.cluster.layout import Layout
     from local.toolchain import Toolchain
@@ -57,6 +56,8 @@ class Session:
         Raises:
             InputError: with everything that is wrong in it.
         """
+        from infra.spec import load
+
         if not self.stack_file.exists():
             raise InputError([self._no_such_stack()])
         if self.is_fleet:
@@ -66,6 +67,8 @@ class Session:
     @property
     def target(self) -> Target:
         """What production knows of the stack's target."""
+        from infra.targets.registry import target_of
+
         return target_of(self.stack.provider.kind)
 
     @property
@@ -87,6 +90,8 @@ class Session:
         Raises:
             InputError: with everything that is wrong in it.
         """
+        from infra.spec import load_fleet
+
         return load_fleet(self.stack_file)
 
     @property

@@ -9,6 +9,8 @@ from infra.spec.base import one_of
 
 ANY_FABRIC = "any"
 """In a job's needs: a class that is not plain TCP."""
+PLAIN_FABRICS = frozenset({"none", "rocm"})
+"""Classes that are TCP between pods."""
 
 
 def _classes() -> list[str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from infra.spec.share import Share, share_of_pool
-from infra.spec.stack import Stack
+
+if TYPE_CHECKING:
+    from infra.spec.stack import Stack
 
 
 @dataclass(frozen=True)

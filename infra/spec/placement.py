@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import catalog
 from infra import names
-from infra.spec.fabric import ANY_FABRIC
+from infra.spec.fabric import ANY_FABRIC, PLAIN_FABRICS
 from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import QueueSpec, TeamSpec, most
-
-PLAIN_FABRICS = frozenset({"none", "rocm"})
-"""Classes that are TCP between pods."""
 
 
 @dataclass(frozen=True)

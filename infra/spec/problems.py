@@ -14,9 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from infra.errors import Problem
-from infra.spec.provider import ProviderSpec
 from infra.spec.source import KeyPath, SpecSource
-from infra.spec.targets import target_model
 
 _NEAR = 0.5
 """How alike two keys must be for one to be offered for the other (difflib's ratio)."""
@@ -132,6 +130,9 @@ def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
 
 def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
     """Return the fields of the model that reads the data at this path, by the name the user writes."""
+    from infra.spec.provider import ProviderSpec  # a job needs neither, and has nobody wait for them
+    from infra.spec.targets import target_model
+
     current: Any = model
     for position, part in enumerate(path):
         if isinstance(part, int):

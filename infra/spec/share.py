@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from infra.spec.node_pool import NodePoolSpec
+if TYPE_CHECKING:
+    from infra.spec.node_pool import NodePoolSpec
 
 _GIVEN = 0.8
 """Of a machine: the rest is the kubelet's, the system's and the daemons' of the platform.

@@ -12,7 +12,7 @@ import yaml
 
 from infra.artifacts import ROOT
 from infra.spec import load, parse, parse_fleet
-from infra.spec.load import parse_job
+from infra.spec.job_file import parse_job
 from tests.infra.evaluated import findings
 from tests.infra.golden import assert_matches
 from tests.infra.plan import plan

@@ -23,7 +23,7 @@ from pulumi.runtime.proto import errors_pb2
 from infra.artifacts import ROOT, Artifacts
 from infra.errors import HostError, InputError, Problem
 from infra.spec import parse
-from infra.spec.load import parse_job
+from infra.spec.job_file import parse_job
 from infra.spec.source import FLEET_KEY, STACK_KEY
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of

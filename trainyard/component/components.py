@@ -14,7 +14,7 @@ from infra.errors import InputError, Problem
 from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
 from infra.spec import Fleet, Stack, parse, parse_fleet
-from infra.spec.load import parse_job
+from infra.spec.job_file import parse_job
 from infra.spec.source import SpecSource
 from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import check_fleet, check_stack, no_policy_warning

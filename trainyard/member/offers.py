@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import catalog
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
-from infra.spec.fabric import ANY_FABRIC
+from infra.spec.fabric import ANY_FABRIC, PLAIN_FABRICS
 from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.offer import PoolOffer
-from infra.spec.placement import PLAIN_FABRICS
 from infra.spec.share import Share
 from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Object
 from trainyard.member.queue import Pool, pools_of

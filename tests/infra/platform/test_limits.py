@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from infra.spec import Stack
-from infra.spec.load import parse
+from infra.spec.stack_file import parse
 from tests.infra.plan import Plan, plan
 from tests.patches import changed
 

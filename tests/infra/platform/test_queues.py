@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.spec.load import parse
+from infra.spec.stack_file import parse
 from tests.infra.plan import Plan, plan
 
 GOOD = yaml.safe_load((Path(__file__).parent.parent / "spec" / "queues" / "good.yaml").read_text())

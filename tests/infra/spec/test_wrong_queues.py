@@ -11,7 +11,7 @@ import yaml
 
 from infra.errors import ExitCode, InputError
 from infra.spec.limits import limits_of
-from infra.spec.load import parse
+from infra.spec.stack_file import parse
 from tests.patches import changed
 
 FOLDER = Path(__file__).parent / "queues"

@@ -1,0 +1,59 @@
+"""Reads a file by its model and the checks between its sections, and reports all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import ValidationError, create_model
+
+from catalog import Machine
+from infra.errors import InputError
+from infra.spec.base import Spec
+from infra.spec.finding import Check, run
+from infra.spec.problems import problems
+from infra.spec.source import SpecSource
+
+Whole = TypeVar("Whole", bound=Spec)
+Sections = Mapping[str, Any]
+"""Sections of a file that are valid by themselves."""
+
+
+def parsed(
+    model: type[Whole],
+    data: Any,  # noqa: ANN401
+    source: SpecSource,
+    checks: Callable[[Sections], Iterable[Check]],
+    machines: Mapping[str, Machine] = MappingProxyType({}),
+) -> Whole:
+    """Read what a user has written by its model, and run the checks between its sections.
+
+    `machines` are those that the file declares. Raises InputError with every problem.
+    """
+    found, whole = list(source.problems), None
+    context = {"machines": machines}
+    try:
+        whole = model.model_validate(data, context=context)
+        sections: Sections = {name: getattr(whole, name) for name in model.model_fields}
+    except ValidationError as error:
+        found += problems(model, error.errors(), data, source)
+        sections = _valid_sections(model, data, context) if isinstance(data, dict) else {}
+    found += run(checks(sections), model.model_fields, sections, source)
+    if whole is None or found:
+        raise InputError(found)
+    return whole
+
+
+def _valid_sections(model: type[Spec], data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    """Read each section by itself; those that fail have had their problems reported already."""
+    sections = {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        section = create_model(name, __base__=Spec, **{name: (field.annotation, field)})  # type: ignore[call-overload]
+        try:
+            read_alone = section.model_validate({key: data[key]} if key in data else {}, context=context)
+        except ValidationError:
+            continue
+        sections[name] = getattr(read_alone, name)
+    return sections
