@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from infra import names
@@ -20,6 +21,7 @@ PYTHON_PATH = "PYTHONPATH"
 """The runtime sets it too: `python_path.sh` joins them."""
 RESTARTS = 3
 """Of a node's ranks in place, where a job does not say how often."""
+_LAUNCHERS = frozenset({"accelerate", "deepspeed"})
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
 _READABLE = 0o440
 
@@ -103,7 +105,7 @@ def _ranks(job: JobSpec) -> list[str]:
     command = list(job.command or ())
     by_rank = starts_by_rank(command)
     if not by_rank and job.processes_per_node is None:
-        return command
+        return [*_joining(job), *command]
     if is_mpi(job):
         given = [name for name in variables(job) for name in ("-x", name)]
         return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *command]
@@ -113,6 +115,12 @@ def _ranks(job: JobSpec) -> list[str]:
         return ["python3", *torchrun, *command]
     words = [word for index, word in enumerate(command) if not (word == "-u" and index == 1)]
     return ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks", restarts, *words]
+
+
+def _joining(job: JobSpec) -> list[str]:
+    """Return what comes before a launcher that reads no variables of torchrun's: its nodes must join."""
+    is_alone = job.num_nodes == 1 or PurePosixPath((job.command or ("",))[0]).name not in _LAUNCHERS
+    return [] if is_alone else ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
 
 
 def variables(job: JobSpec) -> list[str]:

@@ -6,11 +6,14 @@ the team's volume. Each program is what its wheel ships, with our callback in te
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from engine.paths import REPOSITORY
 from infra.errors import TrainyardError
 from tests.e2e.stack import LocalStack
 from tests.e2e.tenants import Person, command_of
@@ -20,6 +23,9 @@ from trainyard_train.observability.metrics import FILE, read_metrics, surviving_
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(900)]
 
 VOLUME = "/mnt/checkpoints"
+ACCELERATE, LAUNCHER = f"{VOLUME}/packages/bin/accelerate", f"{VOLUME}/deepspeed/bin/deepspeed"
+DEEPSPEED = REPOSITORY / ".trainyard" / "deepspeed"
+"""By `make deepspeed`."""
 OFFLINE = ("HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "HF_EVALUATE_OFFLINE=1")
 PLACE = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCELERATE_USE_CPU=true")
 
@@ -28,7 +34,12 @@ PLACE = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCE
 def volume(stack: LocalStack) -> Path:
     """The team's volume, with the packages that its members have put there."""
     found = stack.data / "checkpoints" / "research"
-    shutil.copytree(PACKAGES, found / "packages")
+    for name, packages in {"packages": PACKAGES, "deepspeed": DEEPSPEED}.items():
+        shutil.copytree(packages, found / name)
+    for launcher in (ACCELERATE, LAUNCHER):
+        file = found / Path(launcher).relative_to(VOLUME)
+        _, rest = file.read_text().split("\n", 1)
+        file.write_text(f"#!/usr/bin/env python3\n{rest}")  # it was installed for the Python of this machine
     return found
 
 
@@ -42,10 +53,12 @@ def of_all_nodes(source: str) -> str:
     return source.replace('accelerator="cpu"', with_nodes)
 
 
+PYTHON = ("python",)
 CASES = {
-    "sft": (PROGRAMS[0], one_node),
-    "performance": (PROGRAMS[2], one_node),
-    "transformer": (PROGRAMS[3], of_all_nodes),
+    "sft": (PROGRAMS[0], one_node, PYTHON),
+    "performance": (PROGRAMS[2], one_node, PYTHON),
+    "launched": (PROGRAMS[2], one_node, (ACCELERATE, "launch")),
+    "transformer": (PROGRAMS[3], of_all_nodes, PYTHON),
 }
 
 
@@ -53,7 +66,7 @@ CASES = {
 def test_a_framework_trains_on_two_nodes(
     stack: LocalStack, volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    program, edit = CASES[name]
+    program, edit, started_by = CASES[name]
     arguments = program.prepare(tmp_path)
     source = program.patched(tmp_path)
     source.write_text(edit(source.read_text()))
@@ -62,10 +75,52 @@ def test_a_framework_trains_on_two_nodes(
     variables = [word for each in (*PLACE, *OFFLINE) for word in ("--env", each)]
     started = ("run", "--gpus", "2", "--nodes", "2", "--name", name, *variables)
     try:
-        member(*started, "--", "python", source.name, *arguments, "--output_dir", f"{VOLUME}/{name}/run")
+        member(*started, "--", *started_by, source.name, *arguments, "--output_dir", f"{VOLUME}/{name}/run")
     except TrainyardError as error:
         pytest.fail(f"{error}\n{member('logs', name)}")
     lines = read_metrics(volume / name / "run" / FILE)
     steps = [line["step"] for line in surviving_steps(lines)]
     assert len(steps) > 10 and steps == list(range(1, len(steps) + 1))
     assert {line["world_size"] for line in lines if "world_size" in line} == {2}
+
+
+BY_DEEPSPEED = """
+import argparse, torch, deepspeed
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = deepspeed.add_config_arguments(parser).parse_args()
+deepspeed.init_distributed("gloo")
+torch.manual_seed(1)
+net = torch.nn.Linear(8, 1)
+engine, _, _, _ = deepspeed.initialize(args=args, model=net, model_parameters=net.parameters())
+for step in range(10):
+    loss = engine(torch.ones(4, 8)).square().mean()
+    engine.backward(loss)
+    engine.step()
+rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+print(f"rank {rank} of {world}, local rank {args.local_rank}, loss {loss.item():.4f}", flush=True)
+"""
+ZERO = {
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.05, "torch_adam": True}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+@pytest.mark.usefixtures("volume")
+def test_a_program_of_deepspeeds_launcher_trains_on_two_nodes(
+    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(BY_DEEPSPEED)
+    (tmp_path / "zero.json").write_text(json.dumps(ZERO))
+    monkeypatch.chdir(tmp_path)
+    member = command_of(Person(stack, "mei", "research"), monkeypatch)
+    place = ("--env", f"PYTHONPATH={VOLUME}/deepspeed", "--env", "DS_ACCELERATOR=cpu")
+    started = ("run", "--gpus", "2", "--nodes", "2", "--name", "zero", *place)
+    words = ("train.py", "--deepspeed", "--deepspeed_config", "zero.json")
+    try:
+        message = member(*started, "--", LAUNCHER, *words)
+    except TrainyardError as error:
+        pytest.fail(f"{error}\n{member('logs', 'zero')}")
+    found = set(re.findall(r"node (\d) \| .*rank (\d) of (\d), local rank (\d), loss", message))
+    assert found == {("0", "0", "2", "0"), ("1", "1", "2", "0")}

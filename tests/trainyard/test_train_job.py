@@ -36,6 +36,7 @@ def variables(given: JobSpec) -> dict[str, Any]:
 
 
 BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
+JOINED = ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
 TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
 MPI = {"runtime": "mpi-none"}
 CODE = f"sha256:{'1' * 64}"
@@ -52,7 +53,9 @@ INSIDE = unpacking()
         (job("python", "a.py", processes_per_node=1), [*BY_RANK, "3", "python", "a.py"], 1),
         (job("python", "a.py", restarts=0), [*BY_RANK, "0", "python", "a.py"], 4),
         (job("torchrun", "train.py"), ["torchrun", "train.py"], 4),
-        (job("accelerate", "launch", "a.py"), ["accelerate", "launch", "a.py"], 4),
+        (job("accelerate", "launch", "a.py"), [*JOINED, "accelerate", "launch", "a.py"], 4),
+        (job("/opt/bin/deepspeed", "a.py"), [*JOINED, "/opt/bin/deepspeed", "a.py"], 4),
+        (job("deepspeed", "a.py", num_nodes=1), ["deepspeed", "a.py"], 4),
         (job("sh", "a.sh", processes_per_node=2), ["python3", *TORCHRUN, "sh", "a.sh"], 2),
         (job("mpirun", "./a.out", **MPI), ["mpirun", "./a.out"], 4),
         (

@@ -280,3 +280,49 @@ def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path)
     assert not list((views / "speech").iterdir())
     assert sorted(path.name for path in (views / "vision" / "pile").iterdir()) == ["v1"]
     assert file.samefile(staged / "pile" / "v1" / "part" / "a.bin")
+
+
+PLACE = {
+    "PET_NNODES": "2",
+    "PET_NODE_RANK": "1",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_MASTER_ADDR": "tune-node-0-0.tune",
+    "PET_MASTER_PORT": "29400",
+}
+
+
+def joined(folder: Path, *words: str) -> str:
+    """Start a launcher on the second of two nodes; return how it was called."""
+    tool(folder, words[0], 'case $1 in --hostfile=*) cp "${1#*=}" "${0%/*}/hosts" ;; esac')
+    command = ["sh", "-c", program("join_nodes.sh"), "join_nodes", *words]
+    environment = {**PLACE, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(folder)}
+    subprocess.run(command, env=environment, check=True, timeout=20)
+    [call] = calls(folder)
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        ("--mixed_precision=no a.py", " --multi_gpu"),
+        ("--use_fsdp a.py", ""),
+        ("--config_file c.yaml a.py", ""),
+    ],
+)
+def test_accelerate_is_told_of_the_other_nodes(tmp_path: Path, words: str, way: str) -> None:
+    assert joined(tmp_path, "accelerate", "launch", *words.split()) == (
+        f"accelerate launch{way} --num_machines=2 --machine_rank=1 --num_processes=8"
+        f" --main_process_ip=tune-node-0-0.tune --main_process_port=29400 {words}"
+    )
+
+
+def test_deepspeed_is_told_of_the_other_nodes(tmp_path: Path) -> None:
+    assert joined(tmp_path, "deepspeed", "a.py", "--deepspeed", "zero.json").endswith(
+        " --no_ssh --node_rank=1 --master_addr=tune-node-0-0.tune --master_port=29400"
+        " a.py --deepspeed zero.json"
+    )
+    assert (tmp_path / "hosts").read_text() == "node-0 slots=4\nnode-1 slots=4\n"
+
+
+def test_other_words_of_accelerate_are_left_as_they_are(tmp_path: Path) -> None:
+    assert joined(tmp_path, "accelerate", "env") == "accelerate env"
