@@ -27,7 +27,7 @@ def on_fabric(fabric: str) -> list[str]:
 
 def unpacking() -> list[str]:
     """Return what comes before a command that starts in the code of its job, and as it is without code."""
-    text = program("unpack_code.sh").rstrip()
+    text = program("unpack_code.sh", by_python=program("unpack_code.py")).rstrip()
     return ["/bin/sh", "-c", text, "unpack_code", names.CODE_STORE, names.CODE_FOLDER]
 
 

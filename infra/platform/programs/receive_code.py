@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-# Takes a pack of code into the team's store, by its digest: receive_code.py FOLDER sha256:DIGEST
+# Takes a pack of code into the team's store: receive_code.py FOLDER
 #
-# `trainyard run` starts it in the team's pod for that, and talks to it over its standard input and output. It
-# answers `stored` where the pack is there; else `send`, takes a line with the number of bytes and these, and
-# answers `stored` once they are what the digest says. What breaks off leaves nothing that counts.
-import contextlib, hashlib, os, pathlib, sys, time, zlib
-folder, digest = pathlib.Path(sys.argv[1]), sys.argv[2].removeprefix("sha256:")
-file = folder / f"{digest}.tar.gz"
+# `trainyard run` starts it in the team's pod for that, and talks to it over its standard input and output: it is
+# there by the time that the digest is known. It takes a line with the digest, and answers `stored` where that pack
+# is there; else `send`, takes a line with the number of bytes and these, and answers `stored` once they are what
+# the digest says. What breaks off leaves nothing that counts.
+import contextlib, hashlib, os, pathlib, re, sys, time, zlib
+folder = pathlib.Path(sys.argv[1])
 DAY = 86400
 def answer(word):
     print(word, flush=True)
@@ -15,16 +15,16 @@ def clean_up():
         with contextlib.suppress(OSError):
             if time.time() - staged.stat().st_mtime > DAY:
                 staged.unlink()
-def number():
-    line = b""
-    while not line.endswith(b"\n"):
+def line():
+    found = b""
+    while not found.endswith(b"\n"):
         part = os.read(0, 1)
         if not part:
             sys.exit("the connection broke off: nothing was stored")
-        line += part
-    return int(line)
+        found += part
+    return found.decode().strip()
 def receive(out):
-    left = number()
+    left = int(line())
     found, plain = hashlib.sha256(), zlib.decompressobj(zlib.MAX_WBITS | 16)
     while left:
         part = os.read(0, min(left, 1 << 20))
@@ -35,6 +35,10 @@ def receive(out):
         found.update(plain.decompress(part))
     if not plain.eof or found.hexdigest() != digest:
         sys.exit(f"not stored: these bytes are sha256:{found.hexdigest()}")
+digest = line().removeprefix("sha256:")
+if not re.fullmatch("[0-9a-f]{64}", digest):
+    sys.exit("not stored: no digest was given")
+file = folder / f"{digest}.tar.gz"
 if file.exists():
     os.utime(file)  # the time of its last use
     answer("stored")

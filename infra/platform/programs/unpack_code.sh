@@ -4,8 +4,10 @@
 # It runs in the ranks' own container, before any rank starts: a container of its own costs each pod about a second.
 # TRAINYARD_CODE is the digest; without it the command starts where it is. gzip, tar and sha256sum are in every
 # distribution's image, and take 0.15 s for 5,000 files where Python's tarfile takes 0.75 s. It works on a copy of its
-# own, so that what was verified is what is unpacked. All is read-only then (0444, 0555), which keeps ranks from
-# changing their code by accident: its owner is the user that they run as.
+# own, so that what was verified is what is unpacked. Python (unpack_code.py) is for images that lack one of them: UBI
+# minimal has no tar. All is read-only then (0444, 0555), which keeps ranks from changing their code by accident: its
+# owner is the user that they run as. Times are those of the start (-m): a pack has none, and archives that programs
+# make of their code begin at 1980.
 store=$1 folder=$2
 shift 2
 [ "${TRAINYARD_CODE:-}" ] || exec "$@"
@@ -13,6 +15,7 @@ digest=${TRAINYARD_CODE#sha256:}
 file=$store/$digest.tar.gz copy=$folder.tar
 line='
 '
+by_python='@by_python@'
 refuse() {
   text="trainyard: code sha256:$digest: $1"
   echo "$text" >&2
@@ -27,17 +30,23 @@ failed() { # only the first line of what a program says: tar has one for each fi
   said=${2#"$line"} # gzip begins with an empty one
   refuse "$1: ${said%%"$line"*}"
 }
+missing='' python=$(command -v python3 || command -v python)
 for tool in gzip tar sha256sum; do
-  command -v "$tool" >/dev/null || refuse "the image has no $tool, which unpacks it; put it there, or bake the code in (--no-folder)"
+  command -v "$tool" >/dev/null || missing="${missing:+$missing, }$tool"
 done
+[ -z "$missing" ] || [ "$python" ] || refuse "the image has no $missing and no Python, one of which unpacks it; put it there, or bake the code in (--no-folder)"
 [ -e "$file" ] || refuse "not in the team's store; \`trainyard run\` puts it there"
 umask 022
 [ ! -e "$folder" ] || { chmod -R u+w "$folder" && rm -rf "$folder"; } # of a start that was cut off
 mkdir "$folder" 2>/dev/null || refuse "no folder $folder can be made: the runtime is of an earlier version; bring the stack up again"
-said=$(gzip -dc "$file" 2>&1 >"$copy") || failed "cannot be read" "$said"
-found=$(sha256sum <"$copy") found=${found%% *}
-[ "$found" = "$digest" ] || refuse "the store has other bytes by that name, sha256:$found"
-said=$(tar -xf "$copy" -C "$folder" 2>&1) || failed "cannot be unpacked" "$said"
-rm "$copy"
+if [ "$missing" ]; then
+  said=$("$python" -I -c "$by_python" "$file" "$folder" "$digest" 2>&1) || refuse "${said##*"$line"}"
+else
+  said=$(gzip -dc "$file" 2>&1 >"$copy") || failed "cannot be read" "$said"
+  found=$(sha256sum <"$copy") found=${found%% *}
+  [ "$found" = "$digest" ] || refuse "the store has other bytes by that name, sha256:$found"
+  said=$(tar -xmf "$copy" -C "$folder" 2>&1) || failed "cannot be unpacked" "$said"
+  rm "$copy"
+fi
 chmod -R a-w "$folder"
 cd "$folder" && exec "$@"

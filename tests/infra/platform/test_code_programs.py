@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from infra.platform.programs import program
+from infra.platform.programs import program, unpacking
 from trainyard.member.pack import Pack, pack
 
 
@@ -28,8 +30,8 @@ def code(tmp_path: Path) -> Pack:
 
 
 def receive(store: Path, digest: str, sent: bytes) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-Ic", program("receive_code.py"), str(store), digest]
-    return subprocess.run(command, input=sent, capture_output=True, check=False)
+    command = [sys.executable, "-Ic", program("receive_code.py"), str(store)]
+    return subprocess.run(command, input=f"{digest}\n".encode() + sent, capture_output=True, check=False)
 
 
 def given(code: Pack) -> bytes:
@@ -42,7 +44,7 @@ def unpack(
 ) -> subprocess.CompletedProcess[str]:
     """Unpack as a pod does, and say where the command starts."""
     folder.mkdir(exist_ok=True)
-    program_of = ["/bin/sh", "-c", program("unpack_code.sh"), "unpack_code", str(store), str(folder / "code")]
+    program_of = [*unpacking()[:-2], str(store), str(folder / "code")]
     output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "message"), "PATH": path}
     command = [*inside, *program_of, "/bin/pwd"]
     return subprocess.run(command, env=output, capture_output=True, text=True, check=False, cwd=folder)
@@ -78,6 +80,13 @@ def test_bytes_of_another_digest_are_not_stored(code: Pack, tmp_path: Path) -> N
     assert list((tmp_path / "store").iterdir()) == []
 
 
+@pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", ""])
+def test_what_is_no_digest_names_no_file(code: Pack, tmp_path: Path, digest: str) -> None:
+    done = receive(tmp_path / "store", digest, given(code))
+    assert done.returncode != 0 and b"no digest was given" in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_pod_whose_code_was_changed_in_the_store_does_not_start(code: Pack, tmp_path: Path) -> None:
     store = tmp_path / "store"
     receive(store, code.digest, given(code))
@@ -106,10 +115,41 @@ def test_an_image_or_a_runtime_that_cannot_unpack_says_so(code: Pack, tmp_path: 
     store = tmp_path / "store"
     receive(store, code.digest, given(code))
     done = unpack(store, tmp_path / "pod", code.digest, path="/nowhere")
-    assert (done.returncode, "the image has no gzip" in done.stderr) == (2, True)
+    message = "the image has no gzip, tar, sha256sum and no Python"
+    assert (done.returncode, message in done.stderr) == (2, True)
     (tmp_path / "pod" / "code").symlink_to("/nowhere")  # root may write whatever a mount does not forbid
     done = unpack(store, tmp_path / "pod", code.digest)
     assert (done.returncode, "bring the stack up again" in done.stderr) == (2, True)
+
+
+@pytest.fixture
+def without_tar(tmp_path: Path) -> str:
+    """A PATH as of an image that has Python and no tar."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("chmod", "gzip", "mkdir", "rm", "sha256sum"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    (tools / "python3").symlink_to(sys.executable)
+    return str(tools)
+
+
+def test_python_unpacks_where_the_image_has_no_tar(code: Pack, tmp_path: Path, without_tar: str) -> None:
+    store, folder = tmp_path / "store", tmp_path / "pod"
+    receive(store, code.digest, given(code))
+    assert unpack(store, folder, code.digest, path=without_tar).stdout == f"{folder / 'code'}\n"
+    modes = {each.name: each.lstat().st_mode & 0o777 for each in (folder / "code").iterdir()}
+    assert modes == {"train.py": 0o444, "lib": 0o555, "link": 0o777, os.fsdecode(b"caf\xe9"): 0o444}
+    assert (folder / "code" / "train.py").stat().st_mtime > time.time() - 60
+    [file] = store.iterdir()
+    file.chmod(0o600)
+    for content, message in (
+        (gzip.compress(b"others"), "has other bytes"),
+        (b"no gzip", "Not a gzipped file"),
+    ):
+        file.write_bytes(content)
+        done = unpack(store, folder, code.digest, path=without_tar)
+        assert done.returncode == 2 and message in done.stderr
+        assert list(folder.iterdir()) == []
 
 
 SMALL = 'mount -t tmpfs -o size="$0" none "$1" && shift && exec "$@"'
