@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -48,7 +49,7 @@ Context = Annotated[
         help="A context of your kubeconfig that reaches the cluster. Default: the stack's kubeconfig.",
     ),
 ]
-JobName = Annotated[str, typer.Argument(help="The job. Default: the stack's own.")]
+JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's own.")]
 
 
 @app.command()
@@ -538,6 +539,24 @@ def export_access(
 
 
 app.add_typer(member.app)
+
+
+def _unwrap_help(of: typer.Typer) -> None:
+    """Let the terminal wrap the paragraphs of help texts: typer takes a docstring's lines as they are.
+
+    Examples stand in paragraphs of their own, which begin with `[dim]`.
+    """
+    for command in of.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(
+            each if each.startswith("[dim]") else " ".join(each.split()) for each in paragraphs
+        )
+    for group in of.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap_help(group.typer_instance)
+
+
+_unwrap_help(app)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import typer
 from kubernetes.client.exceptions import ApiException
+from typer.testing import CliRunner
 from urllib3.exceptions import ProtocolError
 from websocket import WebSocketConnectionClosedException
 
@@ -92,3 +93,12 @@ def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
     assert "is valid: ohio in us-east-2, amsterdam in westeurope" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"pulumi up -s hybrid .*docs/fleet\.md"):
         cli.price(stack="hybrid")
+
+
+def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line.strip() for line in CliRunner().invoke(cli.app, ["run", "--help"]).output.splitlines()]
+    begin = next(index for index, line in enumerate(lines) if line.startswith("`python FILE`"))
+    end = lines.index("", begin)
+    assert all(len(line) > 80 for line in lines[begin : end - 1])
+    assert "trainyard run job.yaml" in lines, "examples have a line each"

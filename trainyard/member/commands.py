@@ -49,7 +49,8 @@ SecretsOfJob = Annotated[
     typer.Option(metavar="NAME", help="The newest version of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
 ]
 Include = Annotated[
-    list[str] | None, typer.Option(help="Also take this file, folder or pattern, which git does not track.")
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Also send this file, folder or pattern, which git does not track."),
 ]
 HoldTime = Annotated[
     str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
@@ -62,8 +63,6 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
     ] = None,
-    stack: StackName = "local",
-    context: Context = "",
     gpus: Gpus = None,
     nodes: Nodes = None,
     ranks_per_node: RanksPerNode = None,
@@ -72,7 +71,9 @@ def run(
         list[str] | None, typer.Option("--env", metavar="K=V", help="An environment variable.")
     ] = None,
     secret: SecretsOfJob = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="A dataset that the job reads.")] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A dataset that the job reads.")
+    ] = None,
     include: Include = None,
     folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
     name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
@@ -82,11 +83,14 @@ def run(
     hold_on_failure: HoldTime = "",
     dry_run: DryRun = False,
     detach: Detach = False,
+    stack: StackName = "local",
+    context: Context = "",
 ) -> None:
     """Run this folder's code on the team's GPUs, and follow its log.
 
     `python FILE` starts once per GPU, with torchrun's variables; any other command once per node. Files that
-    git tracks are sent as they are on disk. Ctrl-C never stops the job.
+    git tracks are sent as they are on disk; with several nodes, each line of the log names its node. Ctrl-C
+    never stops the job.
 
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
     trainyard run job.yaml
