@@ -2,7 +2,8 @@
 
 Both arms start the same program on the same warm cluster, by the same runtime and launcher. The peer's code
 is on the team's volume before the clock starts, as if built into an image. Ours packs the folder, asks the
-store for its digest, and unpacks it in each pod; the folder was sent once before.
+store for its digest, and unpacks it in each pod; the folder was sent once before. It reaches the cluster as
+members do, by a context of a kubeconfig; kubectl has the same credential.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import yaml
 
 from benchmarks.arena import STEP_SECONDS, Arena, arena
 from benchmarks.figures import Figure, Repeats, alternating
@@ -32,7 +35,7 @@ if dist.get_rank() == 0:
     (folder / "first-step").touch()
 dist.destroy_process_group()
 """
-_SYNC = re.compile(r"code  .* in (\d+\.\d) s: sha256|is there already \(asked in (\d+\.\d) s\)")
+_SYNC = re.compile(r"packed in (\d+\.\d) s: sha256|store \(asked in (\d+\.\d) s\)")
 
 
 def measure() -> list[Figure]:
@@ -73,10 +76,23 @@ def _checkpoints(bench: Arena) -> Path:
     return bench.session.paths.cluster_data("local") / "checkpoints" / TEAM
 
 
+def _as_member(bench: Arena) -> dict[str, str]:
+    """Return the environment of a member, who needs no stack file: `TRAINYARD_CONTEXT` and its kubeconfig."""
+    config = yaml.safe_load(bench.session.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = f"team-{TEAM}"
+    file = bench.state / "kubeconfig"
+    file.touch(0o600)
+    file.write_text(yaml.safe_dump(config))
+    context = str(config["contexts"][0]["name"])
+    return {**bench.environment, "KUBECONFIG": str(file), "TRAINYARD_CONTEXT": context}
+
+
 def _ours(bench: Arena, code: Path, numbers: Iterator[int], synced: list[float]) -> Callable[[], float]:
+    environment = _as_member(bench)
+
     def start() -> float:
         name = f"ours-{next(numbers)}"
-        options = ["--team", TEAM, "--gpus", "2", "--nodes", "2", "--name", name, "--detach"]
+        options = ["--gpus", "2", "--nodes", "2", "--name", name, "--detach"]
         command = [
             str(bench.session.paths.venv / "bin" / "trainyard"),
             "run",
@@ -86,9 +102,7 @@ def _ours(bench: Arena, code: Path, numbers: Iterator[int], synced: list[float])
             "train.py",
         ]
         started = time.time()
-        done = subprocess.run(
-            command, cwd=code, env=bench.environment, check=True, capture_output=True, text=True
-        )
+        done = subprocess.run(command, cwd=code, env=environment, check=True, capture_output=True, text=True)
         seconds = _first_step(bench, name) - started
         synced.append(sum(float(text) for found in _SYNC.findall(done.stderr) for text in found if text))
         _remove(bench, name)
