@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -19,26 +19,31 @@ import catalog
 from catalog import fabric_lint
 from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
-from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH
 from infra.spec.job import LEAVE, JobSpec
 from infra.spec.share import Share, canonical
 from trainyard import plain, train_job
+from trainyard.node_pods import NodePod, newest_of_each_node
 from trainyard.train_job import ORIGIN, PORTS, JobDataset, Origin
 from trainyard_train.elasticity.config import leave_seconds
+
+if TYPE_CHECKING:
+    from infra.spec import Stack
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 CHECKPOINTS = "/mnt/checkpoints"
 """Where every training runtime mounts the team's checkpoint volume."""
 RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
+JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+"""Label of a job's pods: its name."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a TrainJob: the local queue that it waits in."""
 JOB = "trainyard.dev/job"
 """The job as it was asked for, as JSON: `trainyard rerun` starts it again."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
-BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 403, 404, 409
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
 TEAM = names.team_namespace("")
 """How the namespaces of teams begin."""
 _NO_SHELL = (
@@ -272,11 +277,14 @@ class Jobs:
 
         Raises:
             TrainyardError: the job exists, or the API server refused it.
+            ApiException: it does not know the user (401).
         """
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
             self._custom.create_namespaced_custom_object(GROUP, VERSION, namespace, "trainjobs", body)
         except ApiException as error:
+            if error.status == UNAUTHORIZED:
+                raise
             raise TrainyardError([_refused(error, name, namespace)], ExitCode.FAILED) from error
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
@@ -394,9 +402,34 @@ class Jobs:
 
     def pods(self, key: JobKey) -> list[Any]:
         """Return the job's pods that exist now."""
-        selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
+        selector = f"{JOB_SET_NAME}={key.name}"
         pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods
+
+    def node_pods(self, key: JobKey) -> list[NodePod]:
+        """Return the newest pod of each node of a job, in the order of the nodes."""
+        query = {"labelSelector": f"{JOB_SET_NAME}={key.name}"}
+        pods = plain.get(self._api, f"/api/v1/namespaces/{key.namespace}/pods", query)["items"]
+        return newest_of_each_node(pods)
+
+    def log_stream(self, pod: NodePod, *, since: str = "", tail: int | None = None) -> Iterator[bytes]:
+        """Yield a pod's log as it comes, each line after its time, to the end of its container.
+
+        Args:
+            pod: whose log it is.
+            since: a line's time; what was written in whole seconds before it is left out.
+            tail: number of lines to begin with; left out: all.
+
+        Raises:
+            ApiException: the user may not read it, or the pod does not exist.
+            urllib3.exceptions.HTTPError: the connection broke off.
+        """
+        query: dict[str, str | int] = {"container": pod.container, "follow": "true", "timestamps": "true"}
+        if since:
+            query["sinceTime"] = since
+        if tail is not None:
+            query["tailLines"] = tail
+        return plain.stream(self._api, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
 
     def _messages_of_pods(self, key: JobKey) -> list[str]:
         """Return why pods ended, as they or the platform's check left it; each reason once.
@@ -423,25 +456,6 @@ class Jobs:
         events = self._core.list_namespaced_event(key.namespace, field_selector=reason).items
         return bool(
             {event.involved_object.uid for event in events} & {pod.metadata.uid for pod in self.pods(key)}
-        )
-
-    def pod(self, key: JobKey, rank: int = 0) -> Any | None:  # noqa: ANN401 -- the client's own
-        """Return the newest pod of one node of the job; None where it has none now."""
-        index = "batch.kubernetes.io/job-completion-index"
-        named = [pod for pod in self.pods(key) if pod.metadata.labels.get(index) == str(rank)]
-        return max(named, key=lambda pod: pod.metadata.creation_timestamp, default=None)
-
-    def logs(self, key: JobKey, rank: int = 0, *, follow: bool = False) -> Any:  # noqa: ANN401 -- urllib3 stream
-        """Return the log stream of one node of the job.
-
-        Raises:
-            TrainyardError: the job has no such pod now.
-        """
-        newest = self.pod(key, rank)
-        if newest is None:
-            raise TrainyardError([_no_pod(key, rank)])
-        return self._core.read_namespaced_pod_log(
-            newest.metadata.name, key.namespace, follow=follow, _preload_content=False
         )
 
     def _workload(self, key: JobKey) -> Mapping[str, Any]:
@@ -515,7 +529,7 @@ def _missing(key: JobKey) -> Problem:
         path=f"job {key.name}",
         got=f"no such job in {key.namespace}",
         allowed="a job that was submitted and not removed",
-        fix="see `trainyard status` for the jobs there are, or submit it: `trainyard submit`",
+        fix="see `trainyard jobs`: it may have been removed",
     )
 
 
@@ -525,15 +539,6 @@ def _lingers(key: JobKey, seconds: float) -> Problem:
         got=f"still there {seconds:.0f} s after it was removed",
         allowed="a job whose pods end within their grace period",
         fix=f"look for what holds it: `kubectl describe trainjob -n {key.namespace} {key.name}`",
-    )
-
-
-def _no_pod(key: JobKey, rank: int) -> Problem:
-    return Problem(
-        path=f"job {key.name}, node {rank}",
-        got="no pod at this moment",
-        allowed="a node of a job that has been started",
-        fix="see `trainyard status`: a job in the queue has no pods, and an ended one may have lost them",
     )
 
 
@@ -549,7 +554,7 @@ def _refused(error: ApiException, name: str, namespace: str) -> Problem:
         path=f"job {name}",
         got=f"the API server refused it: {error.reason}: {_message(error)}",
         allowed="what the runtime and the queue accept",
-        fix="correct `job` in the stack file",
+        fix="correct what it names; nothing was submitted",
     )
 
 

@@ -2,64 +2,164 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock, Thread
 
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from engine.progress import Progress
 from trainyard.follow import changes
-from trainyard.jobs import JobKey, Jobs, JobState
+from trainyard.jobs import NOT_FOUND, JobKey, Jobs, JobState
+from trainyard.node_pods import NodePod
 
 POLL_SECONDS = 2.0
 """A job of hours is in no hurry, and its API server has others to serve."""
+NUM_FOLLOWED = 16
+"""Nodes whose lines are shown as they come: each takes a connection."""
+LAST_LINES = 20
+"""That are shown of another node that failed."""
+SILENCE_SECONDS = 5.0
+"""Longest silence after a job's end until its lines count as complete."""
+
+
+READ_ONLY = "The code's folder is read-only: let the program write to the one that TRAINYARD_RUN_DIR names"
+_REFUSED_WRITE = re.compile(
+    rb"\[Errno (13|30)\] [\w -]+: '(?!/(?!mnt/job/code))|inline_container.*(Permission denied|Read-only file)"
+)
+"""What Python says of a relative path or one in the folder of the code, and what `torch.save` says."""
 
 
 @dataclass
 class _PodLog:
-    """The pod that is shown, and how much of its log was."""
+    """A pod whose log is copied, and how far it is."""
 
-    pod: str = ""
-    printed: int = 0
-    """Lines."""
-    has_ended: bool = False
+    pod: NodePod
+    last: bytes = b""
+    """Time of the last line."""
+    is_whole: bool = False
+    thread: Thread | None = None
+
+    def needs_copying(self) -> bool:
+        """Whether a connection broke off, or ended before its pod."""
+        stopped = self.thread is None or not self.thread.is_alive()
+        return stopped and (not self.is_whole or self.pod.phase == "Running")
 
 
-def follow_logs(jobs: Jobs, key: JobKey, progress: Progress) -> JobState:
-    """Show the queue's decisions and the log of the job's first node until the job ends."""
-    state, waiting, shown = JobState("queued"), "", _PodLog()
+class NodeLogs:
+    """Copies what the nodes of a job write to the standard output, each line once, over any connection."""
+
+    def __init__(self, jobs: Jobs, key: JobKey, num_nodes: int) -> None:
+        self._jobs, self._key, self._num_nodes = jobs, key, num_nodes
+        self._logs: dict[str, _PodLog] = {}
+        """By the pod's name."""
+        self._lock = Lock()
+        self._heard = time.monotonic()
+        self.wrote_to_code = False
+        """Whether a program has failed to write into the folder that it starts in."""
+
+    @property
+    def left_out(self) -> str:
+        """Which nodes are not followed; empty where all are."""
+        if self._num_nodes <= NUM_FOLLOWED:
+            return ""
+        rest = f"all: trainyard logs -f {self._key.name}"
+        return f"nodes 0 to {NUM_FOLLOWED - 1} of {self._num_nodes} are shown, and others that fail; {rest}"
+
+    def look(self) -> bool:
+        """Follow the pods that have started; return whether some are in the place of others."""
+        started = [pod for pod in self._jobs.node_pods(self._key) if pod.phase not in {"", "Pending"}]
+        followed = {log.pod.number for log in self._logs.values()}
+        again = False
+        for pod in started:
+            if pod.name not in self._logs and not self._is_shown(pod):
+                continue
+            again |= pod.name not in self._logs and pod.number in followed
+            log = self._logs.setdefault(pod.name, _PodLog(pod))
+            log.pod = pod
+            if log.needs_copying():
+                log.thread = Thread(target=self._copy, args=(log,), daemon=True)
+                log.thread.start()
+        return again
+
+    def finish(self) -> None:
+        """Return once the nodes' last lines are there; the job has ended."""
+        self._heard = time.monotonic()
+        while not all(log.is_whole for log in self._logs.values()):
+            if time.monotonic() > self._heard + SILENCE_SECONDS:
+                return
+            time.sleep(0.1)
+            with suppress(ApiException, HTTPError, OSError):
+                self.look()
+
+    def _is_shown(self, pod: NodePod) -> bool:
+        return pod.number < NUM_FOLLOWED or pod.phase == "Failed"
+
+    def _copy(self, log: _PodLog) -> None:
+        resumed = log.last
+        tail = None if log.pod.number < NUM_FOLLOWED else LAST_LINES
+        log.is_whole = False
+        try:
+            for line in whole_lines(self._jobs.log_stream(log.pod, since=resumed.decode(), tail=tail)):
+                moment, _, text = line.partition(b" ")
+                if moment > resumed:
+                    self._write(log.pod, text)
+                    log.last = moment
+            log.is_whole = True
+        except ApiException as error:
+            log.is_whole = error.status == NOT_FOUND
+        except (HTTPError, OSError):
+            return
+
+    def _write(self, pod: NodePod, text: bytes) -> None:
+        with self._lock:
+            self._heard = time.monotonic()
+            self.wrote_to_code |= _REFUSED_WRITE.search(text) is not None
+            write_line(text, pod.number if self._num_nodes > 1 else None)
+            sys.stdout.flush()
+
+
+def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], object]) -> JobState:
+    """Show the queue's decisions, and what the job's nodes write, until the job ends.
+
+    Args:
+        jobs: of the cluster.
+        key: the job's.
+        shown: its nodes.
+        log: takes a line about the job itself.
+    """
+    state, waiting, advised = JobState("queued"), "", False
+    if shown.left_out:
+        log(f"  {shown.left_out}")
     while True:
         before, state = state, jobs.state(key)
         for text in changes(before, state):
-            progress.log(f"  queue  {text}")
+            log(f"  queue  {text}")
         if state.phase == "queued" and state.reason != waiting:
             waiting = state.reason
-            progress.log(f"  queue  {waiting}")
-        if state.phase == "running" or state.ended:
+            log(f"  queue  {waiting}")
+        if state.phase in {"admitted", "running"} or state.ended:
             with suppress(ApiException, HTTPError, OSError):  # the connection broke off: the next look tells
-                _show_pod(jobs, key, progress, shown)
+                if shown.look():
+                    log("  queue  its pods were started again")
+        if state.ended:
+            shown.finish()
+        if shown.wrote_to_code and not advised:
+            advised = True
+            log(f"  {READ_ONLY}")
         if state.ended:
             return state
         time.sleep(POLL_SECONDS)
 
 
-def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: _PodLog) -> None:
-    """Copy the log of the first node's pod until that pod ends. Each line is shown once."""
-    pod = jobs.pod(key)
-    if pod is None or pod.status.phase == "Pending":
-        return
-    if pod.metadata.name != shown.pod:
-        shown.pod, shown.printed, shown.has_ended = pod.metadata.name, 0, False
-    if shown.has_ended:
-        return
-    for number, line in enumerate(whole_lines(jobs.logs(key, follow=True).stream())):
-        if number >= shown.printed:
-            progress.log(f"  node   {line.decode(errors='replace')}")
-            shown.printed += 1
-    shown.has_ended = True
+def write_line(text: bytes, node: int | None = None) -> None:
+    """Write a line of a job to the standard output; after the node's number, where several write."""
+    mark = b"" if node is None else f"node {node} | ".encode()
+    sys.stdout.buffer.write(mark + text + b"\n")
 
 
 def whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ every command (kubernetes 37). What reads lists, logs and versions needs none of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
@@ -38,6 +38,23 @@ def read(
         urllib3.exceptions.HTTPError: it did not answer.
     """
     return _answer(api, "GET", url(api, path, query), seconds=seconds)
+
+
+def stream(api: ApiClient, path: str, query: Query) -> Iterator[bytes]:
+    """Yield the bytes at a path as they come, such as those of a log that is followed.
+
+    Raises:
+        ApiException: it refused.
+        urllib3.exceptions.HTTPError: the connection broke off.
+    """
+    pool: Any = api.rest_client.pool_manager
+    answer = pool.request("GET", url(api, path, query), headers=credentials(api), preload_content=False)
+    try:
+        if answer.status != 200:
+            raise _refusal(answer.status, answer.reason, answer.read())
+        yield from answer.stream(amt=None)
+    finally:
+        answer.close()
 
 
 class CustomObjects:
@@ -97,10 +114,14 @@ def _answer(
     once = {"retries": False, "timeout": seconds} if seconds else {}
     answer = pool.request(method, address, headers=headers, **given, **once)
     if not 200 <= answer.status < 300:
-        error = ApiException(status=answer.status, reason=answer.reason)
-        error.body = answer.data.decode(errors="replace")
-        raise error
+        raise _refusal(answer.status, answer.reason, answer.data)
     return bytes(answer.data)
+
+
+def _refusal(status: int, reason: str, body: bytes) -> ApiException:
+    error = ApiException(status=status, reason=reason)
+    error.body = body.decode(errors="replace")
+    return error
 
 
 def url(api: ApiClient, path: str, query: Query) -> str:

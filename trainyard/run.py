@@ -11,7 +11,7 @@ from infra.spec.job import JobSpec
 from infra.spec.share import share_of
 from trainyard.follow import Follower, JobHistory, Losses, until_ended
 from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of
-from trainyard.logs import follow_logs
+from trainyard.logs import NodeLogs, follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show
@@ -34,7 +34,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         session.jobs.delete_and_wait(key)
         session.jobs.submit(_manifest(session, job, run))
     if not session.is_on_host or job.command is not None:  # only the training package writes metrics
-        _follow_logs(session, key, run)
+        _follow_logs(session, job, run)
         return
     story = _follow(session, job, run)
     summary = Summary(
@@ -216,10 +216,12 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
         return until_ended(follower, look)
 
 
-def _follow_logs(session: Session, key: JobKey, run: str) -> None:
-    """Show what the queue does with the job and what its first node logs, until it ends."""
+def _follow_logs(session: Session, job: JobSpec, run: str) -> None:
+    """Show what the queue does with the job and what its nodes write, until it ends."""
+    key = JobKey(job.team, job.name)
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
-    state = follow_logs(session.jobs, key, session.progress)
+    shown = NodeLogs(session.jobs, key, job.num_nodes)
+    state = follow_logs(session.jobs, key, shown, session.progress.log)
     if state.phase == "failed":
         raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
     session.console.print(

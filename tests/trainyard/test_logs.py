@@ -1,52 +1,154 @@
-"""Following a job's first node while the connection breaks off."""
+"""Following a job's nodes while connections break off, pods are replaced, and some nodes fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError, ProtocolError
 
+from tests.trainyard.member.lists import pod
 from trainyard import logs
-from trainyard.jobs import JobKey, JobState
+from trainyard.jobs import JobKey, Jobs, JobState
+from trainyard.node_pods import NodePod, Object, newest_of_each_node
 
 KEY = JobKey("research", "tune")
+Stream = Sequence[bytes | Exception]
+BROKEN = ProtocolError("Connection broken")
+RUNNING, COMPLETE, FAILED = JobState("running"), JobState("complete"), JobState("failed")
 
 
-class BrokenJobs:
-    """A job whose pod is not found once, and whose log breaks off within its second line."""
+class NodesJobs(Jobs):
+    """Each pod's connections in their order; where these are used up, the log has nothing more."""
 
-    def __init__(self) -> None:
-        self._looks, self._streams = 0, 0
+    def __init__(self, *looks: Sequence[Object] | Exception, **streams: Sequence[Stream]) -> None:
+        self.looks, self.streams = list(looks), {name: list(each) for name, each in streams.items()}
+        self.asked: list[tuple[str, str, int | None]] = []
+
+    def node_pods(self, key: JobKey) -> list[NodePod]:
+        assert key == KEY
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(found, Exception):
+            raise found
+        return newest_of_each_node(found)
+
+    def log_stream(self, pod: NodePod, *, since: str = "", tail: int | None = None) -> Iterator[bytes]:
+        self.asked.append((pod.name, since, tail))
+        streams = self.streams.get(f"n{pod.number}", [])
+        for chunk in streams.pop(0) if streams else []:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+
+class StatesJobs:
+    def __init__(self, *states: JobState) -> None:
+        self._states = list(states)
 
     def state(self, _key: JobKey) -> JobState:
-        return JobState("complete" if self._streams == 2 else "running")
-
-    def pod(self, _key: JobKey) -> Any:
-        self._looks += 1
-        if self._looks == 1:
-            raise MaxRetryError(None, "/api/v1/pods")  # type: ignore[arg-type]
-        return SimpleNamespace(metadata=SimpleNamespace(name="a"), status=SimpleNamespace(phase="Running"))
-
-    def logs(self, _key: JobKey, *, follow: bool) -> Any:
-        assert follow
-        self._streams += 1
-        return SimpleNamespace(stream=self._first if self._streams == 1 else self._second)
-
-    def _first(self) -> Iterator[bytes]:
-        yield b"one\ntw"
-        raise ProtocolError("Connection broken")
-
-    def _second(self) -> Iterator[bytes]:
-        yield b"one\ntwo\nthree\n"
+        return self._states.pop(0)
 
 
-def test_each_line_is_shown_once_over_connections_that_break_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "POLL_SECONDS", 0)
-    shown: list[str] = []
-    jobs: Any = BrokenJobs()
-    progress: Any = SimpleNamespace(log=shown.append)
-    assert logs.follow_logs(jobs, KEY, progress).phase == "complete"
-    assert [line.split()[1] for line in shown if line.startswith("  node")] == ["one", "two", "three"]
+def node(number: int, name: str = "", **status: Any) -> Object:
+    made = pod(KEY.name, number, f"spot-{number}", **status)
+    about: Mapping[str, Any] = made["metadata"]
+    return {**made, "metadata": {**about, "name": name or about["name"]}}
+
+
+def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple[list[str], JobState]:
+    """Return what is said of the job, and its end."""
+    said: list[str] = []
+    jobs: Any = StatesJobs(*states)
+    shown = logs.NodeLogs(cluster, KEY, num_nodes)
+    return said, logs.follow_logs(jobs, KEY, shown, said.append)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "SILENCE_SECONDS", 0.5)
+
+
+def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    ended = [node(0, phase="Succeeded"), node(1, phase="Succeeded")]
+    cluster = NodesJobs(
+        MaxRetryError(None, "/api/v1/pods"),  # type: ignore[arg-type]
+        [node(0), node(1)],
+        ended,
+        n0=[[b"T1 one\nT2 tw", BROKEN], [b"T1 one\nT2 two\nT3 three\n"]],
+        n1=[[ApiException(status=400)], [b"T1 other\xff\n"]],
+    )
+    _, state = followed(cluster, RUNNING, RUNNING, COMPLETE)
+    assert state is COMPLETE
+    lines = capfdbinary.readouterr().out.splitlines()
+    assert [line for line in lines if b"node 0" in line] == [
+        b"node 0 | one",
+        b"node 0 | two",
+        b"node 0 | three",
+    ]
+    assert [line for line in lines if b"node 1" in line] == [b"node 1 | other\xff"]
+    assert ("tune-node-0-0-abcde", "T1", None) in cluster.asked
+
+
+def test_one_node_writes_its_lines_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    cluster = NodesJobs([node(0, phase="Succeeded")], n0=[[b"T1 10%|#   | 1/10\n"]])
+    followed(cluster, COMPLETE, num_nodes=1)
+    assert capfdbinary.readouterr().out == b"10%|#   | 1/10\n"
+
+
+def test_pods_in_the_place_of_others_are_followed_and_named(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    cluster = NodesJobs(
+        [node(0, "first"), node(1, phase="Pending")],
+        [node(0, "second", phase="Succeeded")],
+        n0=[[b"T1 before\n"], [b"T2 after\n"]],
+    )
+    said, _ = followed(cluster, RUNNING, COMPLETE)
+    assert said[-1] == "  queue  its pods were started again"
+    assert capfdbinary.readouterr().out == b"node 0 | before\nnode 0 | after\n"
+
+
+def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(logs, "NUM_FOLLOWED", 1)
+    found = [node(0, phase="Succeeded"), node(1, phase="Failed"), node(2, phase="Succeeded")]
+    cluster = NodesJobs(found, n0=[[b"T1 ok\n"]], n1=[[b"T1 RuntimeError: boom\n"]], n2=[[b"T1 unseen\n"]])
+    said, _ = followed(cluster, FAILED, num_nodes=3)
+    assert said[0] == "  nodes 0 to 0 of 3 are shown, and others that fail; all: trainyard logs -f tune"
+    assert sorted(capfdbinary.readouterr().out.splitlines()) == [
+        b"node 0 | ok",
+        b"node 1 | RuntimeError: boom",
+    ]
+    assert ("tune-node-0-1-abcde", "", logs.LAST_LINES) in cluster.asked
+
+
+def test_a_log_that_cannot_be_read_does_not_keep_the_command() -> None:
+    refused = [[ApiException(status=500)]] * 1000
+    cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
+    _, state = followed(cluster, FAILED)
+    assert state is FAILED
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"PermissionError: [Errno 13] Permission denied: 'out'", True),
+        (b"OSError: [Errno 30] Read-only file system: '/mnt/job/code/out/a.pt'", True),
+        (
+            b"[enforce fail at inline_container.cc:746] . open file failed with strerror: Permission denied",
+            True,
+        ),
+        (b"PermissionError: [Errno 13] Permission denied: '/root/.cache'", False),
+        (b"FileNotFoundError: [Errno 2] No such file or directory: 'out'", False),
+    ],
+)
+def test_who_writes_beside_the_code_is_noticed(line: bytes, found: bool) -> None:
+    cluster = NodesJobs([node(0, phase="Failed")], n0=[[b"T1 " + line + b"\n"]])
+    said, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
+    assert said.count(f"  {logs.READ_ONLY}") == found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets as random
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -153,24 +154,67 @@ def check_program(job: JobSpec, listing: Listing) -> None:
     Raises:
         InputError: it is not.
     """
-    first = (job.command or ("",))[0]
+    command = job.command or ("",)
+    wrong = _not_a_program(command, listing)
+    if wrong is None and starts_by_rank(command):
+        wrong = _not_pythons(command, listing, has_path="PYTHONPATH" in job.environment)
+    if wrong is not None:
+        got, allowed, fix = wrong
+        raise InputError([Problem("command", got, allowed, fix)])
+
+
+_Wrong = tuple[str, str, str]
+"""What a problem has got, what is allowed, and what to do."""
+
+
+def _not_a_program(command: Sequence[str], listing: Listing) -> _Wrong | None:
+    """Say why a container could not start a command; a shell would read it in other ways."""
+    first, allowed = command[0], "a program, and its arguments"
     if first in listing.names and "/" not in first:  # a shell would look for it in PATH
-        fix = (
+        way = (
             f"python {first}" if first.endswith(".py") else f"./{first}, if it is executable; else sh {first}"
         )
-        raise InputError([Problem("command", first, "a program, and its arguments", f"write {fix}")])
-    words = [word for word in (job.command or ())[1:] if word != "-u"]
-    if not starts_by_rank(job.command or ()) or not words or words[0] in {"-m", ""}:
-        return
-    program = words[0]
-    if program.startswith("/") or str(PurePosixPath(program)) in listing.names:
-        return
-    if str(PurePosixPath(program)) in listing.untracked:
+        return first, allowed, f"write {way}"
+    if len(command) == 1 and " " in first:
+        return first, f"{allowed}, each a word", f"write sh -c {shlex.quote(first)}, or leave the quotes out"
+    notebook = next((word for word in command[1:3] if word.endswith(".ipynb")), "")
+    if notebook and starts_by_rank(command):
+        fix = f"convert it: jupyter nbconvert --to script {notebook}"
+        return f"{notebook}, a notebook", "a program of Python's", fix
+    if re.fullmatch(r"[A-Za-z_]\w*=.*", first, re.DOTALL):
+        return first, f"{allowed}; variables by --env", f"write --env {first} before --"
+    return None
+
+
+def _not_pythons(command: Sequence[str], listing: Listing, *, has_path: bool) -> _Wrong | None:
+    """Say why Python would not find its program, or not understand it."""
+    words = [word for word in command[1:] if word != "-u"]
+    if not words or not words[0]:
+        return None
+    program, allowed = words[0], "a file of the code"
+    if program == "-m":
+        return None if has_path else _beside_path((*words, "")[1], listing)
+    path = str(PurePosixPath(program))
+    if program.startswith("/") or path in listing.names:
+        return None
+    if path in listing.untracked:
         fix = f"git add {program} (no commit is needed), or name it: --include {program}"
-        raise InputError(
-            [Problem("command", f"{program}, which git does not track", "a file of the code", fix)]
-        )
+        return f"{program}, which git does not track", allowed, fix
+    if any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in listing.ignored):
+        fix = f"take it off .gitignore, or name it: --include {program}"
+        return f"{program}, which git ignores", allowed, fix
     fix = "start in the folder that has it; a program of the image is named by its whole path"
-    raise InputError(
-        [Problem("command", f"{program}: not among the code's files", "a file of the code", fix)]
+    return f"{program}: not among the code's files", allowed, fix
+
+
+def _beside_path(module: str, listing: Listing) -> _Wrong | None:
+    """Say where a module is that Python would not find: in `src`, as of a package that is not installed."""
+    top = module.partition(".")[0]
+    names = [name for name in listing.names if name.startswith((f"{top}/", f"src/{top}/"))]
+    if f"{top}.py" in listing.names or not names or any(name.startswith(f"{top}/") for name in names):
+        return None
+    return (
+        f"-m {module}, which is in src",
+        "a module that Python finds in the folder",
+        "add --env PYTHONPATH=src",
     )

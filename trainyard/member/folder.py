@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from infra.errors import HostError, InputError, Problem
@@ -22,7 +23,10 @@ _IGNORED = ("ls-files", "-z", "--cached", "--ignored", f"--exclude-per-directory
 _UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard")
 _COMMIT = ("rev-parse", "--verify", "--quiet", "HEAD")
 _CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
-_QUESTIONS = (_INSIDE, _TRACKED, _IGNORED, _UNTRACKED, _COMMIT, _CHANGED)
+_IGNORED_BY_GIT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+_QUESTIONS = (_INSIDE, _TRACKED, _IGNORED, _UNTRACKED, _IGNORED_BY_GIT, _COMMIT, _CHANGED)
+_LEFT_BEHIND = (".*", "*.egg-info", "*.pyc", "__pycache__", "build", "dist", "env", "node_modules", "venv")
+"""By tools, which ignored files are as a rule."""
 _MAY_FAIL = (_INSIDE, _COMMIT)
 """Outside of git, and before the first commit."""
 
@@ -35,6 +39,8 @@ class Listing:
     """Relative to the folder."""
     untracked: tuple[str, ...] = ()
     """Files that git neither tracks nor ignores; they are not code."""
+    ignored: tuple[str, ...] = ()
+    """Files and folders that git ignores, except what tools leave behind: a program may need them."""
     commit: str = ""
     """The commit that is checked out; empty outside of git."""
     dirty: bool = False
@@ -63,9 +69,26 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
     return Listing(
         names=(*(name for name in tracked if name not in left_out), *more),
         untracked=tuple(name for name in _names(asked[_UNTRACKED].result()) if name not in more),
+        ignored=tuple(_ignored(asked[_IGNORED_BY_GIT].result(), more)),
         commit=asked[_COMMIT].result().decode().strip(),
         dirty=bool(asked[_CHANGED].result().strip()),
     )
+
+
+def _ignored(output: bytes, taken: Sequence[str]) -> Iterator[str]:
+    """Name what git ignores, each folder in place of what is in it."""
+    folder = "/"
+    for name in sorted(os.fsdecode(each) for each in output.split(b"\0") if each):
+        if name.startswith(folder) or _is_left_behind(name):
+            continue
+        folder = name if name.endswith("/") else folder
+        if not any(each.startswith(name) for each in taken):
+            yield name
+
+
+def _is_left_behind(name: str) -> bool:
+    base = name.rstrip("/").rpartition("/")[2]
+    return any(fnmatch(base, pattern) for pattern in _LEFT_BEHIND)
 
 
 def _not_ignored(folder: Path) -> list[str]:

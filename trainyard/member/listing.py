@@ -18,7 +18,7 @@ from trainyard.forms import Form
 from trainyard.jobs import JOB, JobState, state_of
 from trainyard.member import workloads
 from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, MemberCluster, Object, owner
-from trainyard.member.ranks import CONTAINER
+from trainyard.node_pods import CONTAINER
 from trainyard.session import Session
 
 POLL_SECONDS = 2.0

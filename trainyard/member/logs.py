@@ -22,10 +22,12 @@ import catalog
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
-from trainyard.logs import whole_lines
+from trainyard.logs import whole_lines, write_line
 from trainyard.member.cluster import MemberCluster, Object
-from trainyard.member.ranks import NodePod, pods_of
+from trainyard.member.patience import PatientJobs
+from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote, exit_code, rounds
+from trainyard.node_pods import NodePod
 from trainyard.run import key_of
 from trainyard.session import Session
 
@@ -127,8 +129,8 @@ class StoredLogs:
         return Remote(self._session.api).start(self._reader, [*READ, *words], stdin=True, tty=False)
 
     def _ended(self) -> bool:
-        job = self._session.jobs.get(self._key)
-        return job is None or self._session.jobs.state(self._key).ended
+        jobs = PatientJobs(self._session, self._key)
+        return jobs.get(self._key) is None or jobs.state(self._key).ended
 
 
 def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -> None:
@@ -145,16 +147,11 @@ def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -
     if logs.exists():
         for line in _after_headings(logs.lines(chosen, follow=follow)):
             found = True
-            _write(line, marked=chosen.node == ALL)
+            write_line(line.text, line.node if chosen.node == ALL else None)
             if follow:
                 sys.stdout.flush()
     if not found:
         _show_running(session, key, chosen, logs.job, follow=follow)
-
-
-def _write(line: Line, *, marked: bool) -> None:
-    mark = f"node {line.node} | ".encode() if marked else b""
-    sys.stdout.buffer.write(mark + line.text + b"\n")
 
 
 def _after_headings(lines: Iterator[Line]) -> Iterator[Line]:
@@ -256,7 +253,7 @@ def _show_running(
 
     def copy(pod: NodePod, lines: Iterator[bytes]) -> None:
         for text in lines:
-            _write(Line(pod.attempt, pod.number, pod.node, "", text), marked=chosen.node == ALL)
+            write_line(text, pod.number if chosen.node == ALL else None)
 
     # Each is followed by itself; what has been written is printed node by node.
     with ThreadPoolExecutor(len(pods) if follow else 1) as pool:

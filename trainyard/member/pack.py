@@ -190,13 +190,13 @@ def _check_size(folder: Path, stats: Mapping[str, os.stat_result]) -> None:
         return
     if total <= MAX_BYTES:
         fix = "leave out what the job needs not (.trainyardignore); many small files go on the team's volume"
-        got = f"{len(sizes)} files, which take {mib(unpacked)} in the memory of each pod"
-        raise InputError([Problem(str(folder), got, f"{mib(MAX_UNPACKED)} with the pack", fix)])
+        got = f"{counted(len(sizes), 'file')}, which take {size_of(unpacked)} in the memory of each pod"
+        raise InputError([Problem(str(folder), got, f"{size_of(MAX_UNPACKED)} with the pack", fix)])
     largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:NUM_LARGEST]
-    shown = ", ".join(f"{printable(name)} ({mib(sizes[name])})" for name in largest)
+    shown = ", ".join(f"{printable(name)} ({size_of(sizes[name])})" for name in largest)
     fix = "leave them out (.trainyardignore, git rm --cached); data go on the team's volume, or as a dataset"
-    got = f"{len(sizes)} files of {mib(total)}; the largest: {shown}"
-    raise InputError([Problem(str(folder), got, f"{mib(MAX_BYTES)} in all", fix)])
+    got = f"{counted(len(sizes), 'file')} of {size_of(total)}; the largest: {shown}"
+    raise InputError([Problem(str(folder), got, f"{size_of(MAX_BYTES)} in all", fix)])
 
 
 def _rounded(size: int, unit: int) -> int:
@@ -252,6 +252,11 @@ def printable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def mib(number: int) -> str:
-    """Write a number of bytes in MiB."""
-    return f"{number / (1 << 20):.1f} MiB"
+def size_of(number: int) -> str:
+    """Write a number of bytes in KiB or MiB."""
+    return f"{number / (1 << 20):.1f} MiB" if number >= 100 << 10 else f"{-(-number // 1024)} KiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: `1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -14,6 +14,7 @@ from kubernetes.stream.ws_client import portforward_call, websocket_call
 
 from infra.errors import Problem, TrainyardError
 from trainyard import plain
+from trainyard.jobs import UNAUTHORIZED
 
 ERROR_CHANNEL = 3
 
@@ -52,6 +53,7 @@ class Remote:
 
         Raises:
             TrainyardError: the pod cannot be entered.
+            ApiException: the API server does not know the user (401).
         """
         connection = self.start(pod, command, stdin=False, tty=False)
         output, errors = b"", b""
@@ -65,6 +67,7 @@ class Remote:
 
         Raises:
             TrainyardError: the pod cannot be entered.
+            ApiException: the API server does not know the user (401).
         """
         channels = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
         given = {name: "true" for name, wanted in channels.items() if wanted}
@@ -73,19 +76,20 @@ class Remote:
         try:
             return self._open(websocket_call, address, capture_all=False, binary=True)
         except ApiException as error:
-            raise TrainyardError([_shut(pod, error)]) from error
+            raise _refusal(pod, error) from error
 
     def socket(self, pod: PodContainer, port: int) -> Any:  # noqa: ANN401 -- a socket of the client's own
         """Return a connection to a port of the pod, and whatever says why it broke off.
 
         Raises:
             TrainyardError: the pod cannot be entered.
+            ApiException: the API server does not know the user (401).
         """
         address = plain.url(self._api, _path(pod, "portforward"), {"ports": port})
         try:
             return self._open(portforward_call, address, query_params=[("ports", str(port))])
         except ApiException as error:
-            raise TrainyardError([_shut(pod, error)]) from error
+            raise _refusal(pod, error) from error
 
     def _open(self, call: Any, address: str, **options: Any) -> Any:  # noqa: ANN401 -- the client's own
         headers = {name.lower(): value for name, value in plain.credentials(self._api).items()}
@@ -127,6 +131,13 @@ def exit_code(connection: Any) -> int:  # noqa: ANN401 -- the client's own
 
 def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _refusal(pod: PodContainer, error: ApiException) -> Exception:
+    """The client hides the status of a handshake that failed."""
+    if getattr(error.__context__, "status_code", None) == UNAUTHORIZED:
+        return ApiException(status=UNAUTHORIZED, reason="Unauthorized")
+    return TrainyardError([_shut(pod, error)])
 
 
 def _shut(pod: PodContainer, error: ApiException) -> Problem:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,32 +16,28 @@ from typing import Any, TypeVar
 
 import yaml
 from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
 
 from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
 from infra.targets.kubeconfig import namespace_of
-from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, JobPlacement, Jobs, JobState, manifest
-from trainyard.logs import follow_logs
+from trainyard.jobs import CHECKPOINTS, JOB, TEAM, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
+from trainyard.logs import NodeLogs, follow_logs
 from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
 from trainyard.member.cluster import PRIORITIES, MemberCluster
 from trainyard.member.folder import Listing, list_files
 from trainyard.member.offers import Chosen, Size, choose, flavors_of
 from trainyard.member.outlook import outlook_of
-from trainyard.member.pack import Pack, mib, pack, printable
+from trainyard.member.pack import Pack, counted, pack, printable, size_of
+from trainyard.member.patience import CUT_OFF, PatientJobs, take_up, unanswered
 from trainyard.member.runtimes import Runtime, runtime_of
 from trainyard.member.secrets import Secrets
-from trainyard.member.upload import CodeStore
+from trainyard.member.upload import CodeStore, StoreProgram
 from trainyard.run import await_data, key_of, new_run
 from trainyard.session import Session
 from trainyard.train_job import ORIGIN
 
 NUM_SHOWN = 5
-RETRY_SECONDS = 5.0
-GIVE_UP_SECONDS = 600.0
-"""Without an answer of the API server, until following ends; the job continues."""
-_UNAUTHORIZED, _SERVER_ERROR, _TOO_MANY = 401, 500, 429
 
 
 Answer = TypeVar("Answer")
@@ -66,22 +62,33 @@ class Ready:
 
     chosen: Chosen
     runtime: Runtime
+    run: str
+    """Names its folder."""
     checkout: Checkout
-    pack: Pack | None
-    stored: Future[float | None] | None = None
-    """What `_asked` returns, where the store was asked already."""
+    replaces: bool = False
+    """Whether there is a job of its name, which has ended."""
+    pack: Pack | None = None
+    store: Future[StoreProgram] | None = None
+    """What answers for the team's store, once it has started."""
 
     @property
     def key(self) -> JobKey:
         return JobKey(self.chosen.job.team, self.chosen.job.name)
 
-    def manifest(self, run: str) -> dict[str, Any]:
+    def with_code(self, code: Code) -> Ready:
+        """Return it with the folder that it starts in."""
+        if code.pack is None:
+            return self
+        job = self.chosen.job.model_copy(update={"code": code.pack.digest, "files": ()})
+        checkout = replace(self.checkout, commit=code.listing.commit, dirty=code.listing.dirty)
+        return replace(self, chosen=replace(self.chosen, job=job), checkout=checkout, pack=code.pack)
+
+    def manifest(self) -> dict[str, Any]:
         """Return the TrainJob."""
         chosen = self.chosen
         placement = JobPlacement(chosen.local_queue, chosen.pools)
-        return manifest(
-            chosen.job, run, self.runtime.datasets, placement, share=chosen.share, checkout=self.checkout
-        )
+        datasets = self.runtime.datasets
+        return manifest(chosen.job, self.run, datasets, placement, share=chosen.share, checkout=self.checkout)
 
 
 def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> None:
@@ -101,19 +108,11 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     # What is wrong in a file, or a folder, is reported without a cluster.
     job = job_of(asked, found, team or _UNNAMED, folder)
     with interruptible(session, JobKey(job.team, job.name)):
-        code = _packed(session, job, folder) if asked.takes_folder else _NO_CODE
-        cluster = MemberCluster(session)
-        job = job.model_copy(update={"team": team or _only_team(cluster)})
-        store = CodeStore(session, cluster, names.team_namespace(job.team))
-        stored = _beside(partial(_asked, store, code.pack)) if code.pack and not dry_run else None
-        ready = _prepared(cluster, job, asked, code)
-        _start(session, cluster, replace(ready, stored=stored), dry_run=dry_run, detach=detach)
-
-
-def _asked(store: CodeStore, packed: Pack) -> float | None:
-    """Return the seconds that the store took to say that it has a pack; None where it has not."""
-    started = time.monotonic()
-    return time.monotonic() - started if store.has(packed.digest) else None
+        has_code = asked.takes_folder and job.command is not None and job.code is None
+        # The cluster answers while the folder is packed.
+        ready = _beside(partial(_prepared, session, job, team, asked, sends=has_code and not dry_run))
+        code = _packed(session, job, folder) if has_code else _NO_CODE
+        _start(session, ready.result().with_code(code), dry_run=dry_run, detach=detach)
 
 
 def _beside(call: Callable[[], Answer]) -> Future[Answer]:
@@ -156,7 +155,8 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
             raise InputError([Problem("code", f"{job.code}: not in the team's store", "what is stored", fix)])
         image, commit = str(origin.get("image", "")), str(origin.get("commit", ""))
         checkout = Checkout(image, commit, dirty=bool(origin.get("dirty")))
-        _start(session, cluster, Ready(chosen, runtime, checkout, None), dry_run=dry_run, detach=detach)
+        ready = _named(session, Ready(chosen, runtime, "", checkout))
+        _start(session, ready, dry_run=dry_run, detach=detach)
 
 
 def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
@@ -189,9 +189,7 @@ def _only_team(cluster: MemberCluster) -> str:
 
 
 def _packed(session: Session, job: JobSpec, folder: Path) -> Code:
-    """Pack the folder of a job that is to start in it."""
-    if job.command is None or job.code is not None:
-        return _NO_CODE
+    """Pack the folder that a job is to start in."""
     listing = list_files(folder, job.files)
     check_program(job, listing)
     started = time.monotonic()
@@ -200,31 +198,52 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> Code:
     return Code(listing, packed)
 
 
-def _prepared(cluster: MemberCluster, job: JobSpec, asked: Asked, code: Code) -> Ready:
-    """Look at all that can be wrong, and start nothing."""
-    if code.pack is not None:
-        job = job.model_copy(update={"code": code.pack.digest, "files": ()})
+def _prepared(session: Session, job: JobSpec, team: str, asked: Asked, *, sends: bool) -> Ready:
+    """Look at all that can be wrong, and start nothing but what takes code, where some is sent."""
+    cluster = MemberCluster(session)
+    job = job.model_copy(update={"team": team or _only_team(cluster)})
     namespace = names.team_namespace(job.team)
+    store = _beside(CodeStore(session, cluster, namespace).started) if sends else None
     job = _with_secrets(job, asked, cluster, namespace)
     chosen = choose(job, asked.size, flavors_of(cluster, namespace))
     runtime = runtime_of(cluster, chosen.job)
     runtime.check_datasets(chosen.job)
     _check_priority(cluster, chosen.job)
-    checkout = Checkout(runtime.image, code.listing.commit, dirty=code.listing.dirty)
-    return Ready(chosen, runtime, checkout, code.pack)
+    return _named(session, Ready(chosen, runtime, "", Checkout(runtime.image), store=store))
+
+
+def _named(session: Session, ready: Ready) -> Ready:
+    """Return it with the name of its run.
+
+    Raises:
+        InputError: a job of its name has not ended.
+    """
+    key = ready.key
+    exists = session.jobs.get(key) is not None
+    if exists and not session.jobs.state(key).ended:
+        fix = f"follow it: {take_up(key)}; remove it: trainyard cancel {key.name}; or --name another"
+        raise InputError([Problem("name", f"{key.name}, which has not ended", "one job of a name", fix)])
+    return replace(ready, run=new_run(session, key), replaces=exists)
 
 
 def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
-    what = f"{packed.num_files} files, {mib(packed.num_bytes)}"
+    what = f"{counted(packed.num_files, 'file')}, {size_of(packed.num_bytes)}"
     where = (
         f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
     )
-    session.progress.log(f"code  {what} in {seconds:.1f} s: {packed.digest[:19]}…{where}")
-    if listing.untracked:
-        shown = ", ".join(map(printable, listing.untracked[:NUM_SHOWN]))
-        more = len(listing.untracked) - NUM_SHOWN
-        rest = f" and {more} more" if more > 0 else ""
-        session.progress.log(f"code  git does not track, so left here: {shown}{rest} (git add, or --include)")
+    session.progress.log(f"code   {what}, packed in {seconds:.1f} s: {packed.digest[:19]}…{where}")
+    left = {
+        "git does not track it": (listing.untracked, "git add, or --include"),
+        "git ignores it": (listing.ignored, "--include sends it"),
+    }
+    for why, (found, fix) in left.items():
+        if found:
+            session.progress.log(f"code   not sent, since {why}: {_first(found)} ({fix})")
+
+
+def _first(found: Sequence[str]) -> str:
+    more = len(found) - NUM_SHOWN
+    return ", ".join(map(printable, found[:NUM_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def _with_secrets(job: JobSpec, asked: Asked, cluster: MemberCluster, namespace: str) -> JobSpec:
@@ -253,33 +272,31 @@ def _check_priority(cluster: MemberCluster, job: JobSpec) -> None:
         raise InputError([Problem("priority", job.priority, ", ".join(sorted(known)), "name one of these")])
 
 
-def _start(session: Session, cluster: MemberCluster, ready: Ready, *, dry_run: bool, detach: bool) -> None:
-    key = ready.key
-    existing = session.jobs.get(key)
-    if existing is not None and not session.jobs.state(key).ended:
-        fix = f"follow it: {take_up(key)}; remove it: trainyard cancel {key.name}; or --name another"
-        raise InputError([Problem("name", f"{key.name}, which has not ended", "one job of a name", fix)])
-    run = new_run(session, key)
+def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> None:
     if dry_run:
-        sys.stdout.write(yaml.safe_dump(ready.manifest(run), sort_keys=False, width=110))
+        sys.stdout.write(yaml.safe_dump(ready.manifest(), sort_keys=False, width=110))
         sys.stdout.flush()
-        for line in outlook_of(cluster, ready.chosen):
+        for line in outlook_of(MemberCluster(session), ready.chosen):
             session.progress.log(line)
         return
     await_data(session, ready.chosen.job)
-    if ready.pack is not None:
-        _upload(session, CodeStore(session, cluster, key.namespace), ready.pack, ready.stored)
-    if existing is not None:
-        session.jobs.delete_and_wait(key)
-    _submit(session, key, ready.manifest(run), run, detach=detach)
+    if ready.pack is not None and ready.store is not None:
+        _upload(session, ready.pack, ready.store)
+    if ready.replaces:
+        session.jobs.delete_and_wait(ready.key)
+    _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)
 
 
-def _upload(session: Session, store: CodeStore, packed: Pack, stored: Future[float | None] | None) -> None:
-    if stored is not None and (seconds := stored.result()) is not None:
-        session.progress.log(f"code  is there already (asked in {seconds:.1f} s)")
-        return
-    with session.progress.task("code to the team's store") as task:
-        store.put(packed, lambda done, total: task.advanced(done, total, mib(total)))
+def _upload(session: Session, packed: Pack, store: Future[StoreProgram]) -> None:
+    """Send a pack, unless the team's store has it."""
+    asked = time.monotonic()
+    with closing(store.result()) as program:
+        if program.has(packed.digest):
+            waited = time.monotonic() - asked
+            session.progress.log(f"code   already in the team's store (asked in {waited:.1f} s)")
+            return
+        with session.progress.task("code to the team's store") as task:
+            program.take(packed, lambda done, total: task.advanced(done, total, size_of(total)))
 
 
 def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
@@ -302,21 +319,25 @@ def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bo
 
 
 def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, detach: bool) -> None:
-    session.jobs.submit(body)
+    try:
+        session.jobs.submit(body)
+    except CUT_OFF as error:  # it may have arrived
+        raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
     text = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
     session.console.print(text, highlight=False, soft_wrap=True)
     if not detach:
-        follow(session, key, run)
+        follow(session, key, run, int(body["spec"].get("trainer", {}).get("numNodes", 1)))
 
 
-def follow(session: Session, key: JobKey, run: str) -> None:
-    """Show what the queue does with a job and what its first node logs, until it ends.
+def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
+    """Show what the queue does with a job and what its nodes write, until it ends.
 
     Raises:
         TrainyardError: it failed (exit code 4), or the API server is out of reach; the job continues then.
     """
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
-    state = follow_logs(PatientJobs(session, key), key, session.progress)
+    shown = NodeLogs(session.jobs, key, num_nodes)
+    state = follow_logs(PatientJobs(session, key), key, shown, session.progress.log)
     if state.phase == "failed":
         fix = f"read `trainyard logs {key.name}`; committed checkpoints are kept"
         problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job that ends with 0", fix)
@@ -325,67 +346,36 @@ def follow(session: Session, key: JobKey, run: str) -> None:
     session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
 
 
-class PatientJobs(Jobs):
-    """The jobs of a cluster over an unreliable connection."""
-
-    def __init__(self, session: Session, key: JobKey) -> None:
-        super().__init__(session.api)
-        self._progress, self._take_up = session.progress, take_up(key)
-
-    def state(self, key: JobKey) -> JobState:
-        """Read a job once; while there is no answer, ask again.
-
-        Raises:
-            TrainyardError: there was none for `GIVE_UP_SECONDS`, or the user's credential has expired.
-        """
-        deadline, reported = time.monotonic() + GIVE_UP_SECONDS, False
-        while True:
-            try:
-                return super().state(key)
-            except (HTTPError, OSError, ApiException) as error:
-                if not _passes(error) or time.monotonic() > deadline:
-                    raise TrainyardError([self._unreachable(error)]) from error
-            if not reported:
-                self._progress.log("  queue  no answer of the cluster; the job goes on, asking again")
-                reported = True
-            time.sleep(RETRY_SECONDS)
-
-    def _unreachable(self, error: Exception) -> Problem:
-        status = getattr(error, "status", None)
-        got = "401: your credential has expired" if status == _UNAUTHORIZED else f"no answer: {error}"
-        fix = f"sign in again or mend the connection; the job goes on: {self._take_up}"
-        return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)
-
-
-def _passes(error: Exception) -> bool:
-    """Whether it may be another answer the next time."""
-    status = error.status if isinstance(error, ApiException) else None
-    return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
-
-
-def take_up(key: JobKey) -> str:
-    """Return the command that follows a job again."""
-    return f"trainyard logs -f {key.name}"
-
-
 @contextmanager
 def interruptible(session: Session, key: JobKey) -> Iterator[None]:
-    """Let Ctrl-C end the command and never the job, and say which of it is there.
+    """Let whatever ends the command never end the job, and say which of it is there.
 
     Raises:
-        InterruptedByUser: in place of what Python raises.
+        InterruptedByUser: in place of what Python raises at Ctrl-C.
+        TrainyardError: the connection broke off, or the user's credential has expired.
     """
     try:
         yield
     except KeyboardInterrupt:
         raise InterruptedByUser(_submitted_state(session, key)) from None
+    except (*CUT_OFF, ApiException) as error:
+        if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
+            raise
+        # What comes after a submission has said itself that the job is there.
+        state = "no job was submitted: then run the same command again"
+        raise TrainyardError([unanswered(error, state)]) from error
 
 
 def _submitted_state(session: Session, key: JobKey) -> str:
     try:
         exists = session.jobs.get(key) is not None
-    except (HTTPError, OSError, ApiException, TrainyardError, KeyboardInterrupt):
-        return f"If {key.name} was submitted (trainyard jobs), it goes on; follow it again: {take_up(key)}"
+    except (*CUT_OFF, ApiException, TrainyardError, KeyboardInterrupt):
+        text = _if_submitted(key)
+        return text[0].upper() + text[1:]
     if exists:
         return f"{key.name} goes on; follow it again: {take_up(key)}; remove it: trainyard cancel {key.name}"
     return "No job was submitted. The same command starts it; what is stored of its code is kept."
+
+
+def _if_submitted(key: JobKey) -> str:
+    return f"if {key.name} was submitted (trainyard jobs), it goes on; follow it again: {take_up(key)}"

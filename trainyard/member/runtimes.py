@@ -10,7 +10,7 @@ from infra import names
 from infra.errors import InputError, Problem
 from infra.spec.job import JobSpec
 from trainyard.member.cluster import RUNTIMES, MemberCluster, Object
-from trainyard.member.ranks import CONTAINER
+from trainyard.node_pods import CONTAINER
 
 
 @dataclass(frozen=True)

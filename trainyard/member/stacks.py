@@ -9,8 +9,9 @@ from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.jobs import JobKey
 from trainyard.member.cluster import MemberCluster
-from trainyard.member.ranks import NodePod, pods_of
+from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote
+from trainyard.node_pods import NodePod
 from trainyard.run import key_of
 from trainyard.session import Session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -34,6 +35,40 @@ class UploadPod:
     container: str = names.UPLOADS
 
 
+class StoreProgram:
+    """The program in the team's pod that has the store, from its start on."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 -- the client's own
+        self._connection = connection
+
+    def has(self, digest: str) -> bool:
+        """Whether a pack is there; it can be asked once.
+
+        Raises:
+            TrainyardError: the program has ended.
+        """
+        self._connection.write_channel(STDIN, f"{digest}\n".encode())
+        answer = _answer(self._connection)
+        if answer not in {_STORED, _SEND}:
+            raise TrainyardError([_broken(answer)])
+        return answer == _STORED
+
+    def take(self, pack: Pack, progress: Progress = lambda _sent, _all: None) -> None:
+        """Send the pack that it has not.
+
+        Raises:
+            TrainyardError: it did not get there whole.
+        """
+        with pack.compressed() as sent:
+            _send(self._connection, sent, progress)
+        if (answer := _answer(self._connection)) != _STORED:
+            raise TrainyardError([_broken(answer)])
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._connection.close()
+
+
 class CodeStore:
     """The packs of code that a team has."""
 
@@ -42,33 +77,17 @@ class CodeStore:
 
     def has(self, digest: str) -> bool:
         """Whether a pack is there."""
-        connection = self._start(digest)
-        try:
-            return _answer(connection) == _STORED
-        finally:
-            connection.close()
+        with closing(self.started()) as started:
+            return started.has(digest)
 
-    def put(self, pack: Pack, progress: Progress = lambda _sent, _all: None) -> bool:
-        """Store a pack; returns whether it had to be sent.
+    def started(self) -> StoreProgram:
+        """Start the program that answers for the store.
 
         Raises:
-            TrainyardError: the team has no pod for that, or the pack did not get there whole.
+            TrainyardError: the team has no pod for that.
         """
-        connection = self._start(pack.digest)
-        try:
-            if _answer(connection) == _STORED:
-                return False
-            with pack.compressed() as sent:
-                _send(connection, sent, progress)
-            if (answer := _answer(connection)) != _STORED:
-                raise TrainyardError([_broken(answer)])
-            return True
-        finally:
-            connection.close()
-
-    def _start(self, digest: str) -> Any:  # noqa: ANN401 -- the client's own
-        command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE, digest]
-        return Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False)
+        command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE]
+        return StoreProgram(Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False))
 
     def _pod(self) -> UploadPod:
         """Return the team's pod for uploads, once it runs."""

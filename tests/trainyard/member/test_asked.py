@@ -112,13 +112,19 @@ def test_secrets_are_variables_or_files() -> None:
     ("words", "output"),
     [
         (["python", "new.py"], "which git does not track"),
+        (["python", "out/made.py"], "which git ignores"),
         (["python", "-u", "gone.py"], "not among the code's files"),
         (["train.py", "--lr", "0.1"], "write python train.py"),
+        (["python train.py --lr 0.1"], "write sh -c 'python train.py --lr 0.1'"),
+        (["OMP_NUM_THREADS=4", "python", "train.py"], "write --env OMP_NUM_THREADS=4 before --"),
+        (["python", "train.ipynb"], "jupyter nbconvert --to script train.ipynb"),
+        (["python", "-m", "mine.train"], "add --env PYTHONPATH=src"),
     ],
 )
 def test_a_program_that_does_not_go_along_is_refused(words: list[str], output: str) -> None:
+    files = ("train.py", "train.ipynb", "src/mine/train.py")
     with pytest.raises(InputError, match=output):
-        check_program(read(Asked(words)), Listing(("train.py",), untracked=("new.py",)))
+        check_program(read(Asked(words)), Listing(files, untracked=("new.py",), ignored=("out/",)))
 
 
 @pytest.mark.parametrize(
@@ -128,3 +134,9 @@ def test_a_program_that_does_not_go_along_is_refused(words: list[str], output: s
 )
 def test_other_programs_are_the_images_or_pythons_to_find(words: list[str]) -> None:
     check_program(read(Asked(words)), Listing(("train.py",)))
+
+
+def test_a_package_in_src_is_found_by_its_path() -> None:
+    files = Listing(("src/mine/train.py",))
+    check_program(read(Asked(["python", "-m", "mine.train"], environment=["PYTHONPATH=src"])), files)
+    check_program(read(Asked(["python", "-m", "src.mine.train"])), files)

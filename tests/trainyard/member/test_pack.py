@@ -128,10 +128,20 @@ def test_only_what_git_tracks_goes_along_and_the_rest_is_named(folder: Path) -> 
     found = list_files(folder)
     assert not {"notes.txt", "weights.bin"} & set(found.names)
     assert found.untracked == (".gitignore", "notes.txt")
+    assert found.ignored == ("weights.bin",)
     assert len(found.commit) == 40 and not found.dirty
     assert {"weights.bin", "notes.txt"} <= set(list_files(folder, ["weights.bin", "notes.*"]).names)
     with pytest.raises(InputError, match="'absent'"):
         list_files(folder, ["absent"])
+
+
+def test_ignored_data_are_named_and_what_tools_leave_is_not(folder: Path) -> None:
+    (folder / ".gitignore").write_text("*.bin\n__pycache__/\n.venv/\nlib/*.so\n")
+    for name in ("data/a/b.bin", "__pycache__/a.pyc", ".venv/bin/python", "lib/fast.so"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert list_files(folder).ignored == ("data/", "lib/fast.so")
+    assert list_files(folder, ["data", "lib/*.so"]).ignored == ()
 
 
 def test_a_folder_within_a_repository_is_packed_alone(folder: Path) -> None:

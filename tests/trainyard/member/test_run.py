@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ProtocolError
+from websocket import WebSocketConnectionClosedException
 
 from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, TrainyardError
 from infra.platform.runtimes import _staged
 from infra.spec import parse_job
 from infra.spec.dataset import DatasetSpec
-from trainyard.jobs import JobKey, Jobs, JobState
-from trainyard.member import run as running
-from trainyard.member.run import PatientJobs, _check_same, interruptible
+from trainyard.jobs import JobKey
+from trainyard.member.run import _check_same, _submit, interruptible
 from trainyard.member.runtimes import Runtime, StagedDataset, _read
 
 KEY = JobKey("research", "tune")
@@ -39,14 +39,6 @@ class KnownJobs:
         return self.job
 
 
-@dataclass
-class ConsoleOutput:
-    lines: list[str] = field(default_factory=list)
-
-    def log(self, text: str) -> None:
-        self.lines.append(text)
-
-
 @pytest.mark.parametrize(
     ("known", "message"),
     [
@@ -65,46 +57,38 @@ def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, message: s
     assert message in stopped.value.text
 
 
-def patient(
-    monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception
-) -> tuple[PatientJobs, ConsoleOutput]:
-    left = list(answers)
-
-    def state(_self: Jobs, _key: JobKey) -> JobState:
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(Jobs, "state", state)
-    monkeypatch.setattr(running, "RETRY_SECONDS", 0)
-    output = ConsoleOutput()
-    session: Any = SimpleNamespace(api=None, progress=output)
-    return PatientJobs(session, KEY), output
-
-
-def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
-    jobs, output = patient(monkeypatch, *broken, JobState("running"))
-    assert jobs.state(KEY).phase == "running"
-    assert output.lines == ["  queue  no answer of the cluster; the job goes on, asking again"]
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_an_expired_credential_ends_the_command_and_says_how_to_go_on(
-    monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    jobs, _ = patient(monkeypatch, ApiException(status=status, reason="Unauthorized"))
-    with pytest.raises(TrainyardError, match="the job goes on: trainyard logs -f tune") as ended:
-        jobs.state(KEY)
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ApiException(status=401, reason="Unauthorized"), "401: your credential has expired"),
+        (ProtocolError("reset"), "no answer: reset"),
+        (WebSocketConnectionClosedException("Connection to remote host was lost."), "no answer: Connection"),
+    ],
+    ids=["expired", "reset", "in an exec"],
+)
+def test_what_ends_the_command_before_the_job_is_submitted_says_so(error: Exception, message: str) -> None:
+    session: Any = SimpleNamespace(jobs=KnownJobs())
+    with pytest.raises(TrainyardError, match=message) as ended, interruptible(session, KEY):
+        raise error
     assert ended.value.exit_code is ExitCode.FAILED
+    assert "no job was submitted: then run the same command again" in str(ended.value)
 
 
-def test_who_gets_no_answer_for_long_is_reported_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "GIVE_UP_SECONDS", -1)
-    jobs, _ = patient(monkeypatch, ProtocolError("reset"))
-    with pytest.raises(TrainyardError, match="no answer: reset"):
-        jobs.state(KEY)
+def test_a_refusal_of_the_cluster_stays_what_it_is() -> None:
+    session: Any = SimpleNamespace(jobs=KnownJobs())
+    with pytest.raises(ApiException), interruptible(session, KEY):
+        raise ApiException(status=403, reason="Forbidden")
+
+
+def test_a_submission_that_broke_off_may_have_arrived() -> None:
+    def submit(_body: object) -> None:
+        raise ProtocolError("Remote end closed connection without response")
+
+    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=submit))
+    with pytest.raises(
+        TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
+    ):
+        _submit(session, KEY, {}, "run-1", detach=True)
 
 
 def test_a_rerun_is_of_the_same_image_and_data() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -121,11 +122,14 @@ def store(*pods: Object) -> CodeStore:
 def test_code_is_sent_once(code: Pack, connections: list[Exec]) -> None:
     output: list[tuple[int, int]] = []
     assert not store(READY).has(code.digest)
-    assert store(READY).put(code, lambda done, total: output.append((done, total))) is True
+    with closing(store(READY).started()) as program:
+        assert not program.has(code.digest)
+        program.take(code, lambda done, total: output.append((done, total)))
     assert output[-1][0] == output[-1][1] > 0
-    assert store(READY).put(code) is False
+    with closing(store(READY).started()) as program:
+        assert program.has(code.digest)
     assert store(READY).has(code.digest)
-    assert [each.sent > 0 for each in connections] == [False, True, False, False]
+    assert [each.sent > 100 for each in connections] == [False, True, False, False]
     assert all(each.process.returncode is not None for each in connections), "no program is left behind"
 
 
@@ -133,10 +137,16 @@ def test_an_upload_that_breaks_off_says_so_and_the_next_one_sends_it(
     code: Pack, connections: list[Exec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RemoteHere, "breaks_after", 100)
-    with pytest.raises(TrainyardError, match="the connection broke off: nothing was stored"):
-        store(READY).put(code)
-    monkeypatch.setattr(RemoteHere, "breaks_after", None)
-    assert store(READY).put(code) is True
+    for is_whole in (False, True):
+        with closing(store(READY).started()) as program:
+            assert not program.has(code.digest)
+            if is_whole:
+                program.take(code)
+            else:
+                with pytest.raises(TrainyardError, match="the connection broke off: nothing was stored"):
+                    program.take(code)
+        monkeypatch.setattr(RemoteHere, "breaks_after", None)
+    assert store(READY).has(code.digest) and connections
 
 
 @pytest.mark.usefixtures("connections")
@@ -145,6 +155,6 @@ def test_a_pod_that_does_not_start_says_why(code: Pack, monkeypatch: pytest.Monk
     waiting = {"reason": "ErrImagePull", "message": "no such host"}
     starting = pod(("Ready", "False"), containerStatuses=[{"state": {"waiting": waiting}}])
     with pytest.raises(TrainyardError, match=r"uploads-5d is not ready: ErrImagePull: no such host"):
-        store(starting).put(code)
+        store(starting).has(code.digest)
     with pytest.raises(TrainyardError, match="has no pod that takes it"):
-        store().put(code)
+        store().has(code.digest)

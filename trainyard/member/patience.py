@@ -1,0 +1,78 @@
+"""Following a job over a connection that breaks off, by a credential that expires."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+from websocket import WebSocketException
+
+from infra.errors import Problem, TrainyardError
+from trainyard.jobs import UNAUTHORIZED, JobKey, Jobs, JobState
+from trainyard.session import Session
+
+RETRY_SECONDS = 5.0
+GIVE_UP_SECONDS = 600.0
+"""Without an answer of the API server, until following ends; the job continues."""
+_SERVER_ERROR, _TOO_MANY = 500, 429
+CUT_OFF = (HTTPError, WebSocketException, ConnectionError, TimeoutError, ssl.SSLError)
+"""What is raised where the API server does not answer."""
+Answer = TypeVar("Answer")
+
+
+class PatientJobs(Jobs):
+    """The jobs of a cluster; while there is no answer, it is asked again.
+
+    Its methods raise TrainyardError where there was none for `GIVE_UP_SECONDS`, or the user's credential has
+    expired: the job continues, and the error says how to follow it again.
+    """
+
+    def __init__(self, session: Session, key: JobKey) -> None:
+        super().__init__(session.api)
+        self._log, self._key = session.progress.log, key
+
+    def get(self, key: JobKey) -> dict[str, Any] | None:
+        """As `Jobs.get`, with patience."""
+        return self._patiently(lambda: super(PatientJobs, self).get(key))
+
+    def state(self, key: JobKey) -> JobState:
+        """As `Jobs.state`, with patience."""
+        return self._patiently(lambda: super(PatientJobs, self).state(key))
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        deadline, reported = time.monotonic() + GIVE_UP_SECONDS, False
+        while True:
+            try:
+                return ask()
+            except (*CUT_OFF, ApiException) as error:
+                if not _passes(error) or time.monotonic() > deadline:
+                    state = f"{self._key.name} goes on; follow it again: {take_up(self._key)}"
+                    raise TrainyardError([unanswered(error, state)]) from error
+            if not reported:
+                self._log("  queue  no answer of the cluster; the job goes on, asking again")
+                reported = True
+            time.sleep(RETRY_SECONDS)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether it may be another answer the next time."""
+    status = error.status if isinstance(error, ApiException) else None
+    return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
+
+
+def unanswered(error: Exception, state: str) -> Problem:
+    """Say that the API server did not answer or refused; `state` is what stands, and how to take it up."""
+    status = getattr(error, "status", None)
+    expired = status == UNAUTHORIZED
+    got = "401: your credential has expired, or is not known there" if expired else f"no answer: {error}"
+    fix = f"{'sign in again' if expired else 'mend the connection'}; {state}"
+    return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)
+
+
+def take_up(key: JobKey) -> str:
+    """Return the command that follows a job again."""
+    return f"trainyard logs -f {key.name}"
