@@ -239,7 +239,7 @@ def test_an_image_without_a_shell_is_reported_so_however_its_program_ended(kind:
 
 
 def test_a_missing_job_names_the_next_step() -> None:
-    with pytest.raises(TrainyardError, match=r"no such job in team-research.*\n.*\n.*trainyard status"):
+    with pytest.raises(TrainyardError, match=r"no such job in team-research.*\n.*\n.*trainyard jobs"):
         jobs(None).state(KEY)
 
 
