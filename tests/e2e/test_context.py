@@ -27,7 +27,7 @@ def test_up_changes_nothing_and_runs_the_stacks_job_by_the_context(platform: Loc
     assert list(output.changes) == ["unchanged"]
     assert "admitted to" in output.text
     assert "pods run on" in output.text
-    assert "node   training:" in output.text, "the first node's own log is shown"
+    assert "node 0 | training:" in output.text, "what the nodes write is shown"
     assert "digits: complete" in output.text
     platform.trainyard("cancel")
     platform.wait_until(lambda: platform.names("trainjobs", "-A") == [], "the cluster without the job")

@@ -95,7 +95,7 @@ def test_a_job_is_submitted_and_followed_to_its_end(member: LocalStack) -> None:
     output = member.trainyard("submit").text
     assert "admitted to" in output
     assert "pods run on" in output
-    assert "node   training:" in output, "the first node's own log is shown"
+    assert "node 0 | training:" in output, "what the nodes write is shown"
     assert "by-context: complete" in output
     assert not (member.state / "pulumi" / ".pulumi").exists(), "no state was asked for"
 
