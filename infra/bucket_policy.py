@@ -1,4 +1,4 @@
-"""The policy of an S3 bucket in which each team has its own folder, and nobody else's."""
+"""Renders the policy of an S3 bucket, which gives each team access to its folder only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods of a job's nodes, from pods as the API server returns them."""
+"""Finds the newest pod of each node of a job, and its ranks, among the pods that the API server returns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The provider plugin `pulumi-resource-trainyard`: one module per resource type.
 
-One file per resource type; the engine speaks to it over gRPC, and nothing of `infra` is imported here.
+The engine calls it over gRPC; nothing of `infra` is imported here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Following a job over a connection that breaks off, by a credential that expires."""
+"""Reads jobs with retries, so that following one survives a lost connection or an expired credential."""
 
 from __future__ import annotations
 
