@@ -22,7 +22,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed foreign guides clis check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor release test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed foreign guides clis check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ clis: venv # for pipelines, too: templates/pipelines/bin
 
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
+
+release: prepared ## Write VERSION=X.Y.Z and this release's state, for the commit to tag
+	@$(BIN)/python -m tests.e2e.release $(VERSION)
 
 check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff check .

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine.provider.service import VERSION
 from infra.artifacts import ROOT
+from tests import versions
 
 PRINTED = "https://github.com/your-organisation/trainyard"
 """What pages and templates say for an organisation's own copy."""
@@ -81,15 +83,19 @@ class Release:
 
 
 @contextmanager
-def published(folder: Path) -> Iterator[Release]:
-    """Serve the last commit at a release's tag, its templates with the address that it is served at."""
+def published(folder: Path, *later: str) -> Iterator[Release]:
+    """Serve the last commit at a release's tag, its templates with the address that it is served at.
+
+    `later`: versions of further releases, each with a tag of its own, that change nothing else.
+    """
     copy = folder / "copy"
     run("git", "clone", "--quiet", ROOT, copy, folder=folder)
     for file in [*copy.glob("templates/**/*.yaml"), *copy.glob("templates/**/*.md")]:
         file.write_text(file.read_text().replace(PRINTED, ADDRESS))
-    author = ("-c", "user.name=team", "-c", "user.email=team@example.com")
-    run("git", *author, "commit", "--quiet", "--all", "--message", "Name our copy", folder=copy)
-    run("git", "tag", "--force", f"v{VERSION}", folder=copy)
+    _release(copy, VERSION)
+    for version in later:
+        versions.write(version, date.today(), copy)
+        _release(copy, version)
     run("git", "clone", "--quiet", "--bare", copy, "served/team/trainyard.git", folder=folder)
     run(*CERTIFICATE.split(), folder=folder)
     known = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
@@ -106,3 +112,9 @@ def published(folder: Path) -> Iterator[Release]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _release(copy: Path, version: str) -> None:
+    author = ("-c", "user.name=team", "-c", "user.email=team@example.com")
+    run("git", *author, "commit", "--quiet", "--all", "--message", f"Release {version}", folder=copy)
+    run("git", "tag", "--force", f"v{version}", folder=copy)

@@ -1,6 +1,7 @@
-"""The state that a release's program makes: `python -m tests.e2e.release`, once before each tag.
+"""What the commit of a release holds: `make release VERSION=X.Y.Z`, once before each tag.
 
-It is made by the real engine and fakes, of a small stack, and kept packed. What the next code does to it
+That is its version wherever one is stated (`tests/versions.py`), and the state that its program makes. The
+state is made by the real engine and fakes, of a small stack, and kept packed. What the next code does to it
 is held in `test_release.py`.
 """
 
@@ -8,14 +9,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from infra.artifacts import ROOT
+from tests import versions
 from tests.e2e.engines import engine_for
 
 STACK = "aws-dev"
@@ -53,7 +57,21 @@ def make(folder: Path) -> dict[str, Any]:
     return state
 
 
-def main() -> None:
+def refused(version: str) -> str:
+    """Say why this clone cannot become that release; nothing where it can."""
+    if _git("status", "--porcelain"):
+        return "the clone has changes: commit them first"
+    if _git("tag", "--list", f"v{version}"):
+        return f"the tag v{version} exists: name another version"
+    return versions.problem(version)
+
+
+def _git(*words: str) -> str:
+    command = ["git", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def write_state() -> None:
     """Write the state anew, with the stack file that it is of."""
     STATE.parent.mkdir(parents=True, exist_ok=True)
     STACK_FILE.write_text((ROOT / "stacks" / f"Pulumi.{STACK}.yaml").read_text())
@@ -65,5 +83,18 @@ def main() -> None:
     sys.stdout.write(f"{STATE.relative_to(ROOT)}: {made} resources, {STATE.stat().st_size // 1024} KiB\n")
 
 
+def main(version: str) -> None:
+    """Write what the release's commit holds, and say what comes next."""
+    if problem := refused(version):
+        sys.exit(f"VERSION: {problem}")
+    changed = versions.write(version, date.today())
+    sys.stdout.write(f"{version}: stated in {len(changed)} files\n")
+    write_state()
+    sys.stdout.write(
+        "next: read `git diff`; make test && make soak; then\n"
+        f"  git commit -am 'Release {version}' && git tag v{version} && git push origin HEAD v{version}\n"
+    )
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,13 @@ from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 
+NEXT = "99.0.0"
 INSTALLING = "the SDK of aws is not installed: installing it from requirements/plugin-aws.txt"
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Iterator[Release]:
-    with published(tmp_path) as served:
+    with published(tmp_path, NEXT) as served:
         yield served
 
 
@@ -51,9 +53,26 @@ def test_a_tag_of_a_git_url_gives_a_project_and_the_sdk_of_its_target_when_that_
     assert sdks(packages) == {"pulumi_kubernetes", "pulumi_aws"}
     assert "trainyard:index:Cluster" in first and "aws:eks:Cluster" in first and "LocalQueue" in first
     assert f"--policy-pack {clone}/policies" in first.replace("\n", ""), "the pack of the same version"
+
+
+def test_a_job_of_a_release_is_the_same_under_the_next_one(release: Release, tmp_path: Path) -> None:
+    """The tag in Pulumi.yaml and `pulumi install` are all of an upgrade."""
+    own = newcomer(tmp_path, release)
     job = new("job", release, own, tmp_path, "team=vision")
     shown = run("pulumi", "preview", "-s", "dev", "--diff", folder=job, variables=own)
     assert "::team-vision/research-job]" in shown
+    with engine_for(job, tmp_path, shared=True) as engine:
+        variables = {**engine.environment, **own}
+        run("pulumi", "up", "-s", "dev", "--yes", "--skip-preview", folder=job, variables=variables)
+        program = job / "Pulumi.yaml"
+        program.write_text(program.read_text().replace(f".git@{VERSION}", f".git@{NEXT}"))
+        run("pulumi", "install", folder=job, variables=variables)
+        report = run("pulumi", "preview", "-s", "dev", "--json", folder=job, variables=variables)
+    [made] = (Path(own["PULUMI_HOME"]) / "plugins").glob(f"*trainyard.git-v{NEXT}")
+    assert (made / ".venv/bin/python").exists()
+    steps = {step["urn"].rpartition("::")[2]: step["op"] for step in json.loads(report)["steps"]}
+    assert steps["team-vision/research-job"] == steps["training"] == "same"
+    assert not {operation for operation in steps.values() if "replace" in operation}
 
 
 def new(template: str, release: Release, own: dict[str, str], folder: Path, *answer: str) -> Path:
