@@ -6,10 +6,9 @@ from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import names, team_queues
 from infra.platform.object_store import endpoint
 from infra.spec import Stack
-from infra.spec.queue import TeamSpec
 from infra.targets.base import Cluster
 
 
@@ -26,7 +25,7 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
         "objectStore": _object_store(stack, cluster),
         "datasets": {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in stack.datasets},
         "pools": {name: _pool(cluster, name) for name in cluster.pools},
-        "queues": {team.name: _queue(team) for team in stack.teams},
+        "queues": {team.name: team_queues.exported(team) for team in stack.teams},
         "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),
         "runtimes": list(stack.runtimes),
         "job": stack.job.model_dump(mode="json") if stack.job else None,
@@ -60,14 +59,4 @@ def _pool(cluster: Cluster, name: str) -> dict[str, Any]:
         "acceleratorsPerNode": pool.accelerators_per_node,
         "simulated": names.SIMULATED_LABEL in pool.labels,
         "preemptionNoticeSeconds": pool.preemption_notice_seconds,
-    }
-
-
-def _queue(team: TeamSpec) -> dict[str, Any]:
-    others = {queue: team.local_queue(queue) for queue in team.more_queues}
-    return {
-        "namespace": names.team_namespace(team.name),
-        "localQueue": team.local_queue(),
-        "clusterQueue": team.queue,
-        **({"moreLocalQueues": others} if others else {}),
     }

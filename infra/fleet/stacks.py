@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import names, team_queues
 from infra.errors import Problem
 from infra.spec.finding import Finding, unknown
 from infra.spec.fleet import DispatchSpec, Fleet
@@ -61,7 +61,7 @@ def _once(fits: pulumi.Output[bool], kubeconfig: pulumi.Output[Any]) -> pulumi.O
 
 def _facts(reference: pulumi.StackReference) -> pulumi.Output[Facts]:
     found: pulumi.Output[Facts] = pulumi.Output.all(**{name: reference.get_output(name) for name in _FACTS})
-    return found
+    return found.apply(lambda facts: {**facts, "queues": team_queues.read(facts["queues"])})
 
 
 def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:

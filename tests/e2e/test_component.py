@@ -83,10 +83,10 @@ def shipped(name: str = "local") -> Any:
     return yaml.safe_load((REPOSITORY / f"stacks/Pulumi.{name}.yaml").read_text())["config"][STACK_KEY]
 
 
-def in_yaml(folder: Path, stacks: dict[str, Any], name: str = "team") -> None:
+def in_yaml(folder: Path, stacks: dict[str, Any]) -> None:
     resources = {name: {"type": TYPE, "properties": {"stack": stack}} for name, stack in stacks.items()}
     project = {
-        "name": name,
+        "name": "team",
         "runtime": "yaml",
         "plugins": PLUGIN,
         "resources": resources,
@@ -103,15 +103,17 @@ def in_python(folder: Path, stacks: dict[str, Any]) -> None:
     (folder / "stacks.json").write_text(json.dumps(stacks))
 
 
+def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the engine, to its end."""
+    command = ["pulumi", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
 def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
     """Preview; return what the engine would do, or what it says where it refuses."""
-    output = {**environment, "PULUMI_CONFIG_PASSPHRASE_FILE": environment["PULUMI_CONFIG_PASSPHRASE_FILE"]}
-    for command in (["stack", "init", "dev"], ["preview", "-s", "dev", "--json" if not code else "--diff"]):
-        ended = subprocess.run(
-            ["pulumi", *command], cwd=folder, env=output, capture_output=True, text=True, timeout=200
-        )
+    ended = pulumi(folder, environment, "preview", "-s", "dev", "--diff" if code else "--json")
     assert (ended.returncode != 0) == bool(code), (ended.stdout + ended.stderr)[-3000:]
-    return json.loads(ended.stdout) if not code else ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr if code else json.loads(ended.stdout)
 
 
 def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
@@ -126,16 +128,26 @@ def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
 
 
 @pytest.fixture(scope="module")
+def project(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for one program after another, which share a stack: previews leave nothing in it."""
+    folder = tmp_path_factory.mktemp("project")
+    in_yaml(folder, {"research": shipped()})
+    pulumi(folder, environment, "stack", "init", "dev")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def program(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     """What our own program declares."""
     folder = tmp_path_factory.mktemp("program")
     own_program(folder)
+    pulumi(folder, environment, "stack", "init", "dev")
     return parts(preview(folder, environment))
 
 
-def own_program(folder: Path, name: str = "trainyard") -> None:
+def own_program(folder: Path) -> None:
     """Our program, on a separate stack."""
-    project = {**yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text()), "name": name}
+    project = yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text())
     project["main"] = str(REPOSITORY / "infra")
     project["runtime"]["options"]["virtualenv"] = str(REPOSITORY / ".venv")
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
@@ -144,39 +156,38 @@ def own_program(folder: Path, name: str = "trainyard") -> None:
     (folder / "stacks/Pulumi.dev.yaml").write_text(yaml.safe_dump(file))
 
 
-@pytest.mark.parametrize("write", [in_yaml, in_python])
 def test_a_component_is_what_our_program_declares(
-    write: Any, environment: dict[str, str], program: dict[Any, Any], tmp_path: Path
+    environment: dict[str, str], program: dict[Any, Any], project: Path
 ) -> None:
     """The first preview, in full: the same types, names and inputs, below the component."""
-    write(tmp_path, {"research": shipped()})
-    report = preview(tmp_path, environment)
+    in_python(project, {"research": shipped()})
+    report = preview(project, environment)
     assert parts(report, f"{shipped()['name']}/") == program
     below = [step["urn"] for step in report["steps"] if step["newState"]["type"].startswith("kubernetes:")]
     assert below and all(f"::{TYPE}$" in urn for urn in below)
 
 
 def test_the_program_of_the_page_previews_with_its_job_and_beside_a_second_cluster(
-    environment: dict[str, str], program: dict[Any, Any], tmp_path: Path
+    environment: dict[str, str], program: dict[Any, Any], project: Path
 ) -> None:
-    """The queues that the job is held against are the cluster's, known before it is there."""
+    """In YAML; the queues that the job is held against are the cluster's, known before it is there."""
     [text] = re.findall(r"```yaml\n(name: models\n.*?)```", PAGE.read_text(), re.DOTALL)
-    printed = {**yaml.safe_load(text), "plugins": PLUGIN}
-    printed["resources"]["more"] = {"type": TYPE, "properties": {"stack": {**shipped(), "name": "second"}}}
-    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump(printed))
-    found = parts(preview(tmp_path, environment))
+    printed = {**yaml.safe_load(text), "name": "team", "plugins": PLUGIN}
+    printed["resources"]["more"] = {"type": TYPE, "properties": {"stack": shipped()}}
+    (project / "Pulumi.yaml").write_text(yaml.safe_dump(printed))
+    found = parts(preview(project, environment), f"{shipped()['name']}/")
     job = found["kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob", "team-research/digits"]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "research/gpu") in found
-    assert len([name for _, name in found if name.startswith("second")]) == len(program)
+    assert {part: found.get(part) for part in program} == program
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
 def test_wrong_arguments_are_all_reported_each_by_its_property(
-    write: Any, environment: dict[str, str], tmp_path: Path
+    write: Any, environment: dict[str, str], project: Path
 ) -> None:
-    write(tmp_path, {"research": with_wrong(shipped())})
-    reported_at_each_property(preview(tmp_path, environment, code=1))
+    write(project, {"research": with_wrong(shipped())})
+    reported_at_each_property(preview(project, environment, code=1))
 
 
 def reported_at_each_property(output: str) -> None:
@@ -217,11 +228,9 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
 
 
 def test_a_wrong_type_is_found_before_anything_is_declared(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], project: Path
 ) -> None:
     stack = shipped()
     stack["pools"][0]["num_nodes"] = "one"
-    in_yaml(tmp_path, {"research": stack})
-    assert "num_nodes: Cannot assign type 'string' to type 'integer'" in preview(
-        tmp_path, environment, code=1
-    )
+    in_yaml(project, {"research": stack})
+    assert "num_nodes: Cannot assign type 'string' to type 'integer'" in preview(project, environment, code=1)

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from pulumi.runtime.proto import errors_pb2
 
+from infra import team_queues
 from infra.artifacts import ROOT, Artifacts
 from infra.errors import HostError, InputError, Problem
 from infra.spec import parse
@@ -35,16 +36,14 @@ from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
-from trainyard.component.construct import _known, _status, whole_numbers
-from trainyard.component.guards import check_stack, no_policy_warning
+from trainyard.component.construct import _known, _secrets_in, _status, whole_numbers
+from trainyard.component.guards import check_stack, no_policy_warning, unused_providers_warning
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 from trainyard.component.training_job import check, local_queue
 from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
 
 SCHEMA = package_schema()
-NAMED = r"trainyard(?:\*|\.git)?(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)"
-"""A release, as commands name it."""
 BY_NAME_ALONE = r"(?:pipx?|uv tool|uv pip) install (?:-\S+ )*['\"]?trainyard(?![\w.-])(?!\[?\w*\]? @)"
 """A command that would install what has our name on PyPI."""
 LOCKS = sorted((ROOT / "requirements").glob("plugin*.txt"))
@@ -72,20 +71,6 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
     assert_matches(as_text(SCHEMA), PATH)
 
 
-def test_the_version_is_stated_once() -> None:
-    """A program's SDK asks for the tag that the schema names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())
-    assert SCHEMA["version"] == plugin["version"] == project["version"]
-
-
-def test_pages_and_templates_name_the_present_version() -> None:
-    version = SCHEMA["version"]
-    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("templates/*/*.md"), *ROOT.glob("templates/*/Pulumi.yaml")]
-    found = {file: set(re.findall(NAMED, file.read_text())) for file in pages}
-    assert {file: named for file, named in found.items() if named - {version}} == {}
-
-
 def test_nothing_tells_people_to_install_by_the_name_alone() -> None:
     """It is another project's on PyPI."""
     assert re.search(BY_NAME_ALONE, "run: pip install --upgrade trainyard")
@@ -97,13 +82,13 @@ def test_nothing_tells_people_to_install_by_the_name_alone() -> None:
     assert not [file for file in files if re.search(BY_NAME_ALONE, file.read_text())]
 
 
-@pytest.mark.parametrize("folder", ["catalog", "engine", "local", "policies", "trainyard/component"])
-def test_the_packages_lock_has_what_its_modules_import(folder: str) -> None:
+def test_the_packages_lock_has_what_its_modules_import() -> None:
     """An SDK of one target, which some modules are for, is in a lock of that target."""
     text = "".join(file.read_text() for file in LOCKS)
     locked = {"trainyard", *re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     known = packages_distributions()
-    for file in (ROOT / folder).rglob("*.py"):
+    folders = ("catalog", "engine", "local", "policies", "trainyard/component")
+    for file in (file for folder in folders for file in (ROOT / folder).rglob("*.py")):
         for module in imported(ast.parse(file.read_text())):
             distributions = {each.lower().replace("_", "-") for each in known.get(module, ())}
             assert not distributions or distributions & locked, f"{module} of {file}"
@@ -248,11 +233,20 @@ def test_a_queue_by_its_name_is_the_local_queue_that_the_team_has_into_it(
 
 
 def test_the_queues_of_a_cluster_are_those_that_a_job_takes() -> None:
-    queues = SCHEMA["resources"][f"{MODULE}TrainingJob"]["inputProperties"]["queues"]
-    output = SCHEMA["resources"][f"{MODULE}Cluster"]["properties"]["queues"]
-    assert queues["additionalProperties"] == output["additionalProperties"]
     outputs: Any = golden_plan("local")["outputs"]
     assert set(outputs["queues"]["research"]) <= set(TEAMS["research"])
+    keys = TYPES[f"{MODULE}TeamQueue"]["properties"]
+    assert set(keys) == set(TEAMS["research"])
+    assert {"namespace", *team_queues.KEYS.values()} == set(keys)
+
+
+def test_a_job_takes_the_queues_that_a_program_in_python_has_or_exports() -> None:
+    snake = {camel: name for name, camel in team_queues.KEYS.items()}
+    exported = {
+        team: {snake.get(key, key): part for key, part in each.items()} for team, each in TEAMS.items()
+    }
+    assert exported != TEAMS and team_queues.read(exported) == team_queues.read(TEAMS) == TEAMS
+    assert team_queues.read({"research": "gpu"}) == {"research": "gpu"}
 
 
 async def _awaited(made: Awaitable[Any]) -> Any:
@@ -364,6 +358,31 @@ def test_a_component_of_known_values_and_one_of_unknown_values_are_told_apart() 
         return [await _known(value) for value in given]
 
     assert asyncio.run(known()) == [{"pools": [1, "a"]}, unknown, {"pools": [1]}]
+
+
+def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TrainJob shows its environment to the whole team, and the state to whoever reads it."""
+
+    async def found() -> list[str]:
+        job = {"environment": {"TOKEN": pulumi.Output.secret("hidden"), "SEED": "1"}, "command": ["a"]}
+        return await _secrets_in({**job, "config": pulumi.Output.from_input("digits")}, "job")
+
+    paths = asyncio.run(found())
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}TrainingJob"].on_secrets(paths)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.got) == ("job.environment.TOKEN", "a secret")
+    assert "job.secrets" in problem.fix
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    COMPONENTS[f"{MODULE}Cluster"].on_secrets(["stack.provider.account"])
+    assert said[0].startswith("stack.provider.account: a secret, which")
+
+
+def test_providers_that_a_component_does_not_use_are_warned_of() -> None:
+    assert "no effect here (aws, kubernetes)" in unused_providers_warning(["kubernetes", "trainyard", "aws"])
+    assert unused_providers_warning(["trainyard"]) == ""
+    assert [name for name, kind in COMPONENTS.items() if not kind.makes_providers] == [f"{MODULE}TrainingJob"]
 
 
 def test_a_plan_without_a_policy_pack_says_how_to_add_it(

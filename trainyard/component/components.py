@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -10,6 +10,7 @@ from typing import Any
 
 import pulumi
 
+from infra import team_queues
 from infra.errors import InputError, Problem
 from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
@@ -17,7 +18,14 @@ from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.job_file import parse_job
 from infra.spec.source import SpecSource
 from policies.config import EvaluatedStack as Run
-from trainyard.component.guards import check_fleet, check_stack, no_policy_warning
+from trainyard.component.guards import (
+    check_fleet,
+    check_stack,
+    no_policy_warning,
+    refuse_secrets,
+    unused_providers_warning,
+    warn_of_secrets,
+)
 from trainyard.component.needs import provide, warn_or_refuse_host
 from trainyard.component.outputs import OUTPUTS
 
@@ -41,6 +49,10 @@ class Kind:
     """Reads the inputs; InputError with every problem, HostError for what cannot be had."""
     others: tuple[str, ...] = ()
     """Inputs that may be left out, or unknown at a preview."""
+    on_secrets: Callable[[Sequence[str]], None] = warn_of_secrets
+    """What to do about secret values, by their paths; InputError where they are refused."""
+    makes_providers: bool = True
+    """Whether the parts have providers of their own, whatever providers the program gives."""
 
     def read(self, inputs: Inputs, run: Run) -> Declare:
         """Check the inputs and install what the target needs, before anything is declared."""
@@ -71,11 +83,15 @@ class Kind:
 class Component(pulumi.ComponentResource):
     """What the program sees; it holds the components that a program of ours has at its root."""
 
-    def __init__(self, kind: Kind, name: str, run: Run, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, kind: Kind, name: str, run: Run, opts: pulumi.ResourceOptions, providers: Collection[str]
+    ) -> None:
+        """Declare it; `providers` are the packages of which the program gives it one."""
         super().__init__(f"trainyard:index:{kind.name}", name, {}, opts)
         self._kind = kind
         self.outputs: Outputs = {}
-        if warning := no_policy_warning(run):
+        unused = unused_providers_warning(providers) if kind.makes_providers else ""
+        for warning in filter(None, (no_policy_warning(run), unused)):
             pulumi.log.warn(warning, resource=self)
 
     async def declare(self, declare_parts: Declare | None) -> None:
@@ -93,8 +109,9 @@ class Component(pulumi.ComponentResource):
 
     def _warn(self, key: str) -> None:
         text = (
-            f"`{key}` holds a value that is known only after `pulumi up`: this preview lists no part of it, "
-            "and no policy can evaluate one. Give known values, or read them by Config or a StackReference."
+            f"`{key}` holds a value that is known only after `pulumi up`: this preview lists no part of it "
+            "(parts that exist are shown as deleted, and stay), and no policy can evaluate one. Give known "
+            "values, or read them by Config or a StackReference."
         )
         pulumi.log.warn(text, resource=self)
 
@@ -119,7 +136,7 @@ def _fleet(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
 def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Parts:
     from trainyard.component.training_job import check, declare_job  # 0.2 s, of which a cluster has no use
 
-    job, queues = parse_job(inputs[source.key], source), inputs.get("queues")
+    job, queues = parse_job(inputs[source.key], source), team_queues.read(inputs.get("queues"))
     check(job, queues)
     return lambda options: declare_job(job, queues, options)
 
@@ -132,6 +149,8 @@ def _named_after(name: str, made: Callable[[], Outputs]) -> Outputs:
 COMPONENTS: Mapping[str, Kind] = {
     "trainyard:index:Cluster": Kind("Cluster", "stack", _cluster),
     "trainyard:index:Fleet": Kind("Fleet", "fleet", _fleet),
-    "trainyard:index:TrainingJob": Kind("TrainingJob", "job", _training_job, ("queues",)),
+    "trainyard:index:TrainingJob": Kind(
+        "TrainingJob", "job", _training_job, ("queues",), refuse_secrets, makes_providers=False
+    ),
 }
 """By type token."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pulumi
@@ -13,7 +13,7 @@ from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 from engine.provider.components import REFUSED
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
-from infra.spec.answers import answered, answers_to, overrides, without_secrets
+from infra.spec.answers import KeyPath, answered, answers_to, overrides, show, without_secrets
 from infra.spec.source import NAMESPACE
 from policies.config import EvaluatedStack as Run
 from trainyard.component.components import COMPONENTS, Component, Kind
@@ -53,13 +53,15 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     pulumi.runtime.config.set_all_config(dict(request.config), list(request.configSecretKeys))
     kind = COMPONENTS[request.type]
     inputs = await ProviderServicer._construct_inputs(request.inputs, request.inputDependencies)
+    if secrets := await _secrets_in(inputs.get(kind.key), kind.key):
+        kind.on_secrets(secrets)
     given = {name: await _known(value) for name, value in inputs.items()}
     run = Run(request.project, request.stack, request.dryRun, dict(request.config))
     parts = None
     if given.setdefault(kind.key, None) is not pulumi.UNKNOWN:
         given[kind.key] = _answered(given[kind.key], kind, run, request.configSecretKeys)
         parts = kind.read(given, run)
-    component = Component(kind, request.name, run, _options(request))
+    component = Component(kind, request.name, run, _options(request), request.providers)
     await component.declare(parts)
     result = ConstructResult(urn=component.urn, state=component.outputs)
     response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
@@ -73,6 +75,22 @@ async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
         return pulumi.UNKNOWN if contains_unknowns(value) else value
     output = pulumi.Output.from_input(value)
     return await output.future() if await output.is_known() else pulumi.UNKNOWN
+
+
+async def _secrets_in(value: Any, key: str) -> list[str]:  # noqa: ANN401 -- whatever the user wrote
+    """Return the paths of what a program has marked as secret."""
+    return [show((key, *path)) for path, output in _outputs_in(value) if await output.is_secret()]
+
+
+def _outputs_in(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, pulumi.Output[Any]]]:  # noqa: ANN401
+    if isinstance(value, pulumi.Output):
+        yield path, value
+        return
+    parts = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, part in parts:
+        yield from _outputs_in(part, (*path, key))
 
 
 def _answered(given: Any, kind: Kind, run: Run, secret: Collection[str]) -> Any:  # noqa: ANN401 -- JSON

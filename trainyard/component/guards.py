@@ -6,13 +6,16 @@ The rules and their exemptions (`trainyard:exemptions`) are the policy pack's ow
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+
+import pulumi
 
 from infra.artifacts import ROOT
 from infra.errors import InputError, Problem
 from infra.spec import Fleet, Stack
 from infra.targets.registry import target_of
 from policies import presence
+from policies.config import NAMESPACE
 from policies.config import EvaluatedStack as Run
 from policies.evaluation import PolicyEvaluator
 from policies.exemptions import PolicyConfigError
@@ -45,6 +48,33 @@ def no_policy_warning(run: Run) -> str:
     return (
         "no policy evaluates this plan: the component itself refuses only what leaves `trainyard:residency` "
         f"and spot pools without a fallback. With the pack of this version: {command}"
+    )
+
+
+def refuse_secrets(paths: Sequence[str]) -> None:
+    """Refuse secret values of a job, of which its TrainJob is readable by the team. Raises InputError."""
+    allowed = "a value that the TrainJob and the state may show"
+    fix = (
+        "store it in a Secret of the team's namespace (`trainyard secret set`), and name it in `job.secrets`"
+    )
+    raise InputError([Problem(path, "a secret", allowed, fix) for path in paths])
+
+
+def warn_of_secrets(paths: Sequence[str]) -> None:
+    """Warn of secret values that resources, their outputs and the state show."""
+    pulumi.log.warn(
+        f"{', '.join(paths)}: a secret, which resources made from it and the state show as plain text; "
+        "pass what may be shown (nothing of a stack has to be secret: credentials are the environment's)"
+    )
+
+
+def unused_providers_warning(given: Collection[str]) -> str:
+    """Say that given providers are not used, where a component makes its own; nothing where none is given."""
+    if not (unused := sorted({*given} - {NAMESPACE})):
+        return ""
+    return (
+        f"the option `providers` has no effect here ({', '.join(unused)}): the component makes providers of "
+        "the account, region and cluster that its input names, with the credentials of the environment"
     )
 
 

@@ -27,7 +27,9 @@ COMPONENTS = {
 OTHER_INPUTS = {
     "TrainingJob": {
         "queues": {
-            **OUTPUTS["Cluster"]["queues"],
+            # Of any values: type checkers of Python take no output's type for an input's.
+            "type": "object",
+            "additionalProperties": {"$ref": "pulumi.json#/Any"},
             "description": "the output `queues` of the job's Cluster, to validate team and queue in the"
             " preview; default: they are validated against the cluster",
         }
@@ -136,7 +138,9 @@ class _Types:
             "type": "string",
             "enum": [{"name": _enumerator(word), "value": word} for word in words],
         }
-        return {"$ref": f"#/types/{token}"}
+        # Relaxed, as other providers' are: a program may write the plain text, which type checkers of Python
+        # would refuse of an enum alone.
+        return {"type": "string", "oneOf": [{"type": "string"}, {"$ref": f"#/types/{token}"}]}
 
     def _object(self, name: str) -> dict[str, Any]:
         definition, token = self._definitions[name], MODULE + name.removesuffix("Spec")

@@ -1,0 +1,38 @@
+"""The output `queues` of a stack: what is exported of each team, and read again by jobs and fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra import names
+from infra.spec.queue import TeamSpec
+
+KEYS: Mapping[str, str] = {
+    "local_queue": "localQueue",
+    "cluster_queue": "clusterQueue",
+    "more_local_queues": "moreLocalQueues",
+}
+"""As a program in Python has them, and exports them: its SDK spells the keys of outputs in snake case."""
+
+
+def exported(team: TeamSpec) -> dict[str, Any]:
+    """Return what the output has of a team."""
+    others = {queue: team.local_queue(queue) for queue in team.more_queues}
+    return {
+        "namespace": names.team_namespace(team.name),
+        "localQueue": team.local_queue(),
+        "clusterQueue": team.queue,
+        **({"moreLocalQueues": others} if others else {}),
+    }
+
+
+def read(queues: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
+    """Return the output of a program in any language with the keys of `exported`, anything else as it is."""
+    if not isinstance(queues, Mapping):
+        return queues
+    return {team: _camel_cased(each) if isinstance(each, Mapping) else each for team, each in queues.items()}
+
+
+def _camel_cased(team: Mapping[str, Any]) -> dict[str, Any]:
+    return {KEYS.get(key, key): value for key, value in team.items()}
