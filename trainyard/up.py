@@ -7,7 +7,7 @@ import time
 from engine.events import OperationResult
 from infra.errors import InputError, Problem
 from trainyard.capacity import report_missing_capacity
-from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS
+from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS, host_parts
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time
@@ -113,6 +113,4 @@ def wanted_artifacts(session: Session) -> list[str]:
     if not session.is_embedded:
         programs = () if session.is_fleet else session.target.programs
         return [*engine_parts(session), *(f"binary/{name}" for name in programs)]
-    made = [name for name in session.toolchain.names() if name.startswith(("package/", "image/"))]
-    legacy = () if session.stack.operators.legacy_v1 else ("image/training-operator",)
-    return [*engine_parts(session), *CLUSTER_PARTS, *(name for name in made if name not in legacy)]
+    return [*engine_parts(session), *CLUSTER_PARTS, *host_parts(session.stack, session.toolchain.names())]

@@ -347,6 +347,7 @@ def test_a_preview_provides_what_is_missing_and_an_update_looks_at_all_of_it(
     for preview in (True, False):
         needs.provide(parse(shipped("local")), print, is_preview=preview)
     assert asked[0] == {"env/training"}
+    assert "image/trainer-manager" in asked[1] and "image/training-operator" not in asked[1]
     assert asked[1] >= {"env/training", "binary/helm", *CHART_PARTS, *CLUSTER_PARTS}
 
 

@@ -25,7 +25,7 @@ from infra.spec import Stack
 from infra.targets.registry import target_of
 from infra.targets.target import Target
 from trainyard.host import check_host
-from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
+from trainyard.parts import CHART_PARTS, CLUSTER_PARTS, host_parts
 
 Say = Callable[[str], None]
 LINES_SHOWN = 6
@@ -110,8 +110,7 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, is_p
     toolchain = Toolchain(paths, load_versions(), NeedsProgress())
     wanted = [*CHART_PARTS, "binary/helm", *target.artifacts]
     if stack.provider.on_host is not None:
-        made = [name for name in toolchain.names() if name.startswith(("package/", "image/"))]
-        wanted += [*CLUSTER_PARTS, "binary/kubectl", *made]
+        wanted += [*CLUSTER_PARTS, "binary/kubectl", *host_parts(stack, toolchain.names())]
     if is_preview:
         wanted = [name for name in wanted if toolchain.find(name) is None]
     toolchain.ensure(*wanted)
