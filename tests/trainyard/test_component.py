@@ -18,6 +18,7 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
+from pulumi.runtime import rpc
 from pulumi.runtime.proto import errors_pb2
 
 from infra import team_queues
@@ -364,11 +365,9 @@ def test_a_component_of_known_values_and_one_of_unknown_values_are_told_apart() 
 def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """A TrainJob shows its environment to the whole team, and the state to whoever reads it."""
 
-    async def found() -> list[str]:
-        job = {"environment": {"TOKEN": pulumi.Output.secret("hidden"), "SEED": "1"}, "command": ["a"]}
-        return await _secrets_in({**job, "config": pulumi.Output.from_input("digits")}, "job")
-
-    paths = asyncio.run(found())
+    secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "hidden"}
+    output = {rpc._special_sig_key: rpc._special_output_value_sig, "value": {"TOKEN": secret, "SEED": "1"}}
+    paths = list(_secrets_in({"environment": output, "command": ["a"]}, ("job",)))
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}TrainingJob"].on_secrets(paths)
     (problem,) = error.value.problems

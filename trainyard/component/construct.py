@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pulumi
+from google.protobuf import json_format
 from pulumi.runtime import settings
 from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 
@@ -22,7 +23,12 @@ reduce_overhead()
 # After it: the SDK's server takes functions of the SDK by name that are replaced here.
 from pulumi.provider.provider import ConstructResult  # noqa: E402
 from pulumi.provider.server import ProviderServicer, _contains_outputs  # noqa: E402
-from pulumi.runtime.rpc import contains_unknowns  # noqa: E402
+from pulumi.runtime.rpc import (  # noqa: E402
+    _special_output_value_sig,
+    _special_secret_sig,
+    _special_sig_key,
+    contains_unknowns,
+)
 from pulumi.runtime.stack import wait_for_rpcs  # noqa: E402
 
 INVALID_ARGUMENT = 3
@@ -53,7 +59,8 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     pulumi.runtime.config.set_all_config(dict(request.config), list(request.configSecretKeys))
     kind = COMPONENTS[request.type]
     inputs = await ProviderServicer._construct_inputs(request.inputs, request.inputDependencies)
-    if secrets := await _secrets_in(inputs.get(kind.key), kind.key):
+    marked = json_format.MessageToDict(request.inputs).get(kind.key)
+    if secrets := list(_secrets_in(marked, (kind.key,))):
         kind.on_secrets(secrets)
     given = {name: await _known(value) for name, value in inputs.items()}
     run = Run(request.project, request.stack, request.dryRun, dict(request.config))
@@ -77,20 +84,19 @@ async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
     return await output.future() if await output.is_known() else pulumi.UNKNOWN
 
 
-async def _secrets_in(value: Any, key: str) -> list[str]:  # noqa: ANN401 -- whatever the user wrote
-    """Return the paths of what a program has marked as secret."""
-    return [show((key, *path)) for path, output in _outputs_in(value) if await output.is_secret()]
-
-
-def _outputs_in(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, pulumi.Output[Any]]]:  # noqa: ANN401
-    if isinstance(value, pulumi.Output):
-        yield path, value
-        return
-    parts = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for key, part in parts:
-        yield from _outputs_in(part, (*path, key))
+def _secrets_in(value: Any, path: KeyPath) -> Iterator[str]:  # noqa: ANN401 -- JSON
+    """Yield the paths of what a program has marked as secret, as the protocol has the marks."""
+    if isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _secrets_in(part, (*path, index))
+    elif isinstance(value, Mapping):
+        mark = value.get(_special_sig_key)
+        if mark == _special_secret_sig or (mark == _special_output_value_sig and value.get("secret")):
+            yield show(path)
+        else:
+            parts = {"": value.get("value")} if mark == _special_output_value_sig else value
+            for key, part in parts.items():
+                yield from _secrets_in(part, (*path, key) if key else path)
 
 
 def _answered(given: Any, kind: Kind, run: Run, secret: Collection[str]) -> Any:  # noqa: ANN401 -- JSON
