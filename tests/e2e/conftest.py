@@ -27,7 +27,6 @@ ORDER = (
     "test_local_stack",
     "test_jobs",
     "test_member",
-    "test_expired",
     "test_frameworks",
     "test_topology",
     "test_search",
