@@ -432,7 +432,12 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
 def labelled_pods() -> Manifest:
     """Return a TrainJob that lays nothing over its runtime's pods but a label."""
     laid = [{"name": "node", "template": {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}}]
-    patches = [{"manager": "trial", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": laid}}}}]
+    patches = [
+        {
+            "manager": "example.com/trial",
+            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": laid}}},
+        }
+    ]
     return merged(train_job(), {"spec": {"runtimePatches": patches}})
 
 
