@@ -144,7 +144,7 @@ def test_an_answer_that_makes_no_sense_is_reported_once_and_ends_nothing(
     cloud.answers[ACTION] = (200, text)
     watch = Watch(Aws(Metadata(cloud.base)), pytest.fail)
     assert [watch.ask(), watch.ask()] == ["", ""]
-    assert capsys.readouterr().err.count("notices of Aws cannot be heard") == 1
+    assert capsys.readouterr().err.count("notices of Aws cannot be received") == 1
 
 
 @pytest.mark.parametrize("cloud_type", [Aws, Gcp, Azure])
@@ -155,7 +155,7 @@ def test_a_missing_or_failing_service_is_reported_once(
     for base in ("http://127.0.0.1:9", cloud.base):
         watch = Watch(cloud_type(Metadata(base)), pytest.fail)
         assert [watch.ask(), watch.ask()] == ["", ""]
-        assert capsys.readouterr().err.count("SIGTERM still is") == 1
+        assert capsys.readouterr().err.count("SIGTERM is still") == 1
 
 
 def test_a_notice_of_the_cloud_saves_and_leaves(

@@ -153,7 +153,7 @@ class Watch:
                 name = type(self.source).__name__
                 sys.stderr.write(
                     f"training: notices of {name} cannot be received: {type(error).__name__}: {error};"
-                    " SIGTERM still is received; set notices: none where there is no such service\n"
+                    " SIGTERM is still handled; set notices: none where there is no such service\n"
                 )
             self._has_warned = True
             return ""

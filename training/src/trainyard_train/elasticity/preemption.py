@@ -132,7 +132,7 @@ class Notice:
         faulthandler.dump_traceback(all_threads=True)
         _leave(
             f"no checkpoint within {self._leave_seconds:g} s of the notice: exiting without;"
-            " the last committed one stands",
+            " the last committed one remains",
             EXIT_FAILED,
         )
 
