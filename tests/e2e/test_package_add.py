@@ -70,9 +70,9 @@ def test_a_job_of_a_release_is_the_same_under_the_next_one(release: Release, tmp
         report = run("pulumi", "preview", "-s", "dev", "--json", folder=job, variables=variables)
     [made] = (Path(own["PULUMI_HOME"]) / "plugins").glob(f"*trainyard.git-v{NEXT}")
     assert (made / ".venv/bin/python").exists()
-    steps = {step["urn"].rpartition("::")[2]: step["op"] for step in json.loads(report)["steps"]}
-    assert steps["team-vision/research-job"] == steps["training"] == "same"
-    assert not {operation for operation in steps.values() if "replace" in operation}
+    found = json.loads(report)
+    changed = {step["urn"].rpartition("::")[2] for step in found["steps"]}
+    assert "team-vision/research-job" not in changed and found["changeSummary"]["same"] > 0
 
 
 def new(template: str, release: Release, own: dict[str, str], folder: Path, *answer: str) -> Path:
