@@ -1,4 +1,4 @@
-"""Reads node pools of any cloud in common terms: machine types and maximum size."""
+"""Reads node pools of EKS, GKE and AKS in common terms: machine types, minimum and maximum size."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Operations(Protocol):
     def unprotect(self) -> Outcome | None:
         """Take the protection from deletion off; None where the stack has none."""
 
-    def protect(self) -> None:
+    def request_protection(self) -> None:
         """Put the protection back into the stack file, where it was taken off."""
 
     def change(self) -> Mapping[str, int]:
@@ -272,7 +272,7 @@ def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None
 
 def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Make the stack again after its end: it adopts what was retained."""
-    run.engine.protect()
+    run.engine.request_protection()
     run.phase("adopt what was retained", run.engine.adopt, None)
     run.phase("up with what was retained", run.engine.up, None)
     _compare(run.engine.resources(), fake_providers)

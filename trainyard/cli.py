@@ -580,7 +580,7 @@ def main() -> None:
 
 
 def _explained(error: Exception) -> TrainyardError:
-    """Report the error with its next step; re-raise an unforeseen one."""
+    """Return the error as problems with their next step; re-raise an unforeseen one."""
     if _is_lost_connection(error):
         fix = "bring the embedded cluster up, or mend the way to the API server; submitted jobs continue"
         got = str(getattr(error, "reason", None) or error or type(error).__name__)
@@ -606,7 +606,7 @@ def _is_lost_connection(error: Exception) -> bool:
 
 
 def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
-    """Report what the cluster's API server refused."""
+    """Return what the cluster's API server refused, as a problem."""
     reason = str(error.reason)
     with contextlib.suppress(ValueError, TypeError, KeyError):
         reason = json.loads(error.body)["message"]

@@ -37,7 +37,7 @@ DIGEST = "trainyard.dev/digest"
 WORKERS = 8
 ESTABLISHED_SECONDS = 60.0
 REMOVED_SECONDS = 120.0
-TAKEN = "an API server that accepts the definitions"
+EXPECTED = "an API server that accepts the definitions"
 REMOVE = (
     "`kubectl get {name} -A` lists them. The operator that removes finalizers has been deleted: remove them"
     """ (`kubectl patch {name} NAME --type=merge --patch='{{"metadata":{{"finalizers":null}}}}'`)"""
@@ -86,7 +86,7 @@ class CustomResourceDefinitions(ResourceHandler):
         return {}
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
-        """Apply what differs and remove what is no longer asked for."""
+        """Apply what differs; on the same cluster and without `retain`, remove what is not requested now."""
         _apply(new, progress)
         if old["kubeconfig"] == new["kubeconfig"] and not new.get("retain", False):
             dropped = old["definitions"].keys() - new["definitions"].keys()
@@ -170,7 +170,7 @@ class DefinitionsClient:
                 force=True,
                 _content_type="application/apply-patch+yaml",
             )
-            deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", TAKEN, progress)
+            deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", EXPECTED, progress)
             while not _is_established(applied):
                 deadline.wait()
                 applied = self._call(self._api.read_custom_resource_definition, name)
@@ -183,7 +183,7 @@ class DefinitionsClient:
         def one(name: str) -> None:
             found = self._call(self._api.delete_custom_resource_definition, name)
             late = f"{name} is not deleted: its objects have finalizers"
-            deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress, REMOVE.format(name=name))
+            deadline = Deadline(REMOVED_SECONDS, late, EXPECTED, progress, REMOVE.format(name=name))
             while found is not None:
                 deadline.wait()
                 found = self._call(self._api.read_custom_resource_definition, name)
@@ -201,13 +201,13 @@ class DefinitionsClient:
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
-            raise refused(str(error.body or error.reason), TAKEN) from None
+            raise refused(str(error.body or error.reason), EXPECTED) from None
         except HTTPError as error:
-            raise refused(str(error), TAKEN) from None
+            raise refused(str(error), EXPECTED) from None
         if response.status == HTTPStatus.NOT_FOUND:
             return None
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise refused(body.decode(), TAKEN)
+            raise refused(body.decode(), EXPECTED)
         return json.loads(body)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MANAGER = "trainyard"
 KEY = "kubeconfig"
 """Key of the Secret, as MultiKueue reads it."""
-TAKEN = "an API server that serves this, and a kubeconfig with the right to request it"
+EXPECTED = "an API server that serves this, and a kubeconfig with the right to request it"
 _ACCOUNT, _SECRET = ("serviceAccount", "secret")
 
 
@@ -73,7 +73,7 @@ class RotatedKubeconfig(ResourceHandler):
         answer = _call(connect(inputs["issuer"]), "POST", _tokens(inputs), _request(inputs))
         status = (answer or {}).get("status")
         if not status:
-            raise refused(f"no service account {inputs[_ACCOUNT]['name']}", TAKEN)
+            raise refused(f"no service account {inputs[_ACCOUNT]['name']}", EXPECTED)
         # An API server may give less than was asked for.
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
@@ -169,7 +169,7 @@ def _call(
         answer = client.call_api(*request)
         text: str = answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
-        raise refused(str(error), TAKEN) from None
+        raise refused(str(error), EXPECTED) from None
     if answer.status == HTTPStatus.NOT_FOUND and not applied:
         return None
     if answer.status >= HTTPStatus.BAD_REQUEST:
@@ -184,4 +184,4 @@ def _refusal(text: str) -> TrainyardError:
         message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
         message = "an answer that is no Status"
-    return refused(message, TAKEN)
+    return refused(message, EXPECTED)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SERVING_SECONDS = 300.0
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes of an API server that does not serve the kind yet, or throttles."""
-EVALUATED = "an API server that has the operator's webhooks evaluate objects"
+EXPECTED = "an API server that has the operator's webhooks evaluate objects"
 
 
 class ServingWebhooks(WaitResource):
@@ -44,7 +44,7 @@ class ServingWebhooks(WaitResource):
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
-        deadline = Deadline(SERVING_SECONDS, late, EVALUATED, progress)
+        deadline = Deadline(SERVING_SECONDS, late, EXPECTED, progress)
         for probe in inputs["probes"]:
             while why := _missing(client, inputs["collection"], probe["manifest"], probe["evidence"]):
                 progress.log(why)
@@ -79,4 +79,4 @@ def _missing(client: ApiClient, collection: str, manifest: Mapping[str, Any], ev
         return ""
     if answer.status < HTTPStatus.BAD_REQUEST:
         return f"the API server admits {manifest['kind']} without {evidence}"
-    raise refused(text, EVALUATED)
+    raise refused(text, EXPECTED)

@@ -23,7 +23,7 @@ FLEET_LABEL = "trainyard.dev/fleet"
 
 
 class Hub(pulumi.ComponentResource):
-    """`expiry`: worker → when the token ends that the hub has for it."""
+    """Kueue's objects on the hub. `expiry`: for each worker, when the hub's token for it expires."""
 
     def __init__(
         self, fleet: Fleet, access: Access, workers: Mapping[str, Worker], parent: pulumi.Resource

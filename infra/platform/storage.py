@@ -1,4 +1,8 @@
-"""Declares volumes and claims: checkpoints and datasets per team, training environment, host paths."""
+"""Declares storage in the cluster: classes, volumes and claims, and the Job that makes their folders.
+
+Teams have checkpoints and datasets; logs, the training environment and host paths are the platform's. The
+Job also sets the policy of the embedded cluster's buckets.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,10 @@ class _Volume:
 
 
 class StorageLayer(Layer):
-    """Static volumes used through claims only, since Pod Security refuses host paths in pods."""
+    """Volumes and claims: static where the target gives a volume source, else provisioned by a class.
+
+    Pods use claims only, since Pod Security refuses host paths in pods.
+    """
 
     def __init__(
         self,

@@ -64,8 +64,16 @@ def _moved(text: str, move: Move) -> str:
     if _pair(whole, move.new) is not None:
         path, fix = show(move.new), f"remove it, or {show(move.old)}"
         raise InputError([Problem(path, f"a value, as has {show(move.old)}", "one of the two", fix)])
-    value = _text(text, pair[1])
-    return _inserted(_removed(text, whole, move.old), move.new, value)
+    value, comment = _text(text, pair[1]), _comment_behind(text, whole, move.old)
+    return _inserted(_removed(text, whole, move.old), move.new, value, comment)
+
+
+def _comment_behind(text: str, whole: yaml.MappingNode, keys: Keys) -> str:
+    """Return the comment behind a scalar that has a line to itself; empty if there is none."""
+    parent, pair = _mapping(whole, keys[:-1]), _pair(whole, keys)
+    assert parent is not None and pair is not None
+    end = pair[1].end_mark.index
+    return "" if parent.flow_style else text[end : _line_end(text, end)].strip()
 
 
 def _removed(text: str, whole: yaml.MappingNode, keys: Keys) -> str:
@@ -82,18 +90,23 @@ def _removed(text: str, whole: yaml.MappingNode, keys: Keys) -> str:
     return text[:start].rstrip().removesuffix(",") + after
 
 
-def _inserted(text: str, keys: Keys, value: str) -> str:
-    """Put a key behind the last one of its mapping. Raises InputError where the mapping does not exist."""
+def _inserted(text: str, keys: Keys, value: str, comment: str) -> str:
+    """Put a key, and a comment, behind the last key of its mapping.
+
+    Raises InputError where the mapping does not exist.
+    """
     parent = _mapping(_whole(text), keys[:-1])
     if parent is None or not parent.value:
         path, fix = show(keys[:-1]), f"write it, with {keys[-1]}: {value}"
         raise InputError([Problem(path, "nothing", "a mapping", fix)])
     first, last = parent.value[0][0], parent.value[-1][1]
     if parent.flow_style:
-        end = last.end_mark.index
-        return f"{text[:end]}, {keys[-1]}: {value}{text[end:]}"
-    end = _line_end(text, _end(last))
-    return f"{text[:end]}{' ' * first.start_mark.column}{keys[-1]}: {value}\n{text[end:]}"
+        end, line = last.end_mark.index, text.rfind("\n", 0, first.start_mark.index) + 1
+        indent = text[line : line + len(text[line:]) - len(text[line:].lstrip(" "))]
+        above = f"{indent}{comment}\n" if comment else ""  # nothing may stand behind it in the braces
+        return f"{text[:line]}{above}{text[line:end]}, {keys[-1]}: {value}{text[end:]}"
+    end, behind = _line_end(text, _end(last)), f"  {comment}" if comment else ""
+    return f"{text[:end]}{' ' * first.start_mark.column}{keys[-1]}: {value}{behind}\n{text[end:]}"
 
 
 def _set_version(text: str, version: int) -> str:

@@ -1,6 +1,6 @@
 """Checks of the stack file's `network` section: the egress destinations of teams.
 
-They run like those of `validators`.
+`validators` collects and runs them (`CHECKS`); each parameter names the section that it gets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from infra.spec.queue import TeamSpec
 
 Teams = tuple[TeamSpec, ...]
 
-_LINK_LOCAL, _LOOPBACK, _MULTICAST = map(IPv4Network, ("169.254.0.0/16", "127.0.0.0/8", "224.0.0.0/3"))
+_LINK_LOCAL, _LOOPBACK, _MULTICAST_AND_RESERVED = map(
+    IPv4Network, ("169.254.0.0/16", "127.0.0.0/8", "224.0.0.0/3")
+)
 _PLATFORM = (
     "jobset-system",
     "kube-system",
@@ -37,13 +39,13 @@ def egress_is_named_once(network: NetworkSpec) -> Iterator[Finding]:
             yield path, repr(each.name), "a name that no other entry has", "rename or remove one of them"
 
 
-def egress_leads_out_of_the_node(network: NetworkSpec) -> Iterator[Finding]:
+def egress_is_routable(network: NetworkSpec) -> Iterator[Finding]:
     """Link-local addresses are the node's: its metadata service has the node's own credentials."""
     for index, each in enumerate(network.egress):
-        for closed in (_LINK_LOCAL, _LOOPBACK, _MULTICAST):
+        for closed in (_LINK_LOCAL, _LOOPBACK, _MULTICAST_AND_RESERVED):
             if each.cidr and each.cidr.subnet_of(closed):
                 allowed = f"a network outside of {closed}"
-                fix = "leave it out; what gives pods their identity is open already"
+                fix = "leave it out: these stay closed; the cloud's pod identity endpoint is open already"
                 yield ("network", "egress", index, "cidr"), str(each.cidr), allowed, fix
 
 

@@ -49,7 +49,7 @@ class ClusterOnHost:
 class ProviderSpec(Spec):
     """Base of each target's own spec."""
 
-    NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.NO_SNAPSHOTS
+    WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS
     """The same of a target without a choice of filesystems."""
 
     kind: ProviderKind = Field(description="name of the target")

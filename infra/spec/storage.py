@@ -26,7 +26,7 @@ USE_THE_BUCKET = (
 class FilesystemSpec(Spec):
     """Base of the filesystems that targets have under the checkpoints."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {USE_THE_BUCKET}"
     """Why no snapshots are taken of it, and what to do; empty where the target takes them."""
 
     @property

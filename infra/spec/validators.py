@@ -86,7 +86,7 @@ def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: Stora
     if getattr(filesystem, "existing", None) is not None:
         fix = "leave the key out, and ask who owns the filesystem"
         yield path, f"{days}, of an existing filesystem", "nothing: its owner takes them", fix
-    elif reason := (filesystem or provider).NO_SNAPSHOTS:
+    elif reason := (filesystem or provider).WHY_NO_SNAPSHOTS:
         kind = filesystem.kind if filesystem else provider.kind
         yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
 

@@ -48,9 +48,9 @@ class NodeConfig(_Model):
     """Names of pinned images (`training` for the artifact `image/training`) to import on this node."""
 
 
-def _named_once(nodes: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
+def _are_few_and_named_once(nodes: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
     if len(nodes) > MAX_NODES:
-        raise ValueError(f"1 to {MAX_NODES} nodes")
+        raise ValueError(f"at most {MAX_NODES} nodes")
     names = [node.name for node in nodes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"node names must be unique, these are not: {', '.join(twice)}")
@@ -62,7 +62,7 @@ class ClusterConfig(_Model):
 
     name: ClusterName
     kubernetes_version: str
-    nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_named_once)]
+    nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_are_few_and_named_once)]
     """None: what is left of a cluster, which can only be removed."""
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"

@@ -1,4 +1,4 @@
-"""Policy: clusters, buckets, filesystems and keys are protected from deletion."""
+"""Policy: clusters, buckets, filesystems and vaults (backups, Azure keys) are protected from deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY_VAULT = "azure-native:keyvault:Vault"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """The target's own protection, or the engine's; buckets are not emptied, key vaults not purged."""
+    """Buckets: no `forceDestroy`; key vaults: purge protection; others: the cloud's setting or `protect`."""
     props = resource.props
     if resource.type.startswith(("aws:eks", "gcp:container")):
         if not resource.protect:

@@ -13,7 +13,7 @@ OLD = ("TLS1_0", "TLS1_1")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A bucket policy refuses plain HTTP; a storage account takes HTTPS of version 1.2 or later."""
+    """Buckets deny plain HTTP, storage accounts take TLS 1.2 or later, listeners HTTPS."""
     props = resource.props
     if resource.type.startswith("azure-native:"):
         # NFS 3.0 has no TLS: it remains in the network, where the account answers nobody else.
@@ -53,7 +53,7 @@ def refuses_http(statement: Statement) -> bool:
 
 POLICY = Policy(
     name="security-tls",
-    title="Storage takes TLS only",
+    title="Storage and load balancers take TLS only",
     reason="A client with plain HTTP sends data and its signature unencrypted.",
     remedy="Deny requests where aws:SecureTransport is false; set the minimum TLS version.",
     types=(

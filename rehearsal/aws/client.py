@@ -1,4 +1,7 @@
-"""boto3 clients for a finder: moto answers, with the resources that the fake has created."""
+"""boto3 clients for `trainyard find`: moto answers, and what moto lacks is reported as not found.
+
+Placement groups, which moto lacks, come from what the fake has created.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class FakeEngine:
     def unprotect(self) -> FakeOutcome | None:
         return None
 
-    def protect(self) -> None: ...
+    def request_protection(self) -> None: ...
 
     def change(self) -> Mapping[str, int]:
         return {"update": 1}

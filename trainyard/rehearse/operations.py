@@ -29,7 +29,7 @@ class OperationOutcome:
 
 @dataclass
 class EngineOperations:
-    """The engine on one stack, with the policies on."""
+    """The engine's operations on one stack; `preview` and `up` run under the policies."""
 
     engine: Engine
     project: RehearsalProject
@@ -80,7 +80,8 @@ class EngineOperations:
         self._set_protection(on=False)
         return self._up()
 
-    def protect(self) -> None:
+    def request_protection(self) -> None:
+        """Write it into the stack file again; the next `up` applies it."""
         if self._is_protected:
             self._set_protection(on=True)
 

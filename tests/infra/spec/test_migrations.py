@@ -56,8 +56,16 @@ def test_a_key_moves_and_each_other_line_stays() -> None:
     ]
     assert [line for line in after if line not in before] == [
         "    schema: 1",
+        "      # a week",
         "      checkpoints: {size_gib: 100, snapshot_days: 7} # small",
     ]
+
+
+def test_a_comment_moves_with_the_key_that_it_stands_behind() -> None:
+    text = BLOCK.replace(
+        "checkpoints: {size_gib: 100} # small", "checkpoints:\n        size_gib: 100 # small"
+    )
+    assert "        size_gib: 100 # small\n        snapshot_days: 7  # a week\n" in migrate(text)
 
 
 @pytest.mark.parametrize(

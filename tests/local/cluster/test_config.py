@@ -72,7 +72,7 @@ def test_every_problem_of_a_config_is_reported_with_its_path() -> None:
         ({"nodeCidr": "10.1.0.0/28"}, "too small"),
         ({"podCidr": "10.244.0.0/24"}, "too small"),
         ({"serviceCidr": "10.96.0.0/28"}, "must be /12 to /24"),
-        ({"nodes": [{"name": f"n{i}", "pool": "p"} for i in range(65)]}, "1 to 64 nodes"),
+        ({"nodes": [{"name": f"n{i}", "pool": "p"} for i in range(65)]}, "at most 64 nodes"),
     ],
 )
 def test_ranges_that_do_not_fit_are_refused(changes: dict[str, Any], output: str) -> None:

@@ -42,13 +42,13 @@ printf '"token":"token-%s","expirationTimestamp":"2020-01-01T00:00:00Z"}}' "$(wc
 ALWAYS = 10**6
 
 
-class ApiServer(ThreadingHTTPServer):
+class ExpiringApiServer(ThreadingHTTPServer):
     """What a member's commands ask of a cluster, for as many calls as the credential lasts."""
 
     daemon_threads = True
 
     def __init__(self, asked: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ExpiringHandler)
         self.asked, self.lasts, self.calls = asked, ALWAYS, 0
         self.refuses = ""
         """A part of the paths that are refused, whatever the token."""
@@ -97,11 +97,11 @@ class ApiServer(ThreadingHTTPServer):
         return [pod("tune", number, f"spot-{number}") for number in range(2)]
 
 
-class Handler(BaseHTTPRequestHandler):
+class ExpiringHandler(BaseHTTPRequestHandler):
     """One request, refused with 401 unless its token is good."""
 
     protocol_version = "HTTP/1.1"
-    server: ApiServer
+    server: ExpiringApiServer
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -149,11 +149,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExpiringApiServer]:
     plugin = tmp_path / "plugin"
     plugin.write_text(PLUGIN)
     plugin.chmod(0o755)
-    made = ApiServer(tmp_path / "asked")
+    made = ExpiringApiServer(tmp_path / "asked")
     api = "client.authentication.k8s.io/v1"
     config = {
         "apiVersion": "v1",
@@ -184,7 +184,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, ["run", *options, *words])
 
 
-def test_it_may_expire_before_each_call_until_the_job_is_submitted(server: ApiServer) -> None:
+def test_it_may_expire_before_each_call_until_the_job_is_submitted(server: ExpiringApiServer) -> None:
     for lasts in range(50):
         server.lasts, server.calls = lasts, 0
         done = run("--no-folder", "--detach", "--", "python", "/opt/train.py")
@@ -202,7 +202,7 @@ def test_it_may_expire_before_each_call_until_the_job_is_submitted(server: ApiSe
 
 
 def test_it_may_expire_as_the_code_is_taken_to_the_store(
-    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ExpiringApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = tmp_path / "code"
     code.mkdir()
@@ -216,7 +216,7 @@ def test_it_may_expire_as_the_code_is_taken_to_the_store(
     assert server.job is None
 
 
-def test_it_may_expire_while_the_job_is_followed(server: ApiServer) -> None:
+def test_it_may_expire_while_the_job_is_followed(server: ExpiringApiServer) -> None:
     ended: list[Result] = []
     words = ("--no-folder", "--", "python", "/opt/train.py")
     command = threading.Thread(target=lambda: ended.append(run(*words)), daemon=True)

@@ -178,7 +178,7 @@ class ExistingEksSpec(Spec):
 class LustreSpec(FilesystemSpec):
     """FSx for Lustre (PERSISTENT_2): a parallel filesystem in one zone."""
 
-    NO_SNAPSHOTS: ClassVar[str] = ""
+    WHY_NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
@@ -212,7 +212,7 @@ class LustreSpec(FilesystemSpec):
 class EfsSpec(FilesystemSpec):
     """Elastic File System: elastic capacity in all zones, for development and small clusters."""
 
-    NO_SNAPSHOTS: ClassVar[str] = ""
+    WHY_NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["efs"]
     existing: ExistingEfsSpec | None = Field(default=None, description="an existing filesystem to use")

@@ -139,7 +139,7 @@ class AzureAccessSpec(Spec):
 class AzureLustreSpec(FilesystemSpec):
     """Azure Managed Lustre: a parallel filesystem in one zone."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
@@ -154,7 +154,7 @@ class AzureLustreSpec(FilesystemSpec):
 class NetAppSpec(FilesystemSpec):
     """Azure NetApp Files: an NFS volume in a capacity pool of the same size."""
 
-    NO_SNAPSHOTS: ClassVar[str] = ""
+    WHY_NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["netapp"]
     capacity_tib: Positive = Field(description="size of the volume, in TiB")
@@ -166,7 +166,7 @@ class NetAppSpec(FilesystemSpec):
 class BlobNfsSpec(FilesystemSpec):
     """Blob storage over NFS 3.0, with elastic capacity and a container per team, for development."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {USE_THE_BUCKET}"
 
     kind: Literal["blob-nfs"]
     account: StorageAccountName = Field(

@@ -63,7 +63,7 @@ class BucketPolicySpec(Spec):
 class CoreweaveSpec(WithMachines, ManagedProviderSpec):
     """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {USE_THE_BUCKET}"
 
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of all resources")

@@ -172,7 +172,7 @@ class ExistingGkeSpec(Spec):
 class ManagedLustreSpec(FilesystemSpec):
     """Managed Lustre: a parallel filesystem in one zone."""
 
-    NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
@@ -190,7 +190,7 @@ class ManagedLustreSpec(FilesystemSpec):
 class FilestoreSpec(FilesystemSpec):
     """Filestore: an NFS share, for development and small clusters."""
 
-    NO_SNAPSHOTS: ClassVar[str] = (
+    WHY_NO_SNAPSHOTS: ClassVar[str] = (
         "Filestore takes a backup on request, and has no schedule of its own: have Cloud Scheduler"
         " call `gcloud filestore backups create`, in a region where the data may be"
     )

@@ -32,7 +32,7 @@ class LocalNetworkSpec(Spec):
 class LocalSpec(ProviderSpec):
     """A Kubernetes cluster on this host, with simulated accelerators."""
 
-    NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this host: copy it"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this host: copy it"
 
     kind: Literal["local"]
     cluster: LocalClusterChoice = Field(

@@ -114,7 +114,7 @@ class InfinibandSpec(Spec):
 class NfsSpec(FilesystemSpec):
     """An NFS server or appliance, mounted through the NFS CSI driver."""
 
-    NO_SNAPSHOTS: ClassVar[str] = (
+    WHY_NO_SNAPSHOTS: ClassVar[str] = (
         "an export's snapshots are its server's: set a schedule there (those of the NFS CSI driver are"
         " archives of a whole folder, each written when it is asked for)"
     )

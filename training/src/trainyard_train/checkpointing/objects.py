@@ -217,7 +217,7 @@ class TrackedState(Tracked):
 
 
 class TrackedOnRank0(TrackedState):
-    """The same, of which what rank 0 has counts."""
+    """Like `TrackedState`, but the state of rank 0 is saved, and all ranks load it."""
 
     def of_rank0(self) -> set[str]:
         return {""}
@@ -281,7 +281,7 @@ class TrackedTensor(Tracked):
         return {"": self.tensor}
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """It has been filled."""
+        """Nothing to do: live tensors are filled in place."""
 
 
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (

@@ -1,7 +1,8 @@
-"""Encodes nested state as JSON, with its tensors in separate files.
+"""Encodes nested state as JSON and decodes it; tensors are set apart in a mapping, by their path.
 
 JSON has no tuples, bytes, sets or keys that are not text: these are objects with a key `$`. Nothing that is
 read is ever executed, so an object of a user's class is refused: the user passes its contents instead.
+Subclasses of numbers, text and mappings are saved as the plain type.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def unpack(packed: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
 
 
 def no_tensor(path: str) -> torch.Tensor:
-    """For values that have none."""
+    """Pass this to `unpack` where no tensor is expected: it raises KeyError."""
     raise KeyError(path)
 
 
 def paths(packed: Any) -> list[str]:  # noqa: ANN401
-    """Of the tensors in what `pack` made."""
+    """Return the paths of the tensors in a value that `pack` made."""
     found: list[str] = []
     unpack(packed, lambda path: found.append(path) or torch.empty(0))  # type: ignore[func-returns-value]
     return found

@@ -1,9 +1,11 @@
-"""Learning rate schedule: linear scaling with the batch size, and warmup.
+"""Learning rate schedule: scaling with the batch size, warmup, and a ramp when the batch changes.
+
+The rate scales linearly, by the square root, or not at all (the default).
 
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
-Adam's rate scales with the square root of k while gradient noise dominates (Malladi et al. 2022). Adam with
-the linear rule is refused; where else a rule was not shown to hold, `doubts` says so.
+Adam's rate scales with the square root of k while gradient noise dominates (Malladi et al. 2022).
+`OptimConfig` refuses Adam with the linear rule; where else a rule was not shown to hold, `doubts` warns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of parallelism: `parallel`, `strategy`, `precision` and `backend` in a run's configuration."""
+"""The section `parallel` of a run's configuration, and the settings that code of parallelism reads."""
 
 from __future__ import annotations
 
