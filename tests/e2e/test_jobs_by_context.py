@@ -122,7 +122,7 @@ def test_a_folder_of_code_runs_on_machines_that_others_look_after(member: LocalS
     command = [program, *words, "--", "python", "train.py"]
     done = subprocess.run(command, env=member.environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "rank 0 in /mnt/job/code" in done.stderr and "folder: complete" in done.stdout
+    assert "rank 0 in /mnt/job/code" in done.stdout and "folder: complete" in done.stdout
     job = member.get("trainjob", "folder", "-n", NAMESPACE)
     assert json.loads(job["metadata"]["annotations"]["trainyard.dev/origin"])["command"] == [
         "python",

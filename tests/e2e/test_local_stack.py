@@ -75,7 +75,7 @@ def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: Loc
     for namespace, number in DEPLOYMENTS.items():
         deployments = stack.get("deployments", "-n", namespace)["items"]
         assert [item["status"].get("readyReplicas") for item in deployments] == [1] * number
-    assert stack.names("clusterqueues") == ["gpu"]
+    assert stack.names("clusterqueues") == ["gpu", "small"]
     runtimes = ["mpi-distributed", "mpi-none", "torch-distributed", "torch-none"]
     assert stack.names("clustertrainingruntimes") == runtimes
 
@@ -220,7 +220,6 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
         "core/v1:PersistentVolumeClaim team-vision/checkpoints",
         "core/v1:PersistentVolumeClaim team-vision/training-env",
         # With the nodes grow the processors and memory that a team may ask for.
-        "core/v1:ResourceQuota team-interns/team",
         "core/v1:ResourceQuota team-platform/team",
         "core/v1:ResourceQuota team-research/team",
         "core/v1:ResourceQuota team-vision/team",
