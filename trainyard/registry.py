@@ -122,7 +122,7 @@ class Registries:
         """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
         host, name, version = take_apart(reference)
         try:
-            answer = self._patiently("GET", host, f"{_path(host, name)}/manifests/{version}")
+            answer = self._with_retries("GET", host, f"{_path(host, name)}/manifests/{version}")
         except urllib3.exceptions.HTTPError as error:
             return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status != 200:
@@ -131,7 +131,7 @@ class Registries:
         digest = answer.headers.get("Docker-Content-Digest", found)
         return found if digest == found else MissingManifest(f"{host} calls it {digest}, and sends {found}")
 
-    def _patiently(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
+    def _with_retries(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         """Send the request, and repeat it after the delay that an overloaded registry asks for."""
         for tried in range(_TRIES):
             answer = self._ask(method, host, url)

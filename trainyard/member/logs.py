@@ -24,9 +24,9 @@ from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.logs import whole_lines, write_line
 from trainyard.member.cluster import MemberCluster, Object
-from trainyard.member.patience import PatientJobs
 from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote, exit_code, rounds
+from trainyard.member.retrying_jobs import RetryingJobs
 from trainyard.node_pods import NodePod
 from trainyard.run import key_of
 from trainyard.session import Session
@@ -129,7 +129,7 @@ class StoredLogs:
         return Remote(self._session.api).start(self._reader, [*READ, *words], stdin=True, tty=False)
 
     def _ended(self) -> bool:
-        jobs = PatientJobs(self._session, self._key)
+        jobs = RetryingJobs(self._session, self._key)
         return jobs.get(self._key) is None or jobs.state(self._key).ended
 
 

@@ -29,7 +29,7 @@ from trainyard.member.folder import Listing, list_files
 from trainyard.member.offers import Chosen, Size, choose, flavors_of
 from trainyard.member.outlook import outlook_of
 from trainyard.member.pack import Pack, counted, pack, printable, size_of
-from trainyard.member.patience import CUT_OFF, PatientJobs, take_up, unanswered
+from trainyard.member.retrying_jobs import CUT_OFF, RetryingJobs, take_up, unanswered
 from trainyard.member.runtimes import Runtime, runtime_of
 from trainyard.member.secrets import Secrets
 from trainyard.member.upload import CodeStore, StoreProgram
@@ -337,7 +337,7 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     """
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, num_nodes)
-    state = follow_logs(PatientJobs(session, key), key, shown, session.progress.log)
+    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
     if state.phase == "failed":
         fix = f"read `trainyard logs {key.name}`; committed checkpoints are kept"
         problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job that ends with 0", fix)

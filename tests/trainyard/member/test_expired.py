@@ -26,7 +26,7 @@ from tests.trainyard.member.lists import about, admitted, cluster_queue, local_q
 from trainyard import logs
 from trainyard.cli import app
 from trainyard.jobs import JobKey
-from trainyard.member import patience
+from trainyard.member import retrying_jobs
 
 KEY = JobKey("research", "tune")
 NAMESPACED = f"namespaces/{KEY.namespace}"
@@ -171,7 +171,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(patience, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0.1)
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield made
     made.shutdown()

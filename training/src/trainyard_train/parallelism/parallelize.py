@@ -58,8 +58,8 @@ def parallelize(
     devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
     if devices and mesh.tensor > 1:
         _divide_layers(stage, plan, devices["tensor"])
-    usual = config.strategy == "fsdp" or mesh.pipeline > 1  # they take the usual order of memory only
-    if not usual and _may_be_channels_last(stage, mesh.device):
+    # FSDP and stages take the usual order only.
+    if config.strategy == "ddp" and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
         stage = stage.to(memory_format=torch.channels_last)  # which convolutions prefer
     if config.recompute:
         _recompute(stage)

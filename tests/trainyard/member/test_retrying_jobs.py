@@ -12,8 +12,8 @@ from urllib3.exceptions import ProtocolError
 
 from infra.errors import ExitCode, TrainyardError
 from trainyard.jobs import JobKey, Jobs, JobState
-from trainyard.member import patience
-from trainyard.member.patience import PatientJobs
+from trainyard.member import retrying_jobs
+from trainyard.member.retrying_jobs import RetryingJobs
 
 KEY = JobKey("research", "tune")
 
@@ -26,9 +26,9 @@ class ConsoleOutput:
         self.lines.append(text)
 
 
-def patient(
+def retrying(
     monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception
-) -> tuple[PatientJobs, ConsoleOutput]:
+) -> tuple[RetryingJobs, ConsoleOutput]:
     left = list(answers)
 
     def state(_self: Jobs, _key: JobKey) -> JobState:
@@ -38,15 +38,15 @@ def patient(
         return answer
 
     monkeypatch.setattr(Jobs, "state", state)
-    monkeypatch.setattr(patience, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0)
     output = ConsoleOutput()
     session: Any = SimpleNamespace(api=None, progress=output)
-    return PatientJobs(session, KEY), output
+    return RetryingJobs(session, KEY), output
 
 
 def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
-    jobs, output = patient(monkeypatch, *broken, JobState("running"))
+    jobs, output = retrying(monkeypatch, *broken, JobState("running"))
     assert jobs.state(KEY).phase == "running"
     assert output.lines == ["  queue  no answer of the cluster; the job goes on, asking again"]
 
@@ -55,7 +55,7 @@ def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPa
 def test_an_expired_credential_ends_the_command_and_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    jobs, _ = patient(monkeypatch, ApiException(status=status, reason="Unauthorized"))
+    jobs, _ = retrying(monkeypatch, ApiException(status=status, reason="Unauthorized"))
     with pytest.raises(
         TrainyardError, match="tune goes on; follow it again: trainyard logs -f tune"
     ) as ended:
@@ -64,7 +64,7 @@ def test_an_expired_credential_ends_the_command_and_says_how_to_go_on(
 
 
 def test_who_gets_no_answer_for_long_is_reported_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "GIVE_UP_SECONDS", -1)
-    jobs, _ = patient(monkeypatch, ProtocolError("reset"))
+    monkeypatch.setattr(retrying_jobs, "GIVE_UP_SECONDS", -1)
+    jobs, _ = retrying(monkeypatch, ProtocolError("reset"))
     with pytest.raises(TrainyardError, match="no answer: reset"):
         jobs.state(KEY)

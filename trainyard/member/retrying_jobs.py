@@ -24,7 +24,7 @@ CUT_OFF = (HTTPError, WebSocketException, ConnectionError, TimeoutError, ssl.SSL
 Answer = TypeVar("Answer")
 
 
-class PatientJobs(Jobs):
+class RetryingJobs(Jobs):
     """The jobs of a cluster; while there is no answer, it is asked again.
 
     Its methods raise TrainyardError where there was none for `GIVE_UP_SECONDS`, or the user's credential has
@@ -36,14 +36,14 @@ class PatientJobs(Jobs):
         self._log, self._key = session.progress.log, key
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
-        """As `Jobs.get`, with patience."""
-        return self._patiently(lambda: super(PatientJobs, self).get(key))
+        """As `Jobs.get`, with retries."""
+        return self._with_retries(lambda: super(RetryingJobs, self).get(key))
 
     def state(self, key: JobKey) -> JobState:
-        """As `Jobs.state`, with patience."""
-        return self._patiently(lambda: super(PatientJobs, self).state(key))
+        """As `Jobs.state`, with retries."""
+        return self._with_retries(lambda: super(RetryingJobs, self).state(key))
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         deadline, reported = time.monotonic() + GIVE_UP_SECONDS, False
         while True:
             try:
