@@ -211,7 +211,7 @@ def refusals(token: str, **inputs: object) -> str:
         (
             "aws:eks/accessEntry:AccessEntry",
             {"clusterName": UNKNOWN, "principalArn": "arn:aws:iam::1:role/a", "type": 7},
-            "type: got 7; a text is allowed",
+            "type: got 7; a string is allowed",
         ),
         (
             "aws:eks/nodeGroup:NodeGroup",
