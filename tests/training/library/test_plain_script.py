@@ -100,7 +100,15 @@ def test_a_node_that_waits_for_others_leaves_when_it_is_told_to(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("given", "code", "message"),
-    [("None", 0, ""), ("7", 7, ""), ("'no such layer'", 1, "no such layer"), ("1/0", 1, "ZeroDivisionError")],
+    [
+        ("None", 0, ""),
+        ("7", 7, ""),
+        ("'no such layer'", 1, "no such layer"),
+        ("1/0", 1, "ZeroDivisionError"),
+        ("modle", 2, "NameError: name 'modle'"),
+        ("__import__('modle')", 2, "No module named 'modle'"),
+        ("1 +", 2, "SyntaxError"),
+    ],
 )
 def test_it_ends_as_the_program_does_with_its_threads_and_hooks(
     tmp_path: Path, given: str, code: int, message: str

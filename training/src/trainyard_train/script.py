@@ -24,7 +24,10 @@ from typing import Any
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity import startup
 from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_of
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
+
+_PERMANENT = (SyntaxError, ImportError, NameError)
+"""Errors of the code alone: it raises them again however often it is started."""
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
@@ -106,7 +109,7 @@ def _as_rank(
         traceback.print_exc()
         if _is_peer_failure(error):
             exit_without_teardown(EXIT_PEER_FAILED)
-        code = EXIT_FAILED
+        code = EXIT_WRONG_CONFIG if isinstance(error, _PERMANENT) else EXIT_FAILED
     else:
         code = 0
     # What others leave to the end of the interpreter, which a fork does not see.
