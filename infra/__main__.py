@@ -13,13 +13,13 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def import_from_the_root() -> None:
-    """Put the repository on the path in place of this folder, whose `platform` would hide Python's own."""
+    """Put the repository on the path in place of this folder, whose `platform` would hide Python's."""
     sys.path[:] = [str(FOLDER.parent), *(entry for entry in sys.path if Path(entry).resolve() != FOLDER)]
 
 
 def main() -> None:
     """Declare the stack; where something is wrong with it, show all of that and declare nothing."""
-    # Nearly all that a program makes lives to its end, seconds later: Python's own threshold, 700 objects,
+    # Nearly all objects of a program last until it ends, seconds later: Python's own threshold, 700 objects,
     # would have it searched for garbage for a fifth of that time.
     gc.set_threshold(100_000)
     # pydantic would read the metadata of every installed package to find plugins, of which we use none.

@@ -75,7 +75,7 @@ def named_after(cluster: str) -> Iterator[None]:
     """Put a cluster's name before that of each object declared meanwhile.
 
     A program may declare several clusters, and a URN has the types of the parents, not their names.
-    Each object keeps its own name as an alias: a program that had one cluster alone moves into the component.
+    Each object has its plain name as an alias, so that a program with one cluster can adopt the component.
     """
     token = _CLUSTER.set(cluster)
     try:
@@ -202,7 +202,7 @@ class CustomResourceDefinitions(pulumi.CustomResource):
 
 
 class ServingWebhooks(pulumi.CustomResource):
-    """There once an operator's webhooks evaluate objects."""
+    """Created once an operator's webhooks evaluate objects."""
 
     def __init__(
         self, name: str, *, kubeconfig: pulumi.Input[str], probes: Probes, opts: pulumi.ResourceOptions

@@ -20,7 +20,7 @@ _wait_for_rpcs = stack.wait_for_rpcs
 
 
 def reduce_overhead(*, debug_lines: bool = False) -> None:
-    """Put our functions in the SDK's place, for this process."""
+    """Replace functions of the SDK with ours, in this process."""
     stack.wait_for_rpcs = wait_for_rpcs
     resource.collapse_alias_to_urn = _as_it_is  # type: ignore[attr-defined, assignment]
     registration._get_stack_trace = _no_stack_trace
@@ -29,7 +29,7 @@ def reduce_overhead(*, debug_lines: bool = False) -> None:
 
 
 def forget_programs_before() -> None:
-    """Drop what programs before this one in this process have left: their loop is closed."""
+    """Drop pending work of earlier programs in this process: their event loop is closed."""
     SETTINGS.rpc_manager.clear()
     SETTINGS.outputs.clear()
 

@@ -12,7 +12,7 @@ MAX_ZONES = 6
 
 
 def private_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv4Network]:
-    """Give each zone, by its place in the list, an eighth of the network for nodes and pods."""
+    """Give each zone, in the order of the list, an eighth of the network for nodes and pods."""
     return dict(zip(zones, _slots(network)[:MAX_ZONES], strict=False))
 
 
@@ -35,7 +35,7 @@ class GkeRanges:
     nodes: IPv4Network
     services: IPv4Network
     peered: IPv4Network
-    """Of services that Google runs beside the VPC, such as filesystems."""
+    """For managed services in a peered network, such as filesystems."""
     second_nic: IPv4Network
     fabric: tuple[IPv4Network, ...]
     """One subnet per NIC of the fabric."""

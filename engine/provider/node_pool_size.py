@@ -11,7 +11,7 @@ from __future__ import annotations
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
 from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
-from infra.clients.google import GoogleClient, GoogleRefusedError
+from infra.clients.gcp import GcpClient, GcpRefusedError
 
 CONTAINER = "https://container.googleapis.com/v1"
 _BUSY = frozenset({400, 409, 429})
@@ -39,13 +39,13 @@ class NodePoolSize(GroupSize):
         per_zone = inputs["size"] // inputs["zones"]
         url = f"{CONTAINER}/{inputs['nodePool']}:setSize"
         try:
-            GoogleClient.of_user().ask("POST", url, {"nodeCount": per_zone})
-        except GoogleRefusedError as error:
+            GcpClient.of_user().ask("POST", url, {"nodeCount": per_zone})
+        except GcpRefusedError as error:
             busy = error.status in _BUSY and "operation" in error.message.lower()
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
-        if GoogleClient.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
+        if GcpClient.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
             raise ResourceNotFound
         # Missing nodes are not drift.
         return ReadResult(inputs, outputs)

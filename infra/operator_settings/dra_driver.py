@@ -10,7 +10,7 @@ class DraDriverSettings:
     """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
 
     driver_root: str
-    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator or the cloud puts its own."""
+    """Path of the GPU driver on a node: `/`, or where the GPU Operator or the cloud installs the driver."""
     fabric: str = ""
     """Fabric class of the nodes in domains; empty: GPU Feature Discovery has labelled them."""
     tolerates_all: bool = False

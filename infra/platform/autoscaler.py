@@ -41,7 +41,7 @@ class Autoscaler(Layer):
     ) -> None:
         super().__init__(context, "autoscaler", {"groupTags": dict(settings.group_tags)}, parent)
         chart = context.artifacts.published[CHART]
-        # It knows the scheduler of its own minor version alone.
+        # The autoscaler simulates the scheduler of one Kubernetes minor version.
         minor = minor_of(context.settings.kubernetes_version)
         image = context.settings.software.image(chart.images[f"autoscaler-{minor}"])
         self.ready = Published(

@@ -36,7 +36,7 @@ class PlatformContext:
     artifacts: Artifacts
     renderer: Renderer
     residency: tuple[str, ...] | None = None
-    """Where data may be, as the stack's configuration says (`trainyard:residency`); None: it does not."""
+    """Where data may be, from the stack's configuration (`trainyard:residency`); None: it sets no limit."""
 
     @property
     def system_selector(self) -> dict[str, str]:
@@ -53,7 +53,7 @@ class PlatformContext:
         return self.stack.images.pinned(self.settings.software.image(reference))
 
     def pools_of(self, team: TeamSpec) -> list[PoolSettings]:
-        """Pools that a team's queues lead to."""
+        """Pools that a team's queues have quota in."""
         queues = [queue for queue in self.stack.queues if queue.name in team.queues]
         return [self.pools[flavor.pool] for queue in queues for flavor in queue.flavors]
 
@@ -83,7 +83,7 @@ class PlatformContext:
 
     @property
     def first_fabric(self) -> str:
-        """The fabric class that a job meets first: that of the first queue's first flavor."""
+        """The fabric class of the first queue's first flavor, which a job tries first."""
         return self.pools[self.stack.queues[0].flavors[0].pool].fabric_class
 
 
@@ -145,7 +145,7 @@ def python_environment(settings: ClusterSettings) -> dict[str, str]:
 
 
 JOB_USER = 1000
-"""The training image's user; the folders of volumes are its own."""
+"""UID of the training image's user, who owns the folders of volumes."""
 
 RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 RESTRICTED_POD = {

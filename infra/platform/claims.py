@@ -13,9 +13,9 @@ from infra.platform.namespaces import Namespaces
 
 
 class Claims(Layer):
-    """A template per claim, fabric class and team: it serves the pods of its own namespace only.
+    """ResourceClaimTemplates per claim, fabric class and team: a template serves pods of one namespace only.
 
-    NVIDIA's driver makes that of an NVLink domain; a team's GPUs open to each other, and to no other team's.
+    NVIDIA's driver makes that of an NVLink domain, in which a team's GPUs reach no other team's.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def host_claim(path: str) -> str:
 def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict[str, Any]:
     """Give the pod what the fabric asks for: memory, paths, settings, devices, a daemon.
 
-    And a check that the job reaches it, unless that is left out.
+    Also add a check that the job reaches the fabric, unless the runtime is unchecked.
     """
     found = catalog.fabric(fabric)
     pod = _with_mounts(pod, found)
@@ -156,7 +156,7 @@ def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
 
 
 def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
-    """Run the fabric's script before the job, and leave what it says to NCCL where NCCL itself looks.
+    """Run the fabric's script before the job, and write its settings to the file that NCCL reads.
 
     The script comes with the plugin on the node and knows its version; a job that brings its own command
     would never run it.
@@ -244,8 +244,8 @@ def _template(about: Mapping[str, Any], claim: Claim) -> Manifest:
 def _compute_domain(about: Mapping[str, Any]) -> Manifest:
     """NVIDIA's driver makes the template of it, and joins the nodes that its pods are on.
 
-    One for all jobs of a namespace, for as long as the stack lives: nodes join and leave it, and `numNodes`
-    says nothing any more (dra-driver-nvidia-gpu 0.4, ComputeDomainSpec).
+    One serves all jobs of a namespace until the stack is destroyed: nodes join and leave it, and `numNodes`
+    has no effect any more (dra-driver-nvidia-gpu 0.4, ComputeDomainSpec).
     """
     return {
         "apiVersion": "resource.nvidia.com/v1beta1",

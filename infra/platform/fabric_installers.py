@@ -1,6 +1,6 @@
-"""Pods that install NCCL plugins and device injectors of Google's fabrics on nodes.
+"""Pods that install NCCL plugins and device injectors of Google Cloud's fabrics on nodes.
 
-They run as root on the node, which they change; Google publishes no other way.
+They run as root on the node, which they change; Google Cloud publishes no other way.
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.
 """
 
@@ -29,11 +29,11 @@ NAMES: Mapping[str, str] = {
     "tcpxo": "nccl-tcpxo-installer",
     "device-injector": "device-injector",
 }
-"""Installer → its DaemonSet, named as Google's guides name it."""
+"""Installer → its DaemonSet, named as Google Cloud's guides name it."""
 
 
 def pod(installer: str) -> dict[str, Any]:
-    """Return the pod of an installer; where it runs is the DaemonSet's to say."""
+    """Return the pod of an installer; the DaemonSet selects the nodes."""
     made = {
         "gib": lambda: _gib(GIB),
         "gib-arm64": lambda: _gib(GIB_ARM64),
@@ -59,7 +59,7 @@ def _gib(image: str) -> dict[str, Any]:
 
 
 def _tcpxo() -> dict[str, Any]:
-    # In the namespaces of the node's first process: its own tools and devices.
+    # In the namespaces of the node's first process, for the node's tools and devices.
     on_node = ["nsenter", "--target", "1", "--all", "--", "/bin/sh", "-c", program("open_tcpxo.sh")]
     install = _root(
         "install",

@@ -112,12 +112,11 @@ def configuration(
     """Return Kueue's own configuration; `without_quota` are resources of fabrics.
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
-    accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one is
-    lost, is evicted and queued again; an autoscaled node has to boot and pull the image of jobs
+    accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one has
+    failed, is evicted and queued again; an autoscaled node has to boot and pull the image of jobs
     first, which takes up to half an hour. `fair_sharing`: queues of a cohort borrow by their weights, and
-    a queue that has borrowed more than its share is preempted. What this cluster sends to
-    others, as the hub of a fleet, goes by its name, so that another hub does not take it for its own
-    leftovers.
+    a queue that has borrowed more than its share is preempted. Objects that a hub of a fleet creates on
+    workers carry the hub's name as their origin, so that no other hub garbage-collects them.
     """
     usual = AUTOSCALED_READY_MINUTES if autoscaled else READY_MINUTES
     ready_minutes = operators.pods_ready_minutes or usual

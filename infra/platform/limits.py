@@ -18,7 +18,7 @@ from infra.targets.base import ClusterOutputs
 
 LIMITS = "team"
 _ENDED_PODS = 10
-"""Pods that have ended stay until their job is deleted: so many times those that run."""
+"""Pods that have ended remain until their job is deleted: so many per running pod are allowed."""
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
 """What a container asks for that does not say: a quota takes no pod that asks for no processors and memory.
 
@@ -74,7 +74,7 @@ def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manife
         "services.nodeports": 0,
         **_accelerators(team, context),
     }
-    # As the API server writes quantities back: text, in the largest unit that leaves no rest.
+    # As the API server returns quantities: text, in the largest unit that divides them.
     return _object("v1", "ResourceQuota", team, {"hard": {name: _text(each) for name, each in hard.items()}})
 
 

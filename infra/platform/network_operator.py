@@ -60,9 +60,9 @@ _WAITED_FOR = {
 }
 """What comes after needs what the operator brings: definitions of addresses, and the NICs' driver.
 
-The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so where nodes may all
-come later nobody waits for it. Nothing there needs it: the GPU driver's pod waits on its own node for that of
-the NICs (init container `mofed-validation`), and there are no networks of pods.
+The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so where all nodes may
+come later nothing waits for it. Nothing there needs it: the GPU driver's pod waits for the NIC driver's pod
+of the same node (init container `mofed-validation`), and there are no networks of pods.
 """
 _HAS_NICS = "feature.node.kubernetes.io/pci-15b3.present"
 """Label of nodes on which the operator puts its driver and its plugins."""

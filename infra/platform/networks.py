@@ -1,7 +1,7 @@
 """One NetworkPolicy per team: denies all traffic but what the stack and the target name.
 
 A policy takes addresses, not names, and is applied after a Service's address has become a pod's. The cluster
-must enforce it: each target's guide says how.
+must enforce it: each target's guide describes how.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def policy(team: TeamSpec, context: PlatformContext) -> Manifest:
     """Return the NetworkPolicy of a team: both directions closed, then what is open.
 
     Not named, so closed: other teams, the API server, kubelets, the metadata service, the operators' webhooks
-    and metrics. A node reaches its own pods whatever a policy says, for probes, logs and `kubectl exec`.
+    and metrics. No policy stops a node from reaching its pods, for probes, logs and `kubectl exec`.
     """
     own: Rule = {"podSelector": {}}
     named = [each for each in context.stack.network.egress if not each.teams or team.name in each.teams]

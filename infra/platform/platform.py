@@ -121,7 +121,7 @@ class Platform(pulumi.ComponentResource):
 
 
 def _installed(spec: OperatorsSpec) -> list[str]:
-    """Name the operators that we install; one that is present already is left alone."""
+    """Name the operators that we install; an existing one is not changed."""
     modes = {name: getattr(spec, name) for name in PLANS}
     return [name for name, mode in modes.items() if mode == "install" or mode is True]
 

@@ -30,7 +30,7 @@ asks for no accelerators has a flavor too, without which it would not be schedul
 kubelets, and by the quota of the team's namespace."""
 
 _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)
-"""Where a local queue leads is immutable; jobs that wait find the new one by its name."""
+"""A local queue's `clusterQueue` is immutable; pending jobs find the new local queue by its name."""
 
 
 class Queues(Layer):

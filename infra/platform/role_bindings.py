@@ -24,7 +24,7 @@ _SEEN: Mapping[str, Sequence[str]] = {
     "events.k8s.io": ("events",),
     "kueue.x-k8s.io": ("localqueues", "workloads"),
     "networking.k8s.io": ("networkpolicies",),
-    # The team's own jobs, each with its place in the whole queue.
+    # The team's jobs, each with its position in the whole queue.
     "visibility.kueue.x-k8s.io": ("localqueues/pendingworkloads",),
 }
 """API group → resources that a job creates, and that the team may use. Nobody reads a Secret."""
@@ -35,7 +35,7 @@ _ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}
 _PAUSED: Mapping[str, Sequence[str]] = {"kueue.x-k8s.io": ("workloads",)}
 """`spec.active` pauses a job; an admission policy refuses a change of anything else."""
 _CATALOGUE: Mapping[str, Sequence[str]] = {
-    # Quotas and sums of what is in use: they name no job of another team.
+    # Quotas and aggregated usage: they name no job of another team.
     "kueue.x-k8s.io": ("clusterqueues", "resourceflavors", "topologies", "workloadpriorityclasses"),
     "trainer.kubeflow.org": ("clustertrainingruntimes",),
 }

@@ -224,7 +224,7 @@ def longest_grace_seconds(context: PlatformContext) -> int:
 
 
 def _notices(context: PlatformContext, fabric: str) -> list[int | None]:
-    """The preemption notice of each pool of a fabric; None where its nodes last."""
+    """The preemption notice of each pool of a fabric; None for pools that are not spot."""
     return [pool.preemption_notice_seconds for pool in context.job_pools if pool.fabric_class == fabric]
 
 
@@ -240,7 +240,7 @@ def _replicated_job(
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if is_trainer else {}
     own = dict(context.settings.pod_labels)
     # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
-    # its node is lost.
+    # its node has failed.
     ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -280,7 +280,7 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
 
 def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[str, Any]:
     fabric = pools[0].fabric_class
-    # A job says how many accelerators it wants of a node; with a fabric it has the whole node.
+    # A job requests a number of accelerators of a node; with a fabric it gets the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
     shared = {"HF_HUB_CACHE": names.HUGGING_FACE_CACHE}
     variables = {**python_environment(context.settings), **shared, **environment(fabric)}

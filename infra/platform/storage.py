@@ -163,7 +163,7 @@ def datasets_have_readers(context: PlatformContext) -> bool:
 
 
 def _datasets_volume(context: PlatformContext, source: VolumeSource, team: str) -> _Volume:
-    """All datasets, or those that the team may read: what is not in its folder, no path of a pod leads to."""
+    """All datasets, or those that the team may read: pods reach nothing outside the mounted folder."""
     own = datasets_have_readers(context)
     folder = source(f"{DATASET_VIEWS}/{team}") if own else _same_folder(source, DATASETS, team)
     size, revision = _datasets_gib(context), "own" if own else ""

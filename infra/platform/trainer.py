@@ -12,7 +12,7 @@ NAMESPACE = "kubeflow-system"
 
 
 def plan(context: PlatformContext) -> OperatorPlan:
-    """Render Trainer's chart without its own JobSet, which is an operator of ours."""
+    """Render Trainer's chart without the bundled JobSet, which we install as a separate operator."""
     registry, repository, tag = split(context.artifacts.images["trainer-manager"])
     values = {
         "jobset": {"install": False},

@@ -31,9 +31,9 @@ class Spec(BaseModel):
 
 
 def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError:
-    """Return an error that carries its own `allowed` and `fix` into the Problem.
+    """Return an error whose `allowed` and `fix` replace the default ones in the Problem.
 
-    `below` leads from the value that is validated to the key that is at fault.
+    `below` is the path from the validated value to the wrong key.
     """
     context = {"allowed": allowed, "fix": fix, "below": below}
     return PydanticCustomError(kind, "wrong value", context)
@@ -52,12 +52,12 @@ class InSchema:
 
 @dataclass(frozen=True)
 class _Matching(AfterValidator):
-    """A text of a form; the form is in the JSON Schema too, where its dialect can say it."""
+    """A string that matches a pattern, which the JSON Schema has too where its dialect can express it."""
 
     pattern: str = ""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Leave out inline flags and properties of Unicode: ECMA-262 lacks the first, and differs in both."""
+        """Remove inline flags and Unicode properties: ECMA-262 lacks the former, and differs in both."""
         portable = {} if "(?s)" in self.pattern else {"pattern": f"^(?:{self.pattern})$"}
         return {**handler(core), **portable}
 
@@ -113,7 +113,7 @@ def _dns_label(value: object) -> object:
 
 
 def _ipv4_network(value: object) -> object:
-    """Report what is wrong with a network in its own terms (host bits, mask)."""
+    """Report what is wrong with a network in the terms of `ipaddress` (host bits, mask)."""
     try:
         return IPv4Network(str(value))
     except ValueError as error:

@@ -16,7 +16,7 @@ Datasets = tuple[DatasetSpec, ...]
 
 
 def names_of_datasets_are_unique(datasets: Datasets) -> Iterator[Finding]:
-    """Jobs ask for them by name; another version of one takes its place."""
+    """Jobs request datasets by name, and a new version of one replaces the old one."""
     seen: set[str] = set()
     for index, dataset in enumerate(datasets):
         if dataset.name in seen:

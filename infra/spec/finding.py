@@ -51,7 +51,7 @@ def run(
 def found_by(
     checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Yield what the checks find whose sections are all there. TypeError as `run` says."""
+    """Run the checks whose sections all exist, and yield their findings. TypeError as in `run`."""
     for check in checks:
         needed = inspect.signature(check).parameters
         for name in needed.keys() - known:

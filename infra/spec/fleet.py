@@ -41,7 +41,7 @@ Endpoint = Annotated[
 CloudName = Annotated[str, one_of(catalog.clouds)]
 
 
-class PlaceSpec(Spec):
+class LocationSpec(Spec):
     """Location of a cluster's nodes: a cloud region or a country."""
 
     cloud: Annotated[str, one_of(catalog.clouds)] | None = Field(
@@ -78,7 +78,7 @@ class WorkerSpec(Spec):
 
     name: Name = Field(description="name of the worker in the hub")
     stack: StackReference = Field(description="name of the worker's stack")
-    place: PlaceSpec = Field(description="location of the worker: {cloud, region} or {country}")
+    place: LocationSpec = Field(description="location of the worker: {cloud, region} or {country}")
     endpoint: Endpoint | None = Field(
         default=None,
         description="URL of the worker's API server as seen from the hub; default: the one in the worker's"

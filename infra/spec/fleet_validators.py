@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from infra.spec.finding import Checks, Finding, unknown
-from infra.spec.fleet import DispatchSpec, HubSpec, PlaceSpec, WorkerSpec
+from infra.spec.fleet import DispatchSpec, HubSpec, LocationSpec, WorkerSpec
 
 Workers = tuple[WorkerSpec, ...]
 Queues = tuple[DispatchSpec, ...]
@@ -100,7 +100,7 @@ def the_hub_has_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]
 CHECKS = Checks(__name__)
 
 
-def _is_known(location: PlaceSpec) -> bool:
+def _is_known(location: LocationSpec) -> bool:
     if location.cloud and location.region:
         return location.region in {region.name for region in catalog.regions(location.cloud)}
     return bool(location.country) and not location.region

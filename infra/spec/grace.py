@@ -22,13 +22,13 @@ def runtime_grace_seconds(runtime: str, notices: Iterable[int | None], asked: Ma
     """Return the grace of a runtime's pods: what the stack sets, or the longest that one of its pools gives.
 
     A pod has its grace before the queue chooses its pool, and cannot know the pool later: of a node's labels,
-    the downward API has zone and region alone. The longest does no harm on spot, where a node ends its pods
-    by its own notice (the kubelet's graceful shutdown takes the shorter of the two), and a checkpoint that
-    was cut off was never committed. The shortest would cut short every drain and preemption on other nodes.
+    the downward API has zone and region alone. The longest does no harm on spot: a node ends its pods within
+    the preemption notice (the kubelet's graceful shutdown takes the shorter of the two), and a checkpoint
+    that was cut off was never committed. The shortest would cut off every drain and preemption elsewhere.
 
     Args:
         runtime: its name, such as `torch-none`.
-        notices: the preemption notice of each pool that has the runtime; None for nodes that last.
+        notices: seconds of preemption notice of each pool that has the runtime; None for pools not on spot.
         asked: what the stack sets, runtime to seconds.
     """
     given = [LASTING_SECONDS if notice is None else notice for notice in notices]

@@ -17,7 +17,7 @@ Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
 
 LEAVE = "timeouts.leave"
-"""The training package's setting for the seconds from a notice to the exit."""
+"""The training package's setting for the seconds from a preemption notice to the exit."""
 
 
 Variable = Annotated[

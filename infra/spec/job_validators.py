@@ -47,7 +47,7 @@ def a_command_takes_no_settings_of_a_config(
     dataset: str | None,
     interruptions: Sequence[InterruptionSpec],
 ) -> Iterator[Finding]:
-    """They reach the training package by its own arguments, which a command has not."""
+    """They are passed as arguments of the training package, which a custom command lacks."""
     if command is None:
         return
     allowed = "a key of jobs with a config"
@@ -97,7 +97,7 @@ def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator
 
 
 def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
-    """torchrun starts it with the interpreter of its own, without options."""
+    """torchrun starts the file with the interpreter that runs torchrun, without options."""
     if not command or not starts_by_rank(command):
         return
     words = [*command[1:]]
@@ -115,7 +115,7 @@ def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
 def in_process_restarts_need_the_agent(
     command: Command, restarts: int | None, processes_per_node: int | None
 ) -> Iterator[Finding]:
-    """What starts once per node has its own way to restart ranks."""
+    """A command that starts once per node restarts ranks itself."""
     if command and restarts is not None and processes_per_node is None and not starts_by_rank(command):
         allowed = "a key of commands that begin with python, and of configs"
         yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set processes_per_node"
@@ -124,7 +124,7 @@ def in_process_restarts_need_the_agent(
 def mpi_jobs_run_in_the_runtimes_image(
     image: str | None, runtime: str, needs: NeedsSpec | None
 ) -> Iterator[Finding]:
-    """A TrainJob's image is that of the launcher alone: Trainer 2.3.0 leaves the workers theirs."""
+    """Trainer 2.3.0 applies a TrainJob's image to the launcher only, not to the workers."""
     mpi = runtime.startswith("mpi-") or (needs is not None and needs.framework == "mpi")
     if image is not None and mpi:
         fix = "remove it, or make it the stack's training image"
@@ -169,7 +169,7 @@ def names_are_given_once(
     ports: Mapping[str, int],
     datasets: Sequence[str],
 ) -> Iterator[Finding]:
-    """Of two values by one name the second would be lost."""
+    """Of two values with one name, the second would be ignored."""
     variables = Counter([*environment, *(each.variable for each in secrets if each.variable)])
     files = Counter(each.file for each in secrets if each.file)
     for index, each in enumerate(secrets):

@@ -28,7 +28,7 @@ class TeamLimits:
 
 
 def limits_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec]) -> TeamLimits:
-    """Return the team's limits: its own, or those that its pools come to."""
+    """Return the team's declared limits; by default, what its pools add up to."""
     declared, found = team.limits, _pools_of(team, queues, pools)
     accelerators = [pool.num_accelerators for pool in found]
     machines = [_machines(pool) for pool in found]

@@ -51,7 +51,7 @@ class EfaSpec(Spec):
         return self
 
     def layout(self) -> EfaLayout:
-        """Return it as the catalogue has it; ValueError where its cards cannot have its interfaces."""
+        """Return it in the catalogue's form; ValueError if the cards cannot have that many interfaces."""
         return EfaLayout(**dict(self))
 
 
@@ -120,7 +120,7 @@ class MachineSpec(Spec):
 
 
 def declared(data: Any) -> dict[str, Machine]:  # noqa: ANN401 -- whatever the user wrote
-    """Return the machine types that a stack's data declare; those that are wrong are left out here."""
+    """Return the machine types that a stack's data declare; invalid ones are skipped here."""
     provider = data.get("provider") if isinstance(data, Mapping) else None
     if not isinstance(provider, Mapping) or not isinstance(provider.get("machines"), Mapping):
         return {}
@@ -129,7 +129,7 @@ def declared(data: Any) -> dict[str, Machine]:  # noqa: ANN401 -- whatever the u
         try:
             found[str(name)] = MachineSpec.model_validate(facts).machine(str(name), str(provider.get("kind")))
         except ValidationError:
-            continue  # the target's own spec tells it
+            continue  # the target's spec reports it
     return found
 
 

@@ -43,7 +43,7 @@ def migrate(text: str, since: int | None = None) -> str:
 
     Raises:
         InputError: no stack and no fleet is in it, it is newer than this program, or a key that moves
-            would meet one that exists.
+            exists at the new path too.
     """
     found = _version(_whole(text)) if since is None else since
     if not 0 <= found <= LATEST:

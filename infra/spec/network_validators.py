@@ -31,7 +31,7 @@ _PLATFORM = (
 
 
 def egress_is_named_once(network: NetworkSpec) -> Iterator[Finding]:
-    """The name tells reviewers what a rule is for."""
+    """Reviewers read in the name what a rule is for."""
     counts = Counter(each.name for each in network.egress)
     for index, each in enumerate(network.egress):
         if counts[each.name] > 1:
@@ -49,7 +49,7 @@ def egress_is_routable(network: NetworkSpec) -> Iterator[Finding]:
                 yield ("network", "egress", index, "cidr"), str(each.cidr), allowed, fix
 
 
-def egress_leads_to_no_team_and_no_operator(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
+def egress_excludes_teams_and_operators(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
     """Teams are closed to each other; operators' webhooks and metrics are for the API server only."""
     own = [f"team-{team.name}" for team in teams]
     for index, each in enumerate(network.egress):
@@ -60,7 +60,7 @@ def egress_leads_to_no_team_and_no_operator(network: NetworkSpec, teams: Teams) 
 
 
 def egress_ports_are_given_once(network: NetworkSpec) -> Iterator[Finding]:
-    """A port that stands there twice was meant to be another."""
+    """A port that is listed twice is most likely a typing error."""
     for index, each in enumerate(network.egress):
         for position, port in enumerate(each.ports):
             if port in each.ports[:position]:

@@ -23,7 +23,7 @@ from infra.spec.fabric import FabricClass
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 Provisioning = Literal["flex-start", "queued"]
 MAX_RUN_HOURS = 168
-"""Google's Dynamic Workload Scheduler lends a node for at most seven days."""
+"""Google Cloud's Dynamic Workload Scheduler provides a node for at most seven days."""
 Reason = Annotated[
     str,
     Field(min_length=10),
@@ -139,7 +139,7 @@ class NodePoolSpec(Spec):
     )
     max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
         default=None,
-        description="maximum lifetime of a provisioned node in hours, after which Google deletes it;"
+        description="maximum lifetime of a provisioned node in hours, after which Google Cloud deletes it;"
         " default: 168",
     )
 

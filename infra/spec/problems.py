@@ -136,7 +136,7 @@ def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, Fi
     current: Any = model
     for position, part in enumerate(path):
         if isinstance(part, int):
-            continue  # the field of the list has led to the model of its entries already
+            continue  # the field of the list has resolved to the model of its entries already
         field = _by_alias(current).get(part) if _is_model(current) else None
         current = _model_in(field.annotation if field else None, _value(path[: position + 1], data))
         if current is ProviderSpec:

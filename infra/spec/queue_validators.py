@@ -39,7 +39,7 @@ def no_more_is_lent_than_there_is(queues: Queues) -> Iterator[Finding]:
 
 
 def no_more_is_borrowed_than_others_lend(queues: Queues) -> Iterator[Finding]:
-    """A limit that is never met would be read as a promise."""
+    """A limit that can never be reached would be read as a guarantee."""
     for path, queue, flavor in _flavors(queues):
         others = lenders(queue, queues)
         found = lent(others, flavor.pool)

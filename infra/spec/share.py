@@ -1,4 +1,4 @@
-"""Computes the share of a machine's CPUs and memory that goes with each accelerator."""
+"""Computes the share of a node's CPUs and memory that comes with each accelerator."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _floor(value: float) -> float:
 
 
 def quantity(mebi: int) -> str:
-    """Return so many MiB in the unit that Kubernetes writes them in: the largest that leaves no rest."""
+    """Return so many MiB as Kubernetes writes them: in the largest unit that divides them."""
     units = ["Mi", "Gi", "Ti"]
     while mebi % 1024 == 0 and len(units) > 1 and mebi:
         mebi, units = mebi // 1024, units[1:]

@@ -39,7 +39,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 class _ExplainingLoader(yaml.SafeLoader):
-    """Says what it found where the other one says what is missing, and takes ten times as long."""
+    """Reports what it found, where libyaml's loader reports what is missing; takes ten times as long."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -77,7 +77,7 @@ class SpecSource:
 def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     """Read `config: {trainyard:stack: ...}` of a stack file, or another key's value.
 
-    Answers beside it (`trainyard:stack.PATH`) replace its own values.
+    Answers beside it (`trainyard:stack.PATH`) replace values of the mapping.
 
     Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """
@@ -203,7 +203,7 @@ def _marks(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int,
 
 
 def _line_and_column(node: yaml.Node) -> tuple[int, int]:
-    """Return line and column of a node, as people count them."""
+    """Return line and column of a node, counted from 1."""
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 

@@ -75,7 +75,7 @@ class Stack(Spec):
 
     @property
     def placement(self) -> Placement | None:
-        """What the job's needs come to; None for a job that names its runtime, or whose needs are not met."""
+        """Placement for the job's needs; None for a job that names its runtime, and where nothing fits."""
         if self.job is None or self.job.needs is None:
             return None
         team = next(team for team in self.teams if team.name == self.job.team)

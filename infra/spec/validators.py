@@ -213,7 +213,7 @@ def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Fin
         yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
 
 
-def the_jobs_needs_are_met(
+def the_job_fits_a_flavor(
     job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
 ) -> Iterator[Finding]:
     """All of it fits into one flavor that has what it needs, and that is not spot."""
@@ -295,7 +295,7 @@ def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> I
 def grace_is_of_runtimes_that_can_give_it(
     provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Spot nodes end after their notice, so a runtime that has no others can give no more."""
+    """Spot nodes end after their preemption notice, so a runtime on spot pools alone can give no more."""
     runtimes = runtime_names(pools, operators)
     for runtime, seconds in grace_seconds.items():
         path: KeyPath = ("grace_seconds", runtime)
@@ -312,7 +312,7 @@ def grace_is_of_runtimes_that_can_give_it(
 def unchecked_runtimes_are_of_the_stack(
     pools: Pools, operators: OperatorsSpec, unchecked_runtimes: Sequence[str]
 ) -> Iterator[Finding]:
-    """A name that no runtime has would leave the check in place, unnoticed."""
+    """With a name that no runtime has, the check would still run, and nobody would notice."""
     runtimes = runtime_names(pools, operators)
     for index, runtime in enumerate(unchecked_runtimes):
         if runtime not in runtimes:
@@ -329,7 +329,7 @@ def a_jobs_grace_is_given_wherever_it_lands(
     grace_seconds: Mapping[str, int],
     job: JobSpec | None,
 ) -> Iterator[Finding]:
-    """A save that needs longer than the pods' grace, or than a spot node's notice, would be cut off."""
+    """A save that takes longer than the pods' grace, or a spot node's preemption notice, would be cut off."""
     placed = _placed(job, teams, queues, pools)
     if job is None or placed is None or placed.runtime not in runtime_names(pools, operators):
         return
@@ -379,7 +379,7 @@ CHECKS = Checks(__name__)
 
 
 def _notice(provider: ProviderSpec, pool: NodePoolSpec) -> int | None:
-    """What a pool's nodes leave to pods before they are taken away; None where they last."""
+    """Seconds that pods have before a preempted node ends; None for pools that are not spot."""
     return catalog.usable_notice_seconds(provider.kind) if pool.is_spot else None
 
 
@@ -410,7 +410,7 @@ def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> 
 
 
 def _has_known_machine(pool: NodePoolSpec) -> bool:
-    """Whether the machine type is known; an unknown type is reported once, by its own check."""
+    """Whether the machine type is known; another check reports an unknown type, once."""
     return pool.machine is None or pool.find_machine(pool.machine) is not None
 
 

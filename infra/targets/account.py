@@ -48,7 +48,7 @@ class Account(Protocol):
     ) -> DeployRole:
         """Return who may assume a pipeline's role, and the least rights for what is declared."""
 
-    def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way
+    def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- the type differs by target
         """Return what looks here for resources of a stack that the engine's state lacks.
 
         `ask` replaces the account in a rehearsal, as each target needs it.

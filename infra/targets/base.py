@@ -26,8 +26,8 @@ TAINT_EFFECTS = {
 }
 """Kubernetes' words → those of EKS's and GKE's APIs."""
 DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector", "memory-lock"]
-"""`gib…`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO; `memory-lock`: a
-limit on locked memory that RDMA can work with, where nodes do not come with one."""
+"""`gib…`: NCCL over Google Cloud's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO;
+`memory-lock`: a limit on locked memory that RDMA can work with, where nodes do not come with one."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
 """`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
 `queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
@@ -114,7 +114,7 @@ class PoolSettings:
     accelerator_resource: str
     """Resource name that pods ask for."""
     preemption_notice_seconds: int | None
-    """Time from notice to loss; None where nodes are not taken away."""
+    """Seconds from the preemption notice to the node's end; None for nodes that are not preempted."""
     node_names: tuple[str, ...]
     """Empty where the cloud names the nodes."""
     labels: Mapping[str, str]

@@ -169,7 +169,7 @@ def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterato
         yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
 
 
-def tags_leave_room(key: str, tags: Mapping[str, str], *, most: int, of: str) -> Iterator[Finding]:
+def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: str) -> Iterator[Finding]:
     """A resource takes so many; the stack's own (its name, why spot is in one market, …) are among them."""
     room = most - OWN_TAGS
     if len(tags) > room:

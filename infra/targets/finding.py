@@ -25,8 +25,8 @@ class Finder(Protocol):
     def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource whose creation began; None where nothing was made.
 
-        `token` is its type, `name` its logical name, `inputs` are those of the creation. Where nothing tells
-        the two apart, a finder that derives from this one looks for it as for what a preview announces.
+        `token` is its type, `name` its logical name, `inputs` are those of the creation. The default finds it
+        in the same way as a resource that a preview announces; a subclass may override this.
         """
         found = self.find_announced(token, name, inputs)
         return found[0] if found else None

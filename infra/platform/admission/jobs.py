@@ -224,7 +224,7 @@ FABRIC_RULE = AdmissionRule(
     " ({fabric_resources}), or trains"
     " over TCP; to do that on purpose, set NCCL_NET: Socket.",
 )
-"""Of a job of several nodes: without devices of the fabric NCCL takes TCP, and nothing says so."""
+"""For jobs of several nodes: without devices of the fabric NCCL falls back to TCP without an error."""
 
 NETWORK_RULE = AdmissionRule(
     "fabric-network",
@@ -236,6 +236,6 @@ NETWORK_RULE = AdmissionRule(
     " trained over TCP; Socket says that TCP is meant.",
     of="whole",
 )
-"""Of the same jobs: with the devices and without the image's libraries NCCL takes TCP as well. It takes no
-other network than one that is named, which may be a plugin of the image's own. TrainJobs are left out: their
+"""For the same jobs: with the devices but without the image's libraries NCCL uses TCP as well. It uses no
+network but the one that NCCL_NET names, which may be a plugin of the image. TrainJobs are exempt: their
 runtime names the network, and checks the image."""

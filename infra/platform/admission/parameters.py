@@ -75,7 +75,7 @@ LISTS = (
 
 
 def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, Sequence[str]]:
-    """Return the lists of a team, by the pools that its queues lead to."""
+    """Return the lists of a team, from the pools that its queues have quota in."""
     pools = context.pools_of(team)
     pools_and_cpus = [*pools, *context.cpu_pools]
     fabrics = sorted({pool.fabric_class for pool in pools})
@@ -143,9 +143,9 @@ def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
 
 
 def _checkpoint_seconds(team: TeamSpec, context: PlatformContext) -> Iterator[str]:
-    """What a checkpoint may take in each local queue, `queue=seconds`: the shortest notice, less the margin.
+    """Limit of a checkpoint's time per local queue, `queue=seconds`.
 
-    A queue whose nodes last has none.
+    It is the shortest preemption notice less the margin. A queue without spot pools has no limit.
     """
     flavors = {queue.name: queue.flavors for queue in context.stack.queues}
     for name, queue in team.local_queues.items():
@@ -162,7 +162,7 @@ def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
 
 
 def _read_only_claims(context: PlatformContext, *, shared: bool) -> list[str]:
-    """What is a team's own it may write: its copy of the datasets is filled from its own namespace."""
+    """A team may write its private copy of the datasets, which Jobs of its namespace fill."""
     common = [names.TRAINING_ENV_CLAIM, *([names.DATASETS_CLAIM] if shared else [])]
     paths: Mapping[str, bool] = {
         path: each.writable for fabric in context.fabrics for path, each in host_paths(fabric).items()

@@ -16,7 +16,7 @@ import catalog
 
 Of = Literal["any", "whole", "made"]
 """`any`: pods, templates, and what a TrainJob lays over its runtime's. `whole`: not the latter, a part of a
-pod. `made`: pods alone, since a template does not say who makes its pods."""
+pod. `made`: pods alone, since a template does not name the user who creates its pods."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Prints the stacks of a pod's ranks, for `trainyard stacks`: each appends them to a separate file at SIGUSR2.
 #
-# The file is made once the process handles the signal, which would end any other. Its first line says which rank.
+# The file exists once the process handles the signal, which would end any other. Its first line has the rank.
 import os, pathlib, signal, tempfile, time
 def handles(process):
     try:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # The worker of an MPI job: sshd, whose sessions get the variables that the arguments name.
 #
-# sshd gives what it starts none of its own environment. On SIGTERM it ends with EX_TEMPFAIL: with 0, the queue
-# would take its pod for one that has finished, and keep no place for it when all are restarted.
+# sshd passes none of its environment to sessions. On SIGTERM it exits with EX_TEMPFAIL: with 0, the queue would
+# count its pod as finished, and reserve no quota for it when all are restarted.
 import os, signal, subprocess, sys
 variables = " ".join(f'{name}="{os.environ[name]}"' for name in sys.argv[1:] if name in os.environ)
 sshd = subprocess.Popen(["/usr/sbin/sshd", "-De", "-f", "/home/trainyard/.sshd_config", "-o", f"SetEnv={variables}"])

@@ -33,7 +33,7 @@ TARGET = Target(
             " or reserve a capacity block for a time to come"
             " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
         ),
-        Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
+        Feature.TPU_SLICES: "TPUs exist on Google Cloud only: use kind: gcp, or a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
             "this release makes no racks on AWS: UltraServers as node groups are not tried here. Use"
             " p6-b200.48xlarge or p6-b300.48xlarge, GB200 at CoreWeave, or bring a cluster that has them as"

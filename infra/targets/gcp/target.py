@@ -30,10 +30,10 @@ TARGET = Target(
             "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
         ),
         Feature.AUTOSCALED_POOLS: (
-            "Google has a queue for machines that are scarce: write `provisioning: queued`, not `min_nodes`"
+            "Google Cloud queues requests for scarce machines: write `provisioning: queued`, not `min_nodes`"
         ),
         Feature.CAPACITY_BLOCKS: (
-            "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
+            "capacity blocks are EC2's: name the reservation, a future one too, with `kind: targeted`"
         ),
     },
     pool_types=POOL_TYPES,

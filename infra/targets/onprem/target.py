@@ -29,7 +29,7 @@ TARGET = Target(
         Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
         Feature.QUEUED_PROVISIONING: f"{_OWN}: the number of nodes is fixed",
         Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
-        Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
+        Feature.TPU_SLICES: "TPUs exist on Google Cloud only: choose an accelerator of the catalogue",
     },
     pool_types=POOL_TYPES,
     cluster="infra.targets.onprem.cluster:OnpremCluster",

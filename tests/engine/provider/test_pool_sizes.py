@@ -17,7 +17,7 @@ from engine.provider.node_pool_size import NodePoolSize
 from engine.provider.resource import ResourceHandler, ResourceNotFound
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.clients.azure import AzureClient
-from infra.clients.google import GoogleClient
+from infra.clients.gcp import GcpClient
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
 
@@ -41,7 +41,7 @@ class FakeGroupApis:
         self.there = True
         self.pool: dict[str, Any] = {"vmSize": "Standard_ND96isr_H100_v5", "count": 1, "minCount": 0}
         transport = httpx.MockTransport(self.answer)
-        monkeypatch.setattr(GoogleClient, "of_user", lambda: GoogleClient("token", transport))
+        monkeypatch.setattr(GcpClient, "of_user", lambda: GcpClient("token", transport))
         monkeypatch.setattr(AzureClient, "of_user", lambda _subscription: AzureClient("token", transport))
         monkeypatch.setattr(GroupSize, "POLL_SECONDS", 0.0)
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.clients.google import GoogleClient, GoogleRefusedError
+from infra.clients.gcp import GcpClient, GcpRefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.aws.account import backend as aws
@@ -158,8 +158,8 @@ def spec() -> GcpSpec:
     return spec
 
 
-def asked(cloud: FakeStateApis) -> GoogleClient:
-    return GoogleClient("token", httpx.MockTransport(cloud.answer))
+def asked(cloud: FakeStateApis) -> GcpClient:
+    return GcpClient("token", httpx.MockTransport(cloud.answer))
 
 
 def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
@@ -195,7 +195,7 @@ def test_a_bucket_of_another_project_or_place_is_refused_on_google(
 
 def test_what_google_refuses_is_reported_in_its_own_words() -> None:
     answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
-    with pytest.raises(GoogleRefusedError, match="no right to look"):
-        GoogleClient("token", httpx.MockTransport(lambda _: answer)).ask(
+    with pytest.raises(GcpRefusedError, match="no right to look"):
+        GcpClient("token", httpx.MockTransport(lambda _: answer)).ask(
             "GET", "https://storage.googleapis.com/x"
         )

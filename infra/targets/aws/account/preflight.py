@@ -47,7 +47,7 @@ LINKED_ROLES = {
     "eks": "AWSServiceRoleForAmazonEKS",
     "eks-nodegroup": "AWSServiceRoleForAmazonEKSNodegroup",
 }
-"""Service → its own role, which it makes on first use, if the caller has the right to have it made."""
+"""Service → its service-linked role, made on first use if the caller has iam:CreateServiceLinkedRole."""
 
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
@@ -80,7 +80,7 @@ def role_of(arn: str) -> str:
 
 def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
     role = role_of(arn)
-    # A role's path is in its own ARN and not in that of its sessions.
+    # A role's path is in the ARN of the role, and not in that of its sessions.
     admins = {re.sub(r":role/.*/", ":role/", admin) for admin in spec.access.admins}
     if role not in admins:
         fix = "add the role to access.admins: EKS gives no rights to the one who makes the cluster"
@@ -129,7 +129,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
         except ClientError as error:
             if "AccessDenied" not in str(error):
                 raise
-            return  # `_rights` says so
+            return  # `_rights` reports it
         if found is None:
             fix = f"`aws iam create-service-linked-role --aws-service-name {service}.amazonaws.com`"
             yield Problem(f"service-linked role {role}", "missing", "made once for the account", fix)
@@ -144,7 +144,7 @@ def _wanted(spec: AwsSpec) -> list[str]:
 
 
 def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
-    """The role's own ARN, whose path a session's does not have; a user's is its own."""
+    """The ARN of a session's role, with the path that the session's ARN lacks; a user's ARN as it is."""
     role = role_of(arn)
     if role == arn:
         return arn

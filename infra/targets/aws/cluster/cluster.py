@@ -118,7 +118,7 @@ class AwsCluster(Cluster):
         }
         system = next(pool.name for pool in stack.pools if pool.capacity == "system")
         control_plane = deps.control_plane
-        # Who its pods are, EKS says when they start, and not again.
+        # EKS injects the credentials when a pod starts, and not later.
         identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
         cluster = control_plane.cluster
         addons = addons_on_nodes(scope, cluster, made[system]) if cluster else []

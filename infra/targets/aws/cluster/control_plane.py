@@ -38,7 +38,7 @@ class ControlPlane:
     """EKS's own group, through which the control plane and nodes talk."""
     access: list[aws.eks.AccessPolicyAssociation]
     routes: list[aws.vpc.SecurityGroupIngressRule]
-    """What lets runners inside the network connect."""
+    """Security group rules by which runners inside the network connect."""
 
     @property
     def ca_certificate(self) -> pulumi.Output[str]:
@@ -71,7 +71,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
             provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=keys.cluster), resources=["secrets"]
         ),
         enabled_cluster_log_types=list(LOGS),
-        # A version that leaves standard support is upgraded, not billed sixfold.
+        # At the end of standard support the version is upgraded: extended support costs six times as much.
         upgrade_policy=aws.eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
         zonal_shift_config=aws.eks.ClusterZonalShiftConfigArgs(enabled=True),
         bootstrap_self_managed_addons=False,

@@ -108,7 +108,7 @@ def _allow_ingress(
 def link_bucket(
     scope: Scope, filesystem: aws.fsx.LustreFileSystem, bucket: str, locks: Sequence[pulumi.Resource]
 ) -> None:
-    """Keep the bucket's prefix and the filesystem the same; files that are deleted stay as old versions."""
+    """Synchronize the bucket's prefix and the filesystem; deleted files remain as old versions."""
     events = ["NEW", "CHANGED", "DELETED"]
     aws.fsx.DataRepositoryAssociation(
         scope.named("lustre"),
@@ -170,7 +170,7 @@ def make_efs(
 
 
 def back_up(scope: Scope, filesystem: aws.efs.FileSystem, keys: Keys, days: int) -> None:
-    """Take a backup each night, and keep it for some days, under the stack's own key; backups stay."""
+    """Back up each night, retain for some days, encrypt by the stack's key; `destroy` deletes no backup."""
     name = scope.named("efs", MAX_BACKUP_NAME)
     vault = aws.backup.Vault(
         name,
@@ -218,7 +218,7 @@ def _group(
     clients: pulumi.Input[str],
     ports: tuple[tuple[int, int], ...],
 ) -> aws.ec2.SecurityGroup:
-    """A group that clients reach on some ports, and its own members too (Lustre's servers talk)."""
+    """A group with some ports open to clients and to its members (Lustre's servers connect to each other)."""
     return aws.ec2.SecurityGroup(
         scope.named(role),
         description=f"{role} from nodes",

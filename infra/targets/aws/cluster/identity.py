@@ -58,7 +58,7 @@ def pod_role(
 
 
 def team_role(scope: Scope, team: str, bucket: str) -> pulumi.Output[str]:
-    """Role of a team's jobs: its own folder of the bucket, nothing else."""
+    """Role of a team's jobs: it reaches the team's folder of the bucket, and nothing else."""
     folder = names.team_folder(team)
     arn = f"arn:{scope.partition}:s3:::{bucket}"
     below = {"StringLike": {"s3:prefix": [folder, f"{folder}/*"]}}

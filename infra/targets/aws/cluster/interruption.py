@@ -1,4 +1,4 @@
-"""An SQS queue of EC2's interruption notices, for nodes that EKS does not drain.
+"""An SQS queue of EC2's preemption notices (interruption notices), for nodes that EKS does not drain.
 
 Managed node groups drain by themselves, so a stack has the queue only where it asks for it.
 """
@@ -22,7 +22,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
 }
 """Role → source and detail type of the event."""
 RETENTION_SECONDS = 300
-"""A notice is worth nothing once its two minutes are over."""
+"""A preemption notice has no use after its two minutes."""
 
 
 def make_queue(scope: Scope, keys: Keys) -> pulumi.Output[str]:

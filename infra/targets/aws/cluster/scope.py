@@ -27,7 +27,7 @@ class Scope(CloudScope):
 
     @property
     def region(self) -> str:
-        """Given to every resource that takes one, since its own region is the one in effect."""
+        """Set on every resource with a `region`, which takes precedence over the provider's."""
         return self.spec.region
 
     @property
@@ -55,7 +55,7 @@ def tags_of(name: str, spec: AwsSpec) -> dict[str, str]:
 
 
 def tag_value(text: str) -> str:
-    """Return a text as a tag takes it: other characters are left out, and what is too long is cut off."""
+    """Return a text as a tag's value: without characters that tags forbid, cut to the maximum length."""
     plain = "".join(
         each if each.isalnum() or each in _TAG_PUNCTUATION else " " for each in text.replace("'", "")
     )

@@ -29,7 +29,7 @@ from infra.targets.cloud_validators import (
     machine_is_sold,
     nearest_steps,
     reservation_fits_the_capacity,
-    tags_leave_room,
+    tags_are_within_limit,
     the_api_server_is_not_public,
     unknown_machine,
     with_machines,
@@ -222,7 +222,7 @@ def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[F
 
 def tags_are_not_too_many(provider: AwsSpec) -> Iterator[Finding]:
     """AWS takes 50 for each resource (Best practices for tagging AWS resources)."""
-    yield from tags_leave_room("tags", provider.tags, most=50, of="AWS")
+    yield from tags_are_within_limit("tags", provider.tags, most=50, of="AWS")
 
 
 def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -325,7 +325,7 @@ def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
 
 
 def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """EFA reaches the filesystem in its own zone, from machines that have EFA."""
+    """EFA reaches the filesystem in the same zone only, from machines that have EFA."""
     spec = provider.filesystem
     if not isinstance(spec, LustreSpec):
         return

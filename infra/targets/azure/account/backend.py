@@ -68,7 +68,7 @@ def _make_storage(azure: AzureClient, account: str, location: StateLocation, spe
         "minimumTlsVersion": "TLS1_2",
         "supportsHttpsTrafficOnly": True,
     }
-    sku = "Standard_ZRS" if spec.zones else "Standard_LRS"  # both stay in the region
+    sku = "Standard_ZRS" if spec.zones else "Standard_LRS"  # both replicate within the region only
     body = {
         "sku": {"name": sku},
         "kind": "StorageV2",

@@ -106,7 +106,7 @@ def blob_account(
         allow_cross_tenant_replication=False,
         is_local_user_enabled=False,
         minimum_tls_version="TLS1_2",
-        # NFS 3.0 has no TLS; its packets stay in the VNet.
+        # NFS 3.0 has no TLS; its packets do not leave the VNet.
         enable_https_traffic_only=not serves_nfs,
         enable_nfs_v3=serves_nfs or None,
         is_hns_enabled=serves_nfs or None,

@@ -175,7 +175,7 @@ def _snapshots(
 
 
 def _nodes_only(scope: Scope) -> ExportPolicyRuleArgs:
-    """Root may make the folders of teams; which network the nodes are in, an existing one does not say."""
+    """Let root create the teams' folders, from the nodes' range; that of an existing VNet is unknown."""
     existing = scope.spec.network.existing is not None
     network = scope.spec.network.cidr if existing else aks_ranges(scope.spec.network.cidr).nodes
     return ExportPolicyRuleArgs(

@@ -96,7 +96,7 @@ class _Subnets:
             address_prefix=str(cidr),
             nat_gateway=SubResourceArgs(id=nat.id) if nat else None,
             delegations=[delegation] if delegation else None,
-            # Nothing goes out by an address that Azure lends.
+            # No outbound traffic uses an address that Azure lends.
             default_outbound_access=False,
             private_endpoint_network_policies="Disabled",
             opts=self.scope.options(depends_on=after),
@@ -127,7 +127,7 @@ def _nat(scope: Scope, group: pulumi.Input[str]) -> NatGateway:
 
 
 class PrivateEndpoints:
-    """Addresses inside of the VNet for key vault and storage, and the names that lead to them."""
+    """Addresses inside of the VNet for key vault and storage, and the DNS names that resolve to them."""
 
     def __init__(self, scope: Scope, group: pulumi.Input[str], network: Network) -> None:
         self._scope, self._group, self._network = scope, group, network

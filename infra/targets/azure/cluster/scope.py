@@ -14,7 +14,7 @@ from infra.targets.scope import CloudScope
 
 @dataclass(frozen=True)
 class Scope(CloudScope):
-    """The scope of a stack on Azure. Names are fixed: its resource groups are its own."""
+    """The scope of a stack on Azure. Names are fixed: no other stack shares its resource groups."""
 
     spec: AzureSpec
 
@@ -25,7 +25,7 @@ class Scope(CloudScope):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Given to every resource that takes some: the provider has none of its own."""
+        """Set on every resource with `tags`: the provider has no default tags."""
         return {"trainyard-stack": self.name, **self.spec.tags}
 
     @property

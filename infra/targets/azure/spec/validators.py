@@ -30,7 +30,7 @@ from infra.targets.cloud_validators import (
     nearest_steps,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
-    tags_leave_room,
+    tags_are_within_limit,
     the_api_server_is_not_public,
     with_machines,
     zones_of_pools_are_the_stacks,
@@ -39,7 +39,7 @@ from infra.targets.cloud_validators import (
 Pools = tuple[NodePoolSpec, ...]
 
 VNET_PREFIXES = range(10, 22)
-"""Wider is all of 10.0.0.0/8; narrower leaves the API server less than a /28."""
+"""Wider is all of 10.0.0.0/8; in a narrower one the API server has less than a /28."""
 RESERVED = tuple(map(IPv4Network, ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24")))
 """Ranges that AKS takes for itself (AKS: plan IP addressing, read 2026-11-22)."""
 RESERVED_ADDRESSES = 5
@@ -276,7 +276,7 @@ def claims_fit_the_filesystem(
 
 
 def storage_accounts_are_two(provider: AzureSpec) -> Iterator[Finding]:
-    """An account with NFS keeps no versions: checkpoints in the object store would lose theirs."""
+    """An account with NFS supports no blob versions, which checkpoints in the object store need."""
     spec = provider.filesystem
     if isinstance(spec, BlobNfsSpec) and spec.account == provider.storage_account:
         path = ("provider", "filesystem", "account")
@@ -321,7 +321,7 @@ def datasets_have_a_folder(provider: AzureSpec, datasets: tuple[DatasetSpec, ...
 def sources_of_datasets_are_reached(
     provider: AzureSpec, datasets: tuple[DatasetSpec, ...]
 ) -> Iterator[Finding]:
-    """The identity of the Job that copies gets its right on a container: the account's ID says which."""
+    """The copying Job's identity is assigned a role on the container, which needs the account's ID."""
     for index, dataset in enumerate(datasets):
         if dataset.cloud == "azure" and dataset.uses_identity and dataset.account == dataset.account_name:
             allowed = "the account's ID: the stack gives the Job's identity a right on the container"
@@ -331,7 +331,7 @@ def sources_of_datasets_are_reached(
 
 def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
     """Azure Resource Manager, use tags: 50 of a resource; names of 128 (storage accounts), values of 256."""
-    yield from tags_leave_room("tags", provider.tags, most=50, of="Azure")
+    yield from tags_are_within_limit("tags", provider.tags, most=50, of="Azure")
     for key, value in provider.tags.items():
         path: KeyPath = ("provider", "tags", key)
         if not 1 <= len(key) <= 128 or set(key) & set("<>%&\\?/"):

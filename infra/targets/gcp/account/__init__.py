@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from infra.clients.google import GoogleClient, GoogleRefusedError
+from infra.clients.gcp import GcpClient, GcpRefusedError
 from infra.errors import HostError
 from infra.spec import Stack
 from infra.targets.account import Preflight
@@ -24,13 +24,13 @@ class GcpAccount:
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
         try:
-            google = GoogleClient.of_user()
+            gcp = GcpClient.of_user()
         except HostError:
             login = "gcloud auth application-default login"
             return Preflight(ASKED, not_asked=f"Google Cloud: no credentials (`{login}`)")
         try:
-            found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), google))
-        except GoogleRefusedError as error:
+            found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), gcp))
+        except GcpRefusedError as error:
             found = tuple(error.problems)
         return Preflight(ASKED, found)
 
@@ -41,7 +41,7 @@ class GcpAccount:
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what exists."""
-        return backend.make(location, cast(GcpSpec, stack.provider), GoogleClient.of_user())
+        return backend.make(location, cast(GcpSpec, stack.provider), GcpClient.of_user())
 
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
@@ -52,4 +52,4 @@ class GcpAccount:
     def finder(self, stack: Stack, ask: Ask | None = None) -> GcpFinder:
         """Return what looks here for resources of a stack."""
         spec = cast(GcpSpec, stack.provider)
-        return GcpFinder(stack.name, spec.project, spec.region, ask or GoogleClient.of_user().find)
+        return GcpFinder(stack.name, spec.project, spec.region, ask or GcpClient.of_user().find)

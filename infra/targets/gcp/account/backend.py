@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from infra.clients.google import Answer, GoogleClient
+from infra.clients.gcp import Answer, GcpClient
 from infra.errors import InputError, Problem
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.gcp.spec.provider import GcpSpec
@@ -25,15 +25,15 @@ NONCURRENT_DAYS = 365
 _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
-def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
+def make(location: StateLocation, spec: GcpSpec, gcp: GcpClient) -> BackendSetup:
     """Make key and bucket, or put right what exists.
 
-    Raises InputError for a bucket of someone else or in another location, GoogleRefusedError for what Google
+    Raises InputError for a bucket of someone else or in another location, GcpRefusedError for what the API
     refuses.
     """
-    key = _key(location, spec.project, google)
-    _let_storage_use(key, spec.project, google)
-    _bucket(location, spec, key, google)
+    key = _key(location, spec.project, gcp)
+    _let_storage_use(key, spec.project, gcp)
+    _bucket(location, spec, key, gcp)
     return BackendSetup(
         url=f"gs://{location.bucket}",
         secrets_provider=f"gcpkms://{key}",
@@ -41,14 +41,14 @@ def make(location: StateLocation, spec: GcpSpec, google: GoogleClient) -> Backen
     )
 
 
-def _key(location: StateLocation, project: str, google: GoogleClient) -> str:
+def _key(location: StateLocation, project: str, gcp: GcpClient) -> str:
     ring = f"projects/{project}/locations/{location.region}/keyRings/{RING}"
-    if google.find(f"{KMS}/{ring}") is None:
-        google.ask("POST", f"{KMS}/{ring.rpartition('/')[0]}", {}, keyRingId=RING)
+    if gcp.find(f"{KMS}/{ring}") is None:
+        gcp.ask("POST", f"{KMS}/{ring.rpartition('/')[0]}", {}, keyRingId=RING)
     key = f"{ring}/cryptoKeys/{location.bucket}"
-    if google.find(f"{KMS}/{key}") is None:
+    if gcp.find(f"{KMS}/{key}") is None:
         body = {"purpose": "ENCRYPT_DECRYPT", "labels": dict(location.tags), **_rotation()}
-        google.ask("POST", f"{KMS}/{ring}/cryptoKeys", body, cryptoKeyId=location.bucket)
+        gcp.ask("POST", f"{KMS}/{ring}/cryptoKeys", body, cryptoKeyId=location.bucket)
     return key
 
 
@@ -57,25 +57,25 @@ def _rotation() -> dict[str, str]:
     return {"rotationPeriod": f"{ROTATION_DAYS * 86400}s", "nextRotationTime": first.isoformat()}
 
 
-def _let_storage_use(key: str, project: str, google: GoogleClient) -> None:
-    """Let Cloud Storage's own identity use the key, and leave all else that its policy says."""
-    agent = google.ask("GET", f"{STORAGE}/projects/{project}/serviceAccount")["email_address"]
+def _let_storage_use(key: str, project: str, gcp: GcpClient) -> None:
+    """Let Cloud Storage's service agent use the key; the rest of the key's policy does not change."""
+    agent = gcp.ask("GET", f"{STORAGE}/projects/{project}/serviceAccount")["email_address"]
     member = f"serviceAccount:{agent}"
-    policy = google.ask("GET", f"{KMS}/{key}:getIamPolicy")
+    policy = gcp.ask("GET", f"{KMS}/{key}:getIamPolicy")
     bindings: list[dict[str, Any]] = policy.setdefault("bindings", [])
     if not any(each["role"] == _USE and member in each["members"] for each in bindings):
         bindings.append({"role": _USE, "members": [member]})
-        google.ask("POST", f"{KMS}/{key}:setIamPolicy", {"policy": policy})
+        gcp.ask("POST", f"{KMS}/{key}:setIamPolicy", {"policy": policy})
 
 
-def _bucket(location: StateLocation, spec: GcpSpec, key: str, google: GoogleClient) -> None:
-    there = google.find(f"{STORAGE}/b/{location.bucket}")
+def _bucket(location: StateLocation, spec: GcpSpec, key: str, gcp: GcpClient) -> None:
+    there = gcp.find(f"{STORAGE}/b/{location.bucket}")
     if there is None:
         body = {"name": location.bucket, "location": location.region, **_settings(location, key)}
-        google.ask("POST", f"{STORAGE}/b", body, project=spec.project)
+        gcp.ask("POST", f"{STORAGE}/b", body, project=spec.project)
         return
     _check(location, spec, there)
-    google.ask("PATCH", f"{STORAGE}/b/{location.bucket}", _settings(location, key))
+    gcp.ask("PATCH", f"{STORAGE}/b/{location.bucket}", _settings(location, key))
 
 
 def _check(location: StateLocation, spec: GcpSpec, there: Answer) -> None:

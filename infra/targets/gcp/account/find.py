@@ -23,7 +23,7 @@ class GcpFinder:
         self._ask = ask
 
     def find_begun(self, token: str, _name: str, inputs: Mapping[str, Any]) -> str | None:
-        """Return the engine's ID of a resource that exists under the name that its inputs say; else None."""
+        """Return the engine's ID of a resource that exists under the name in its inputs; else None."""
         values = {**self._scope, **inputs}
         url = address(token, values)
         there = self._ask(url, {}) if url else None
@@ -114,7 +114,7 @@ def _has(parts: Any, values: Mapping[str, Any]) -> bool:
 
 
 def _names(items: Any) -> list[str]:
-    """Last parts of the names: some of Google's APIs give them whole (`projects/…/keyRings/x`)."""
+    """Last parts of the names: some Google Cloud APIs give them whole (`projects/…/keyRings/x`)."""
     return [
         str(each["name"]).rpartition("/")[2] for each in items if isinstance(each, Mapping) and "name" in each
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 
-from infra.clients.google import COMPUTE, Answer, GoogleClient, GoogleRefusedError
+from infra.clients.gcp import COMPUTE, Answer, GcpClient, GcpRefusedError
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.provider import minor_of
@@ -36,50 +36,50 @@ PERMISSIONS = (
 """Permissions of the roles in docs/gcp.md without which an `up` fails half-way."""
 
 
-def problems(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """Find what the project lacks. Raises GoogleRefusedError where it cannot be asked."""
-    project = google.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
+def problems(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
+    """Find what the project lacks. Raises GcpRefusedError where it cannot be asked."""
+    project = gcp.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
     if project["projectNumber"] != spec.project_number:
         fix = "write the number that `gcloud projects describe` shows"
         yield Problem("provider.project_number", spec.project_number, project["projectNumber"], fix)
-    yield from _control_plane_access(stack, spec, google)
-    yield from _apis(spec, google)
-    yield from _permissions(spec, google)
+    yield from _control_plane_access(stack, spec, gcp)
+    yield from _apis(spec, gcp)
+    yield from _permissions(spec, gcp)
     node_pools = [group for pool in stack.pools for group in groups(pool, spec.zones)]
-    yield from _offered(node_pools, spec, google)
-    yield from short_quotas(stack, node_pools, spec, google)
-    yield from _reservations(stack, spec, google)
-    yield from _bucket(stack, spec, google)
-    yield from _filesystem(spec, google)
-    yield from _cluster(spec, google)
+    yield from _offered(node_pools, spec, gcp)
+    yield from short_quotas(stack, node_pools, spec, gcp)
+    yield from _reservations(stack, spec, gcp)
+    yield from _bucket(stack, spec, gcp)
+    yield from _filesystem(spec, gcp)
+    yield from _cluster(spec, gcp)
 
 
-def _control_plane_access(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _control_plane_access(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     if spec.access.dns_endpoint or spec.network.existing:
         return
-    if google.find(_cluster_url(spec, stack.name)) is None:
+    if gcp.find(_cluster_url(spec, stack.name)) is None:
         yield private_endpoint_is_unreachable("provider.access.dns_endpoint", "true: IAM lets `up` in")
 
 
-def _apis(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _apis(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     extra = (FILESYSTEMS[spec.filesystem.kind], *_break_glass_apis(spec))
     needed = {f"{name}.googleapis.com" for name in (*APIS, *extra)}
     names = [f"projects/{spec.project_number}/services/{name}" for name in sorted(needed)]
     url = f"https://serviceusage.googleapis.com/v1/projects/{spec.project_number}/services:batchGet"
-    answer = google.ask("GET", url, None, names=names)
+    answer = gcp.ask("GET", url, None, names=names)
     enabled = {each["config"]["name"] for each in answer["services"] if each["state"] == "ENABLED"}
     if off := sorted(needed - enabled):
         fix = f"gcloud services enable {' '.join(off)} --project {spec.project}"
         yield Problem("APIs of the project", f"{', '.join(off)}: off", "on", fix)
 
 
-def _permissions(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _permissions(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
     emergency = [f"{api}.entitlements.create" for api in _break_glass_apis(spec)]
     spared = "container.clusters.create" if spec.existing_cluster else ""
     wanted = [*(each for each in PERMISSIONS if each != spared), *makes, *emergency]
     url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}:testIamPermissions"
-    has = google.ask("POST", url, {"permissions": wanted}).get("permissions", [])
+    has = gcp.ask("POST", url, {"permissions": wanted}).get("permissions", [])
     if lacking := sorted(set(wanted) - set(has)):
         fix = "ask for the roles that docs/gcp.md lists"
         yield Problem("IAM permissions of the caller", f"not {', '.join(lacking)}", "all of these", fix)
@@ -89,14 +89,14 @@ def _break_glass_apis(spec: GcpSpec) -> list[str]:
     return ["privilegedaccessmanager"] if spec.access.break_glass else []
 
 
-def _offered(node_pools: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _offered(node_pools: Sequence[GkePool], spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     asked: dict[tuple[str, str], bool] = {}
     for group in node_pools:
         name = group.machine.name
         for zone in group.zones:
             url = f"{COMPUTE}/projects/{spec.project}/zones/{zone}/machineTypes/{name}"
             if (zone, name) not in asked:
-                asked[zone, name] = google.find(url) is not None
+                asked[zone, name] = gcp.find(url) is not None
         lacking = [zone for zone in group.zones if not asked[zone, name]]
         if lacking:
             fix = f"choose a zone of `gcloud compute machine-types list --filter=name={name}`"
@@ -104,14 +104,14 @@ def _offered(node_pools: Sequence[GkePool], spec: GcpSpec, google: GoogleClient)
             yield Problem(path, f"{name} in {', '.join(lacking)}", "a zone that offers it", fix)
 
 
-def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _reservations(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     for pool in stack.pools:
         if pool.reservation is None:
             continue
         path, name = f"pools[{pool.name}].reservation.id", pool.reservation.id.partition("/")[0]
         zones = pool.zones or spec.zones
         urls = [f"{COMPUTE}/projects/{spec.project}/zones/{zone}/reservations/{name}" for zone in zones]
-        there = [found for url in urls if (found := google.find(url)) is not None]
+        there = [found for url in urls if (found := gcp.find(url)) is not None]
         if not there:
             fix = "correct the name or the zone; one that another project shares is not looked for"
             yield Problem(path, f"{name}: not in {', '.join(zones)}", "a reservation", fix)
@@ -127,7 +127,7 @@ def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator
             yield Problem(path, f"{free} machines are free", f"{pool.num_nodes} for the pool", fix)
 
 
-def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _bucket(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
     name_taken = Problem(
         path,
@@ -136,8 +136,8 @@ def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Probl
         "choose another: bucket names are globally unique",
     )
     try:
-        there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
-    except GoogleRefusedError as error:
+        there = gcp.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
+    except GcpRefusedError as error:
         if error.status != httpx.codes.FORBIDDEN:
             raise
         yield name_taken
@@ -149,14 +149,14 @@ def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Probl
         yield Problem(path, f"{name} does not exist", "a bucket of yours", fix)
 
 
-def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _filesystem(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     """An existing instance of Managed Lustre; a Filestore share is named by its address alone."""
     existing = spec.filesystem.existing
     if not isinstance(existing, ExistingManagedLustreSpec):
         return
     zone = spec.filesystem.zone or spec.zones[0]
     location = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
-    found = google.find(f"https://lustre.googleapis.com/v1/{location}")
+    found = gcp.find(f"https://lustre.googleapis.com/v1/{location}")
     path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
     if found is None:
         fix = "correct the name or `zone`, or leave `existing` out, and it is made"
@@ -170,13 +170,13 @@ def _cluster_url(spec: GcpSpec, name: str) -> str:
     return f"https://container.googleapis.com/v1/{location}"
 
 
-def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """The existing cluster must be as the stack file says, and running."""
+def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
+    """The existing cluster must match the stack file, and be running."""
     existing = spec.existing_cluster
     if existing is None:
         return
     path = "provider.existing_cluster"
-    found = google.find(_cluster_url(spec, existing.name))
+    found = gcp.find(_cluster_url(spec, existing.name))
     if found is None:
         fix = "correct the name or the region (a zonal cluster will not do), or leave it out, and it is made"
         yield Problem(f"{path}.name", f"{existing.name}: not in {spec.region}", "a regional cluster", fix)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from catalog import Quota, find_quota
-from infra.clients.google import COMPUTE, GoogleClient, GoogleRefusedError
+from infra.clients.gcp import COMPUTE, GcpClient, GcpRefusedError
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.gcp.spec.groups import GkePool
@@ -17,20 +17,18 @@ NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
 
 
-def short_quotas(
-    stack: Stack, bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient
-) -> Iterator[Problem]:
+def short_quotas(stack: Stack, bought: Sequence[GkePool], spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     """Find quotas that are too small. What is reserved was counted when it was reserved."""
     counted = [group for group in bought if group.pool.capacity != "reserved"]
     project = f"{COMPUTE}/projects/{spec.project}"
-    of_region = google.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
+    of_region = gcp.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
     yield from _unknown(counted, spec)
     yield from _short(_needed(counted), of_region, spec.region)
     if spec.network.existing is None:
         fabrics = {pool.fabric for pool in stack.pools}
         networks = 1 + sum(NETWORKS_OF_FABRIC.get(fabric, 0) for fabric in fabrics)
-        yield from _short({"NETWORKS": networks}, google.ask("GET", project)["quotas"], spec.project)
-    yield from _short_families(counted, spec, google)
+        yield from _short({"NETWORKS": networks}, gcp.ask("GET", project)["quotas"], spec.project)
+    yield from _short_families(counted, spec, gcp)
 
 
 def _needed(bought: Sequence[GkePool]) -> Counter[str]:
@@ -76,7 +74,7 @@ def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where
             yield Problem(f"quota: {metric}", got, allowed, _console(metric, where))
 
 
-def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
+def _short_families(bought: Sequence[GkePool], spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     """The limits of whole families; what is in use already is not reported with them."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
@@ -87,8 +85,8 @@ def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClie
         path = f"quota: {quota}, {name} in {spec.region}"
         got, fix = f"{amount} are needed", _console(quota, spec.region)
         try:
-            limit = _limit(google, spec, quota, {dimension: name, "region": spec.region})
-        except GoogleRefusedError as error:
+            limit = _limit(gcp, spec, quota, {dimension: name, "region": spec.region})
+        except GcpRefusedError as error:
             fix = f"gcloud services enable cloudquotas.googleapis.com --project {spec.project}"
             yield Problem(path, f"not known: {error.problems[0].got}", "an answer", fix)
             continue
@@ -96,10 +94,10 @@ def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClie
             yield Problem(path, got, f"{limit:g} in all" if limit else "none", fix)
 
 
-def _limit(google: GoogleClient, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
+def _limit(gcp: GcpClient, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
     """Return the limit of the narrowest entry that holds; nothing where none does, for none was granted."""
     location = f"projects/{spec.project}/locations/global/services/compute.googleapis.com"
-    entries = google.ask("GET", f"{CLOUD_QUOTAS}/{location}/quotaInfos/{quota}").get("dimensionsInfos", [])
+    entries = gcp.ask("GET", f"{CLOUD_QUOTAS}/{location}/quotaInfos/{quota}").get("dimensionsInfos", [])
     holding = [each for each in entries if (each.get("dimensions") or {}).items() <= wanted.items()]
     if not holding:
         return 0

@@ -30,7 +30,7 @@ def deploy_role(
             "give the role, under `condition`, to a service account of its own, in the project, and put that"
             " among access.admins",
             "roles/iam.workloadIdentityUser on that service account, for `member`",
-            "it holds in the whole project: Google's roles know no name of a stack; so one project per stack",
+            "it holds in the whole project: roles cannot be limited to a stack; so one project per stack",
             "the roles that `trainyard bootstrap` prints: state and its key",
         ),
     )

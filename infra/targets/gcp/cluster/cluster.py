@@ -48,7 +48,7 @@ from infra.targets.gcp.spec.groups import groups
 from infra.targets.gcp.spec.provider import GcpSpec
 
 BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
-"""Where in Google's network a machine of a GPU fabric stands, the widest first."""
+"""Labels with the location of a GPU node in Google Cloud's network, the widest first."""
 RACKS = "roce-nvl72"
 """Fabric class of A4X."""
 GPU_DRIVER = "/home/kubernetes/bin/nvidia"
@@ -148,7 +148,7 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         topology_labels=_topology(fabrics),
         required_topology=NODE_POOL if fabrics == ["ici"] else "",
         provisioning_class="queued-provisioning.gke.io",
-        # A rack is a subblock of Google's network.
+        # A rack is a subblock of Google Cloud's network.
         rack_label="",
         software=NodeSoftwareSettings(
             dra_driver=_RACK_DRIVER if RACKS in fabrics else None, mirror=mirror_of(spec.mirror)

@@ -82,7 +82,7 @@ def make_control_plane(
         min_master_version=scope.kubernetes_version,
         release_channel=ClusterReleaseChannelArgs(channel=_CHANNELS[spec.release_channel]),
         maintenance_policy=_maintenance(),
-        # Pools are separate resources: the one that GKE insists on goes at once.
+        # Pools are separate resources: the default pool that GKE requires is deleted at once.
         remove_default_node_pool=True,
         initial_node_count=1,
         node_config=_first_node(scope, keys, node_identity),
@@ -164,7 +164,7 @@ def use_control_plane(spec: ExistingGkeSpec, access: Sequence[pulumi.CustomResou
 
 
 def _groups(access: GcpAccessSpec) -> ClusterAuthenticatorGroupsConfigArgs | None:
-    """Google Groups as groups of Kubernetes: those that are in the one which Workspace shows to GKE."""
+    """Google Groups as groups of Kubernetes: members of the group that Workspace exposes to GKE."""
     if access.security_group is None:
         return None
     return ClusterAuthenticatorGroupsConfigArgs(security_group=access.security_group)
@@ -210,7 +210,7 @@ def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
 
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
-    """Return a kubeconfig that holds no token: calls ask Google's plugin for one. Secret nevertheless."""
+    """Return a kubeconfig that holds no token: gke-gcloud-auth-plugin gets one. Secret nevertheless."""
     # Of no use before its reader has access.
     dependencies = [grant.id for grant in control_plane.access]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *dependencies)

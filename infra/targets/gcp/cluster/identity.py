@@ -1,4 +1,4 @@
-"""Service accounts and IAM bindings: nodes, people, break-glass access, and each team's jobs."""
+"""Service accounts and IAM bindings: nodes, users, break-glass access, and each team's jobs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
 
 
 def break_glass(scope: Scope) -> None:
-    """Let some users take the admins' role in an emergency: Google asks for a reason, records and ends it.
+    """Let some users take the admins' role in an emergency: PAM asks for a reason, records and ends it.
 
     There is no approval: in an emergency no approver may be available. A grant is a change of IAM, which the
     Admin Activity log records; that log cannot be switched off.
@@ -137,7 +137,7 @@ def read_datasets(scope: Scope, datasets: Sequence[DatasetSpec]) -> None:
 def team_folder(
     scope: Scope, team: str, bucket: pulumi.Input[str], parent: pulumi.Resource | None
 ) -> ManagedFolderIamMember:
-    """Give the jobs of a team its own folder of the bucket, and nothing else; it remains with its data."""
+    """Grant a team's jobs the team's folder of the bucket, and nothing else; `destroy` retains the grant."""
     namespace = names.team_namespace(team)
     options = scope.options(depends_on=[parent] if parent else [], retain_on_delete=True)
     path = f"{names.team_folder(team)}/"

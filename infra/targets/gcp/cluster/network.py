@@ -1,4 +1,4 @@
-"""The VPC: one private subnet, optionally Cloud NAT, and a peering for Google's filesystems."""
+"""The VPC: one private subnet, optionally Cloud NAT, and a peering for managed filesystems."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Network:
     pods_range: str
     services_range: str
     peering: pulumi.Resource | None
-    """What must exist before a filesystem that Google runs; None for an existing VPC."""
+    """What must exist before a managed filesystem; None for an existing VPC."""
     filesystem_range: pulumi.Input[str] | None = None
-    """Name of the addresses that a filesystem takes its own from."""
+    """Name of the allocated range from which a filesystem gets its addresses."""
 
 
 def make_network(scope: Scope, *, mtu: int) -> Network:
@@ -103,7 +103,7 @@ def _subnetwork(scope: Scope, vpc: Vpc) -> Subnetwork:
             SubnetworkSecondaryIpRangeArgs(range_name=name, ip_cidr_range=str(cidr))
             for name, cidr in ((PODS_RANGE, ranges.pods), (SERVICES_RANGE, ranges.services))
         ],
-        # Nodes have no addresses of the internet, and reach Google's services all the same.
+        # Nodes have no public addresses, and reach Google Cloud's APIs all the same.
         private_ip_google_access=True,
         log_config=SubnetworkLogConfigArgs(
             aggregation_interval="INTERVAL_10_MIN", flow_sampling=0.5, metadata="INCLUDE_ALL_METADATA"

@@ -120,7 +120,7 @@ def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> Nod
     begins_empty = bool(pool.provisioning) or group.grows_after_creation
     made = NodePool(
         scope.named(group.role),
-        # In a cluster that was there, others have pools, too.
+        # An existing cluster has other pools, too.
         name=names.fit(
             scope.named(group.role) if scope.spec.existing_cluster else group.role, MAX_NODE_POOL_NAME
         ),

@@ -50,7 +50,7 @@ class Scope(CloudScope):
         return f"{self.project}.svc.id.goog"
 
     def service_agent(self, service: str) -> str:
-        """IAM member by which a service of Google acts in the project."""
+        """IAM member by which a Google Cloud service acts in the project (its service agent)."""
         domain = SERVICE_AGENTS[service]
         return f"serviceAccount:service-{self.spec.project_number}@{domain}.iam.gserviceaccount.com"
 

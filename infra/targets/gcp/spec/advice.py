@@ -7,8 +7,8 @@ from infra.targets.advice import RUN_AGAIN, Advice
 ADVICE = (
     Advice(
         r"machine type (?P<machine>[\w-]+) is not available on demand",
-        "Google sells {machine} in other ways only (`trainyard catalog --cloud gcp`): write `capacity: spot`,"
-        f" `provisioning: queued` or a `reservation`, {RUN_AGAIN}",
+        "Google Cloud sells {machine} in other ways only (`trainyard catalog --cloud gcp`):"
+        f" write `capacity: spot`, `provisioning: queued` or a `reservation`, {RUN_AGAIN}",
     ),
     Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",
@@ -31,7 +31,7 @@ ADVICE = (
     ),
     Advice(
         r"Service account \S* does not exist",
-        "an agent of Google's is made when its service is first used:"
+        "a service agent of Google Cloud is created when its service is first used:"
         " `gcloud beta services identity create --service=SERVICE.googleapis.com --project PROJECT`,"
         f" wait a minute, {RUN_AGAIN}",
     ),

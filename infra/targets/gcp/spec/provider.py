@@ -63,7 +63,7 @@ Label = Annotated[
     matching(
         "gcp_label",
         r"[a-z0-9_-]{1,63}",
-        "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google's labels)",
+        "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google Cloud's labels)",
         "spell it so",
     ),
 ]
@@ -91,7 +91,7 @@ class GcpNetworkSpec(Spec):
     )
     nat: Boolean = Field(
         default=True,
-        description="whether to create a Cloud NAT gateway; without one nodes reach Google APIs only",
+        description="whether to create a Cloud NAT gateway; without one nodes reach Google Cloud APIs only",
     )
     existing: ExistingGcpNetworkSpec | None = Field(default=None, description="an existing VPC to use")
 
@@ -215,7 +215,7 @@ class GcpSpec(WithMachines, ManagedProviderSpec):
     kind: Literal["gcp"]
     project: ProjectId = Field(description="ID of the project of all resources")
     project_number: ProjectNumber = Field(
-        description="number of the project, as in the names of Google's service agents"
+        description="number of the project, as in the names of Google Cloud's service agents"
     )
     region: str = Field(description="region of all resources")
     zones: tuple[str, ...] = Field(min_length=1, max_length=4, description="zones of the nodes")

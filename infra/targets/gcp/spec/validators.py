@@ -1,4 +1,4 @@
-"""Checks of Google Cloud stack files: what Google would refuse, or accept and then run badly."""
+"""Checks of Google Cloud stack files: what the API would refuse, or accept and then run badly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from infra.targets.cloud_validators import (
     next_step,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
-    tags_leave_room,
+    tags_are_within_limit,
     with_machines,
     zones_of_pools_are_the_stacks,
 )
@@ -40,7 +40,7 @@ from infra.targets.gcp.spec.provider import FilestoreSpec, GcpSpec, GkeFeature, 
 Pools = tuple[NodePoolSpec, ...]
 
 VPC_PREFIXES = range(10, 19)
-"""A wider one would take the whole of 10.0.0.0/8, a narrower one leaves a fabric's subnets no nodes."""
+"""A wider one would take the whole of 10.0.0.0/8; in a narrower one a fabric's subnets have no nodes."""
 LUSTRE_STEP_GIB = {125: 72000, 250: 36000, 500: 18000, 1000: 9000}
 """MB/s per TiB → smallest size and step (Managed Lustre: performance tiers, read 2026-11-21)."""
 LUSTRE_WIDE_STEP_GIB = {125: 72000, 250: 288000, 500: 144000, 1000: 72000}
@@ -93,7 +93,7 @@ def the_network_holds_the_nodes(provider: GcpSpec, pools: Pools) -> Iterator[Fin
     room = ranges.fabric[0].num_addresses - 4
     if on_fabric > room:
         got = f"{cidr}, of which each subnet of a fabric is a /{ranges.fabric[0].prefixlen}"
-        allowed = f"room for {on_fabric} nodes in each (Google keeps 4 addresses)"
+        allowed = f"room for {on_fabric} nodes in each (Google Cloud reserves 4 addresses)"
         yield path, got, allowed, "use a wider network, such as a /14"
 
 
@@ -114,7 +114,7 @@ def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def machines_are_sold(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Google lists every machine's price on demand, of those too that it sells in other ways alone."""
+    """Google Cloud lists on-demand prices even of machine types that it does not sell on demand."""
     for index, pool, machine in with_machines("gcp", pools):
         yield from machine_is_sold(index, pool, machine, provider.region)
 
@@ -127,7 +127,7 @@ def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator
 
 
 def a_fabric_is_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Google's GPU networks and slices end at the zone: ranks in two would talk over TCP, or not at all."""
+    """GPU networks and TPU slices end at the zone: ranks in two would use TCP, or fail to connect."""
     for index, pool, zones in fabrics_over_zones(provider, pools):
         allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
         fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
@@ -219,7 +219,7 @@ def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Find
 
 
 def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Google places queued nodes itself, and upgrades them at no time."""
+    """Google Cloud places queued nodes itself, and never upgrades them."""
     for index, pool in enumerate(pools):
         if pool.provisioning == "queued" and pool.placement == "compact":
             fix = "remove `placement:`, or write `provisioning: flex-start`"
@@ -322,15 +322,15 @@ def claims_fit_the_filesystem(
     yield from claims_fit(provider.filesystem.capacity_gib, storage, teams)
 
 
-def the_bucket_is_not_googles(provider: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """Cloud Storage reserves names with its own name."""
+def bucket_name_is_not_reserved(provider: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """Cloud Storage reserves names that contain 'google'."""
     bucket = storage.object_store.bucket
     if bucket.startswith("goog") or "google" in bucket:
         allowed = "a name that neither begins with 'goog' nor holds 'google'"
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
-def groups_are_googles(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+def groups_are_in_workspace(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """GKE knows groups by their address, if they are in the group that Workspace shows to it."""
     allowed = "the address of a Google Group: research@example.com"
     fix = "write the address alone, without `group:`"
@@ -386,7 +386,7 @@ def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Fi
     yield from access_is_the_clusters_owners({"viewers": access.viewers, "break_glass": access.break_glass})
 
 
-def declared_accelerators_have_googles_name(provider: GcpSpec) -> Iterator[Finding]:
+def declared_accelerators_have_a_gcp_name(provider: GcpSpec) -> Iterator[Finding]:
     """GKE asks for it beside the machine type."""
     for name, machine in provider.machines.items():
         if machine.accelerator is not None and machine.accelerator_type is None:
@@ -396,8 +396,8 @@ def declared_accelerators_have_googles_name(provider: GcpSpec) -> Iterator[Findi
 
 
 def labels_are_not_too_many(provider: GcpSpec) -> Iterator[Finding]:
-    """Google Cloud takes 64 for each resource (Resource Manager, requirements for labels)."""
-    yield from tags_leave_room("labels", provider.labels, most=64, of="Google Cloud")
+    """Google Cloud allows 64 per resource (Resource Manager, requirements for labels)."""
+    yield from tags_are_within_limit("labels", provider.labels, most=64, of="Google Cloud")
 
 
 CHECKS = Checks(

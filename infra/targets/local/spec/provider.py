@@ -22,7 +22,7 @@ LocalClusterChoice = Annotated[
 
 
 class LocalNetworkSpec(Spec):
-    """Address ranges of the embedded cluster, inside its own network namespaces."""
+    """Address ranges of the embedded cluster, inside separate network namespaces."""
 
     pod_cidr: Cidr = Field(default=IPv4Network("10.244.0.0/16"), description="CIDR of pods")
     service_cidr: Cidr = Field(default=IPv4Network("10.96.0.0/16"), description="CIDR of Services")

@@ -166,7 +166,7 @@ def _network_operator(stack: Stack, spec: OnpremSpec) -> NetworkOperatorSettings
         ),
         pool=nics.pool,
         ipoib=(nics.ipoib.interface, nics.ipoib.pool) if nics.ipoib else None,
-        # Machines whose accelerators do not say it are x86.
+        # Nodes are x86 where the catalogue has no architecture for their accelerator.
         architectures=tuple(sorted({pool.architecture or "amd64" for pool in joined})),
     )
 

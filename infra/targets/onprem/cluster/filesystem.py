@@ -21,7 +21,7 @@ def nfs_volumes(spec: NfsSpec) -> VolumeSource:
             "volumeHandle": f"{spec.server}{share}",
             "volumeAttributes": {"server": spec.server, "share": share},
         }
-        # `hard`: a server that restarts is waited for, and no write is lost.
+        # `hard`: clients wait for a server that restarts, so no write fails.
         options = ["nfsvers=4.1", "hard", f"nconnect={spec.connections}"]
         return {"csi": csi, "mountOptions": options}
 

@@ -30,13 +30,13 @@ IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
 PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
 """What the NICs speak → how the classes of such NICs begin."""
 NUM_SHARED_NICS = 8
-"""Interfaces of a pod that shares RoCE NICs: as many as its class attaches (catalogue: fabrics.yaml)."""
+"""Interfaces of a pod that shares RoCE NICs; equals the number in its class (catalogue: fabrics.yaml)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """Keys of a pool on how its nodes are bought that are not features of a target."""
 
 
 def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """These keys say how a cloud sells nodes; here the nodes exist."""
+    """These keys choose how a cloud sells nodes; here the nodes exist."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
@@ -193,7 +193,7 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
 
 
 def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """Each node takes a separate block; what does not fit leaves nodes without addresses."""
+    """Each node takes a separate block; nodes beyond the range would have no addresses."""
     ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
     num_nodes = sum(pool.num_nodes for pool in pools if _uses_nics(pool))
     for index, pool in enumerate(ip_pools):

@@ -11,7 +11,7 @@ import pytest
 
 import catalog
 from catalog import Machine
-from infra.clients.google import GoogleClient
+from infra.clients.gcp import GcpClient
 from infra.spec import Stack, load, parse
 from infra.spec.node_pool import NodePoolSpec
 from infra.targets.gcp.account.preflight import problems
@@ -137,8 +137,8 @@ def stack() -> Stack:
 def found(stack: Stack, project: FakeGcpProject) -> dict[str, str]:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    google = GoogleClient("token", httpx.MockTransport(project.answer))
-    return {problem.path: problem.got for problem in problems(stack, spec, google)}
+    gcp = GcpClient("token", httpx.MockTransport(project.answer))
+    return {problem.path: problem.got for problem in problems(stack, spec, gcp)}
 
 
 def test_a_project_that_has_all_has_no_problem(stack: Stack, project: FakeGcpProject) -> None:
@@ -324,7 +324,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     spec = tpus.provider
     assert isinstance(spec, GcpSpec)
     bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output()))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: output()))
     (problem,) = _short_families(bought, spec, nothing)
     assert problem.path.endswith("CT6E in europe-west4")
     assert problem.allowed == "none"
@@ -344,7 +344,7 @@ def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
 def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output(quotas=[quota("NETWORKS", 99)])))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: output(quotas=[quota("NETWORKS", 99)])))
     unit = machine.num_accelerators or machine.vcpus
     reported_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
     assert [each.got for each in reported_of] == [f"{2 * unit} are needed"]
@@ -360,7 +360,7 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: M
 def test_tpu7x_has_separate_quotas_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output()))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: output()))
     (problem,) = _short_families(
         [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
     )

@@ -12,14 +12,14 @@ import httpx
 
 from infra.errors import HostError, Problem, TrainyardError
 
-TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 -- a variable's name, the one that Google's providers know
+TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 -- the variable that the Google Cloud provider reads
 COMPUTE = "https://compute.googleapis.com/compute/v1"
 TIMEOUT_SECONDS = 60.0
 Answer = dict[str, Any]
 
 
-class GoogleRefusedError(TrainyardError):
-    """Google does not do what it was asked to."""
+class GcpRefusedError(TrainyardError):
+    """Google Cloud refuses a request."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
         self.status, self.message = status, message
@@ -28,34 +28,34 @@ class GoogleRefusedError(TrainyardError):
 
 
 @dataclass(frozen=True)
-class GoogleClient:
+class GcpClient:
     """A client. Another `transport` answers in tests."""
 
     token: str
     transport: httpx.BaseTransport | None = None
 
     @classmethod
-    def of_user(cls) -> GoogleClient:
+    def of_user(cls) -> GcpClient:
         """Take the token of the environment, else that of `gcloud`. Raises HostError for none."""
         return cls(os.environ.get(TOKEN) or _gcloud())
 
     def ask(
         self, method: str, url: str, body: Mapping[str, Any] | None = None, **parameters: str | list[str]
     ) -> Answer:
-        """Make a call and return its answer. Raises GoogleRefusedError."""
+        """Make a call and return its answer. Raises GcpRefusedError."""
         headers = {"Authorization": f"Bearer {self.token}"}
         with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
             response = client.request(method, url, json=body, params=parameters)
         if response.is_error:
-            raise GoogleRefusedError(f"{method} {url}", response.status_code, _message(response))
+            raise GcpRefusedError(f"{method} {url}", response.status_code, _message(response))
         answer: Answer = response.json() if response.content else {}
         return answer
 
     def find(self, url: str, parameters: Mapping[str, str] = {}) -> Answer | None:
-        """Return what is at an address; None where nothing is. Raises GoogleRefusedError."""
+        """Return what is at an address; None where nothing is. Raises GcpRefusedError."""
         try:
             return self.ask("GET", url, None, **parameters)
-        except GoogleRefusedError as error:
+        except GcpRefusedError as error:
             if error.status == httpx.codes.NOT_FOUND:
                 return None
             raise
@@ -75,4 +75,4 @@ def _gcloud() -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         message = getattr(error, "stderr", "") or str(error)
         fix = f"`gcloud auth application-default login`, or set {TOKEN}"
-        raise HostError([Problem("Google's credentials", message.strip(), "a token", fix)]) from error
+        raise HostError([Problem("Google Cloud credentials", message.strip(), "a token", fix)]) from error
