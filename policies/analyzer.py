@@ -285,7 +285,7 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
 def serve(policies: Sequence[Policy]) -> None:
     """Serve the engine until it ends us; the first line on stdout is the port."""
     analyzer = Analyzer(policies)
-    # Imports are permanent and evaluation leaves no cycles: collect garbage seldom.
+    # Imports are permanent and evaluation creates no reference cycles: collect garbage seldom.
     gc.freeze()
     gc.set_threshold(50_000)
     server = rpc.RpcServer()

@@ -92,7 +92,7 @@ class Measurement:
     def read(cls, file: Path) -> Measurement | None:
         """The measurement of a file `{"seconds": 8.4, "measured": "2026-11-21"}`; None without a file.
 
-        `assumed` in place of `measured` means that it was not measured yet.
+        `assumed` instead of `measured` means that it was not measured yet.
 
         Raises `PolicyConfigError` for any other content.
         """

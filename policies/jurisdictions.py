@@ -1,7 +1,7 @@
-"""Tells whether a region is within a country or union, by the catalogue's table.
+"""Looks up in the catalogue's table whether a region is within a country or union.
 
-A region's name does not say where it is: AWS's `eu-west-2` is London. A pattern such as `in:eu` or `in:de`
-is matched by the catalogue's table.
+A region's name does not contain its country: AWS's `eu-west-2` is London. A pattern such as `in:eu` or
+`in:de` is matched by the catalogue's table.
 """
 
 from __future__ import annotations

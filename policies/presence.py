@@ -1,6 +1,6 @@
 """Records in a PID file that the policy pack evaluates a run, for the component to see.
 
-The engine does not tell a component about policy packs; without the file the component warns.
+The engine does not pass policy packs to a component; without the file the component warns.
 """
 
 from __future__ import annotations

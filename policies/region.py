@@ -1,4 +1,4 @@
-"""Determines a resource's effective region: its own, else its provider's, else the environment's."""
+"""Determines a resource's effective region: its property, else its provider's, else the environment's."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ def _from_environment(environment: Mapping[str, str], names: tuple[str, ...]) ->
 
 @cache
 def canonical(name: str) -> str:
-    """Lower case, no spaces, a Google zone as its region: `Europe-West4-a` is in `europe-west4`."""
+    """Lower case, no spaces, a Google Cloud zone as its region: `Europe-West4-a` is in `europe-west4`."""
     return re.sub(r"^([a-z]+-[a-z]+\d+)-[a-z]$", r"\1", name.lower().replace(" ", ""))

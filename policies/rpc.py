@@ -84,7 +84,7 @@ class RpcServer:
         self.port: int = self._listener.getsockname()[1]
 
     def add(self, service: ServiceDescriptor, servicer: object) -> None:
-        """Let the servicer's methods answer the calls of their names; those that it lacks stay unserved."""
+        """Let the servicer's methods answer the calls of the same names; other calls are not served."""
         for method in service.methods:
             if (answers := getattr(servicer, method.name, None)) is not None:
                 request = GetMessageClass(method.input_type)
@@ -116,7 +116,7 @@ class RpcServer:
                     if answer := connection.receive(received or b"", time.monotonic()):
                         peer.sendall(answer)
             except (OSError, ProtocolError):
-                return  # the engine has ended, or is none; it says so itself
+                return  # the engine has ended, which it reports itself, or the peer is no engine
 
 
 def _received(peer: socket.socket) -> bytes | None:
@@ -257,7 +257,7 @@ class Http2Connection:
         if call is None:
             return b""
         try:
-            # One byte says whether the message is compressed, four how long it is; ours never are.
+            # One byte: whether the message is compressed (ours never are); four bytes: its length.
             message = self.answer(call.path, bytes(call.request[5:]))
         except CallError as error:
             return self._failed(stream, error.code, str(error))

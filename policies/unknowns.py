@@ -37,7 +37,7 @@ class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a p
 
 @dataclass(frozen=True, slots=True)
 class PropertyBlock:
-    """A resource's inputs, or one block of them, with the path that leads there.
+    """A resource's inputs, or one block of them, with its path.
 
     Nothing that comes out of it is unknown: `get`, `block` and `blocks` raise `UnknownProperty` instead.
     `has` is the one question that an unknown value can answer.

@@ -383,7 +383,7 @@ def migrate(
 ) -> None:
     """Convert an older stack file to the present `schema:`. Shows a diff; comments are retained.
 
-    Files from before the first release may say `schema: 1` and have version 0: use --since 0.
+    Files from before the first release may have `schema: 1` but version 0: use --since 0.
 
     [dim]trainyard migrate stacks/Pulumi.prod.yaml --write[/]
     """
@@ -471,7 +471,7 @@ def preempt(
     no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it at once.")] = False,
     give_back: Annotated[bool, typer.Option("--return", help="Bring a preempted node back.")] = False,
 ) -> None:
-    """Preempt a local node as a cloud does: notice, taint, grace period, end.
+    """Preempt a local node as a cloud does: preemption notice, taint, grace period, end.
 
     [dim]trainyard preempt spot-0                 30 s of notice
     trainyard preempt spot-0 --no-notice     killed at once
@@ -544,7 +544,7 @@ app.add_typer(member.app)
 def _unwrap_help(of: typer.Typer) -> None:
     """Let the terminal wrap the paragraphs of help texts: typer takes a docstring's lines as they are.
 
-    Examples stand in paragraphs of their own, which begin with `[dim]`.
+    Examples stand in separate paragraphs, which begin with `[dim]`.
     """
     for command in of.registered_commands:
         paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")

@@ -34,11 +34,11 @@ def take_down(session: Session, *, purge: bool) -> None:
 
 
 def _drain(session: Session) -> None:
-    """Stop every job while its queue lives: later, finalizers would wait for a controller that has been
+    """Stop every job while its queue exists: later, finalizers would wait for a controller that has been
     deleted.
     """
     if all(node.state != "ready" for node in session.cluster.status().nodes):
-        return  # an `up` that was killed: no queue lives yet
+        return  # an `up` that was killed: no queue exists yet
     for key in session.jobs.of_teams():
         session.jobs.delete(key)
 

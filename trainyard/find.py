@@ -11,7 +11,7 @@ from infra.targets import finding
 from infra.targets.registry import target_of
 
 
-def finder(stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each target asks in its own way
+def finder(stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- the type differs by target
     """Return what looks into the stack's account with the user's credentials, or asks a rehearsal's fake."""
 
     @cache

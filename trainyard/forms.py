@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Form(StrEnum):
-    """How a result is written to stdout; progress always goes to stderr."""
+    """How a result is written to stdout; progress is always written to stderr."""
 
     TEXT = "text"
     """For reading."""

@@ -118,7 +118,7 @@ class _Seen:
             elif self._is_visible(path):
                 hidden.add(path)
                 self._take(path, member, data)
-        # What a layer removes is not its own.
+        # A layer's whiteouts apply to the layers below it only.
         self._hidden |= hidden
         self._emptied |= emptied
         self._folders |= folders

@@ -78,7 +78,7 @@ class JobPlacement:
 
 @dataclass(frozen=True)
 class Checkout:
-    """What is known of a job besides its own manifest."""
+    """What is known of a job besides its manifest."""
 
     image: str = ""
     """Its runtime's."""
@@ -108,7 +108,7 @@ class JobState:
     flavor: str = ""
     """The queue's flavor that it was admitted to; empty while it waits."""
     reason: str = ""
-    """The newest word of the queue or the operator."""
+    """The newest message of the queue or the operator."""
     nodes: tuple[str, ...] = ()
     """Nodes on which its pods run."""
 
@@ -133,7 +133,7 @@ def manifest(
         run: names the folder of this run.
         datasets: of the stack, those that the job reads among them.
         placement: left out: the team's first queue, and any of its pools.
-        share: what goes with each accelerator; left out: that of an unknown machine type.
+        share: CPUs and memory per accelerator; default: those of an unknown machine type.
         checkout: where its code and its image came from, as far as that is known.
     """
     placement = placement or JobPlacement(job.team)
@@ -216,7 +216,7 @@ def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
 
 
 def _command(job: JobSpec) -> list[str]:
-    """What starts the ranks: of its own node in each pod, or of all nodes in an MPI job's launcher."""
+    """The command that starts the ranks: in each pod those of its node, in an MPI job's launcher all."""
     ranks = ["python3", "-m", job.module]
     if train_job.is_mpi(job):
         ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
@@ -302,7 +302,7 @@ class Jobs:
     def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Return every TrainJob of every team; none where the cluster does not know TrainJobs yet.
 
-        Members of a team may list those of their own namespace alone: of `namespaces`, all that they may.
+        Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
         try:
             items: list[dict[str, Any]] = self._custom.list_cluster_custom_object(
@@ -337,7 +337,7 @@ class Jobs:
         ]
 
     def delete(self, key: JobKey) -> None:
-        """Remove the job and its pods; its checkpoints stay. Nothing happens where there is none."""
+        """Delete the job and its pods; its checkpoints are retained. Without such a job, do nothing."""
         try:
             self._custom.delete_namespaced_custom_object(
                 GROUP, VERSION, key.namespace, "trainjobs", key.name, propagation_policy="Foreground"
@@ -432,9 +432,9 @@ class Jobs:
         return plain.stream(self._api, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
 
     def _messages_of_pods(self, key: JobKey) -> list[str]:
-        """Return why pods ended, as they or the platform's check left it; each reason once.
+        """Return the termination messages of pods, or of the platform's check; each once.
 
-        The kubelet's event of a check that failed has no reason: one that could not run leaves nothing else.
+        The kubelet's event of a failed check has no message; it is used where the check could not run.
         """
         ended = [
             status.state.terminated

@@ -96,7 +96,7 @@ def write(file: Path, digests: Mapping[str, str]) -> None:
 
 
 def with_digests(text: str, digests: Mapping[str, str]) -> str:
-    """Return a stack file's text with `images.digests` as given, in place of those that it has."""
+    """Return a stack file's text with its `images.digests` replaced by the given ones."""
     stack = node_of(text, ("config", STACK_KEY))
     assert isinstance(stack, yaml.MappingNode)
     found = next((pair for pair in stack.value if pair[0].value == "images"), None)

@@ -31,7 +31,7 @@ READ_ONLY = "The code's folder is read-only: let the program write to the one th
 _REFUSED_WRITE = re.compile(
     rb"\[Errno (13|30)\] [\w -]+: '(?!/(?!mnt/job/code))|inline_container.*(Permission denied|Read-only file)"
 )
-"""What Python says of a relative path or one in the folder of the code, and what `torch.save` says."""
+"""Errors of Python for a relative path or one in the folder of the code, and those of `torch.save`."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class NodeLogs:
         return f"nodes 0 to {NUM_FOLLOWED - 1} of {self._num_nodes} are shown, and others that fail; {rest}"
 
     def look(self) -> bool:
-        """Follow the pods that have started; return whether some are in the place of others."""
+        """Follow the pods that have started; return whether some of them replace others."""
         started = [pod for pod in self._jobs.node_pods(self._key) if pod.phase not in {"", "Pending"}]
         followed = {log.pod.number for log in self._logs.values()}
         again = False
@@ -143,7 +143,7 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
             waiting = state.reason
             log(f"  queue  {waiting}")
         if state.phase in {"admitted", "running"} or state.ended:
-            with suppress(ApiException, HTTPError, OSError):  # the connection broke off: the next look tells
+            with suppress(ApiException, HTTPError, OSError):  # a broken connection: the next look retries
                 if shown.look():
                     log("  queue  its pods were started again")
         if state.ended:

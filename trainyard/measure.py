@@ -78,7 +78,7 @@ def _put(stack_file: Path, content: dict[str, Any]) -> Path:
 
 
 def _pod(session: Session, key: JobKey, runtime: str) -> dict[str, Any]:
-    """A pod as the runtime's own, but with a reader in place of the ranks and no accelerator."""
+    """The runtime's pod, but with a reader instead of the ranks, and without accelerators."""
     custom: Any = client.CustomObjectsApi(session.api)
     found = custom.get_cluster_custom_object(
         "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", runtime

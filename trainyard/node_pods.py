@@ -74,7 +74,7 @@ def _role(pod: Object) -> str:
 
 
 def _ranks(container: Object) -> int:
-    """As Trainer says; `auto` is one for each accelerator."""
+    """Ranks of a node, as Trainer sets them; `auto` is one for each accelerator."""
     variables = {each["name"]: each.get("value", "") for each in container.get("env", ())}
     number = str(variables.get("PET_NPROC_PER_NODE", ""))
     if number.isdigit():

@@ -137,7 +137,7 @@ def _origin_of_tool() -> str:
 
 
 def _installed_extras() -> list[str]:
-    """Return the extras whose packages are installed: the tool would lose those that are not asked for."""
+    """Return the extras whose packages are installed: `uv tool` would remove those that are not listed."""
     named = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     return [each for each in named if all(map(_is_installed, _required(each)))]
 

@@ -134,7 +134,7 @@ class PriceReport:
 
     @property
     def remarks(self) -> list[str]:
-        """What the totals leave out, or rest on: one sentence each."""
+        """What the totals exclude or assume: one sentence each."""
         missing = [remark(cost) for cost in self.pools if isinstance(cost.price, MissingPrice)]
         old = [remark(cost) for cost in self.pools if not isinstance(cost.price, MissingPrice)]
         remarks = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
@@ -208,7 +208,7 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
 
 
 def remark(cost: Cost) -> str:
-    """What the totals leave out of a cost, or rest on; empty where there is nothing to add."""
+    """What the totals exclude from a cost, or assume; empty where there is nothing to add."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StorageCost):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"

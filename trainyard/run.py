@@ -78,16 +78,16 @@ def submit_job(session: Session, *, follow: bool, run: str = "") -> None:
 
 
 def cancel_job(session: Session, name: str) -> None:
-    """Remove a job; its checkpoints stay."""
+    """Delete a job; its checkpoints are retained."""
     key = key_of(session, name)
-    session.jobs.state(key)  # says so where there is none
+    session.jobs.state(key)  # raises where there is none
     run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     session.jobs.delete(key)
     session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
 
 
 def _retained_data(session: Session, key: JobKey, run: str) -> str:
-    """Say where a removed job's checkpoints are, and how to continue, where there is a command for it.
+    """Return where a deleted job's checkpoints are, and how to continue, where there is a command for it.
 
     `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
     code that reads the folder.

@@ -71,7 +71,7 @@ class _Generator(GenerateJsonSchema):
 def file_schema() -> dict[str, Any]:
     """Return the JSON Schema of a whole stack file (`Pulumi.<stack>.yaml`).
 
-    Keys of other namespaces are the engine's, and are left to it.
+    Keys of other namespaces are the engine's, and are not constrained.
     """
     models, definitions = models_json_schema(
         [(Stack, "validation"), (Fleet, "validation")], schema_generator=_Generator, ref_template=REFERENCES

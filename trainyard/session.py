@@ -80,7 +80,7 @@ class Session:
 
     @property
     def is_fleet(self) -> bool:
-        """Whether the file joins stacks, and declares no cluster of its own."""
+        """Whether the file declares a fleet, which joins stacks, and no cluster."""
         return holds(self.stack_file, FLEET_KEY)
 
     @cached_property

@@ -23,7 +23,7 @@ PLOT = "learning-curve.png"
 
 @dataclass(frozen=True)
 class Summary:
-    """One ended job, and where it leaves its user."""
+    """An ended job, and what its user can do next."""
 
     stack: str
     job: JobSpec
@@ -44,7 +44,8 @@ class Summary:
         """What was done to each preempted node first, and the seconds from then to the first new step.
 
         With a notice the job may continue before the node is deleted, so the notice is where the clock
-        starts.
+        With a preemption notice the job may continue before the node is deleted, so the time counts from the
+        notice.
         """
         losses: dict[str, tuple[str, float]] = {}
         for event in self.story.events:

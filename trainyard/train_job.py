@@ -20,7 +20,7 @@ SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
 PYTHON_PATH = "PYTHONPATH"
 """The runtime sets it too: `python_path.sh` joins them."""
 RESTARTS = 3
-"""Of a node's ranks in place, where a job does not say how often."""
+"""Default number of restarts of a node's ranks in the same pod."""
 _LAUNCHERS = frozenset({"accelerate", "deepspeed"})
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
 _READABLE = 0o440
@@ -87,7 +87,7 @@ def command_of(job: JobSpec) -> list[str]:
 
 
 def around(job: JobSpec) -> list[str]:
-    """Return what comes before a command: what keeps a failed pod, packages, the fabric's settings."""
+    """Return the wrapper of a command: what holds a failed pod, the Python path, the fabric's settings."""
     settings = on_fabric(job.runtime.partition("-")[2])
     if PYTHON_PATH in job.environment:
         settings = ["/bin/sh", "-c", program("python_path.sh").rstrip(), "python_path", *settings]
@@ -97,7 +97,7 @@ def around(job: JobSpec) -> list[str]:
 
 
 def _ranks(job: JobSpec) -> list[str]:
-    """A program of Python's once per accelerator, all else once per node, unless the job says otherwise.
+    """A Python program starts once per accelerator, all else once per node, unless the job sets it.
 
     Our agent starts ranks where the image has it, else torchrun, which comes with PyTorch; both read
     Trainer's variables.
@@ -118,7 +118,7 @@ def _ranks(job: JobSpec) -> list[str]:
 
 
 def _joining(job: JobSpec) -> list[str]:
-    """Return what comes before a launcher that reads no variables of torchrun's: its nodes must join."""
+    """Return the wrapper of a launcher that does not read torchrun's variables: its nodes must join."""
     is_alone = job.num_nodes == 1 or PurePosixPath((job.command or ("",))[0]).name not in _LAUNCHERS
     return [] if is_alone else ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
 

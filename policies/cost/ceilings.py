@@ -1,4 +1,4 @@
-"""Policy: the plan's cost stays under the ceilings of each pool and of the stack."""
+"""Policy: the plan's cost does not exceed the ceilings of each pool and of the stack."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sized:
     def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StorageCost:
         """What a resource asks for."""
         speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
-        # Of Google's Managed Lustre the size is a text.
+        # The size of a Managed Lustre instance is a string.
         gib = Decimal(str(props.get(self.size, 0))) * self.gib
         kind = f"{self.kind}-{speed}"
         path = props.at(self.size)
@@ -126,7 +126,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _is_counted(resource: Resource) -> bool:
     """Whether a resource belongs to a cluster's component whose stack was added up in this run.
 
-    The types of its parents are in its URN; its own name, and the names of others, are ignored.
+    The types of its parents are in its URN; all resource names are ignored.
     """
     parents = _types(resource.urn).rpartition("$")[0]
     counted = (_types(urn) for urn in resource.stack.costs)
@@ -138,7 +138,7 @@ def _is_counted(resource: Resource) -> bool:
 
 
 def _types(urn: str) -> str:
-    """The part of a URN with the types: of its parents, outermost first, and its own, with `$` between."""
+    """The part of a URN with the types: the parents', outermost first, then the resource's, joined by `$`."""
     parts = urn.split("::")
     return parts[2] if len(parts) > 3 else ""
 

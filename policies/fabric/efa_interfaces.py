@@ -40,7 +40,7 @@ def number_of_efas(template: PropertyBlock) -> int:
 
 
 def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
-    """A launch template whose EFA interfaces are not as many as a machine type takes."""
+    """A launch template whose number of EFA interfaces differs from the machine type's."""
     wanted = _wanted(template, machine)
     number = number_of_efas(template.props)
     if wanted is None and number:

@@ -19,7 +19,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """A cluster's spec, a TrainJob, or every pod that a workload makes."""
     if resource.type.startswith("trainyard:infra:"):
         spec = resource.props.block("stack")
-        # Simulated accelerators have no fabric, and lose none.
+        # Simulated accelerators have no fabric.
         yield from _violations(spec, fabric_lint.stack(KnownValues(spec.data, spec.path)))
     elif resource.type.endswith(":TrainJob"):
         spec = resource.props.block("spec")
@@ -34,7 +34,7 @@ def _pods(resource: Resource) -> Iterator[Violation]:
     runtime = resource.type.endswith("TrainingRuntime")
     name = resource.props.get("metadata.name", "") if runtime else ""
     for pod in pods:
-        # A runtime's jobs say on how many nodes they run: it must be fit for several.
+        # A runtime's jobs choose their number of nodes: it must be fit for several.
         number = 2 if runtime else nodes or _copies(resource.props.data, pod.path)
         faults = fabric_lint.pod(KnownValues(pod.data, pod.path), number, name.partition("-")[2])
         yield from _violations(pod, faults)

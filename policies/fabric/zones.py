@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="fabric-one-zone",
     title="Pools with a fabric are in one zone",
-    reason="EFA and Google's RDMA networks end at the zone: ranks in two zones use TCP or cannot connect.",
+    reason="EFA and Google Cloud's RDMA networks end at the zone: ranks in two use TCP or cannot connect.",
     remedy="Make one pool per zone.",
     types=("aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"),
     evaluate=evaluate,

@@ -40,7 +40,7 @@ def _rule(policy: Policy) -> dict[str, Any]:
 
 def _result(finding: Finding) -> dict[str, Any]:
     name = {"fullyQualifiedName": finding.resource.urn, "name": finding.resource.name, "kind": "resource"}
-    # Code scanning drops results without a file; a resource has none of its own.
+    # Code scanning drops results without a file, and a resource has no file.
     location = {"artifactLocation": {"uri": "Pulumi.yaml"}}
     result: dict[str, Any] = {
         "ruleId": finding.policy.name,

@@ -1,4 +1,4 @@
-"""Policy: VPC endpoints and peerings stay within permitted regions."""
+"""Policy: VPC endpoints and peerings connect to permitted regions only."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _permitted(resource: Resource, block: PropertyBlock, name: str) -> Iterator[
 
 
 def _region(location: str) -> str:
-    """A zone of AWS (`eu-west-1a`), Google (`europe-west4-a`) or AKS (`westeurope-1`) as its region."""
+    """A zone of AWS (`eu-west-1a`), Google Cloud (`europe-west4-a`) or AKS (`westeurope-1`) as its region."""
     name = canonical(location)
     if re.fullmatch(r"[a-z0-9]+-\d", name):
         return name[:-2]

@@ -13,7 +13,7 @@ SITE_PREFIX = 48
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Each target's own switch for a private API server, with what it does when left out."""
+    """Each target's property for a private API server, with its default."""
     yield from _RULES[resource.type](resource)
 
 
@@ -31,14 +31,14 @@ def _gke(resource: Resource) -> Iterator[Violation]:
     yield from must_equal(props, "privateClusterConfig.enablePrivateNodes", True, default=False)
     if _is_never_public(resource):
         yield from must_equal(props, switch, True, default=False)
-        # Google's front end asks IAM before it forwards a call, and takes connections from anywhere.
+        # The DNS endpoint checks IAM before it forwards a call, and accepts connections from anywhere.
         external = "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"
         yield from must_equal(props, external, False, default=False)
     elif not props.get(switch, False):
         blocks = props.blocks("masterAuthorizedNetworksConfig.cidrBlocks")
         named = [str(block.get("cidrBlock", NOTHING)) for block in blocks]
         yield from _limited(resource, "masterAuthorizedNetworksConfig.cidrBlocks", f"{switch}: true", named)
-        # All of Google Cloud's own addresses: those of every other customer.
+        # All addresses of Google Cloud, which includes those of every other customer.
         yield from must_equal(
             props, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled", False, False
         )
@@ -106,7 +106,7 @@ POLICY = Policy(
             "enum": ["limited", "never"],
             "default": "limited",
             "description": "Whether an API server may be reached from outside its network: `limited` to "
-            "named networks, or to whom Google's IAM lets in (GKE's DNS endpoint); or `never`.",
+            "named networks, or to callers that IAM authorizes (GKE's DNS endpoint); or `never`.",
         },
         "widest_prefix": {
             "type": "integer",

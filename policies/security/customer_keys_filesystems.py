@@ -18,7 +18,7 @@ KEY_OF = {
 }
 
 NETAPP = ("azure-native:netapp:CapacityPoolVolume", "azure-native:netapp:Volume")
-"""Their key is their account's; a property says whether they use it."""
+"""The key belongs to the account; a property sets whether the volume uses it."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Actions of all services or all of one, on everything; Google's basic roles; allUsers as a member."""
+    """Actions of all services or all of one, on everything; basic roles on Google Cloud; members allUsers."""
     if resource.type.endswith("PolicyAttachment"):
         policy = str(resource.props.get("policyArn", ""))
         if policy.startswith("arn:aws") and policy.endswith(ADMINISTRATORS):

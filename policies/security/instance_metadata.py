@@ -10,7 +10,7 @@ from policies.unknowns import Value
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Session tokens on EC2; the workload identity server in place of the node's on GKE."""
+    """Session tokens on EC2; on GKE the workload identity server instead of the node's metadata server."""
     if resource.type.startswith("aws:"):
         yield from must_equal(resource.props, "metadataOptions.httpTokens", "required", default="optional")
     else:
@@ -19,7 +19,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 
 def remediate(resource: Resource) -> Mapping[str, Value]:
-    """Require session tokens: nothing that works with them can tell the difference."""
+    """Require session tokens: clients that use them are not affected."""
     if resource.type.startswith("aws:") and resource.props.get("metadataOptions.httpTokens") != "required":
         return {"metadataOptions.httpTokens": "required"}
     return {}

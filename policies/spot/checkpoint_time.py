@@ -13,9 +13,9 @@ from policies.unknowns import PropertyBlock
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """The measured time, with its margin, against the notice of the target.
+    """Compare the measured time, with its margin, to the target's preemption notice.
 
-    Pools of simulated accelerators are left out: they lose nothing that costs.
+    Pools of simulated accelerators are exempt: their lost work costs nothing.
     """
     stack = resource.props.block("stack")
     if not any(_is_real_spot(pool) for pool in stack.blocks("pools")):

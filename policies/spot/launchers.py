@@ -58,7 +58,7 @@ def _role(data: Mapping[str, Value], pod: PropertyBlock) -> str:
 
 
 def _names(value: Value) -> list[Value]:
-    """Names of the jobs that a block is about: its own, or those whose pods it overrides (TrainJob)."""
+    """Names of the jobs that a block is about: its `name`, or the jobs whose pods it overrides (TrainJob)."""
     if not isinstance(value, dict):
         return []
     targets = value.get("targetJobs")

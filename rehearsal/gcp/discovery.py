@@ -1,4 +1,4 @@
-"""Validates values with Google's API discovery documents: enums, limits, patterns.
+"""Validates values with Google Cloud's API discovery documents: enums, limits, patterns.
 
 The SDK types most of these values as plain text. A property that the API names otherwise is looked up under
 that name (`_CALLED`). One that the API does not have is the provider's own, and is checked by the SDK's
@@ -57,7 +57,7 @@ def is_described(token: str) -> bool:
 
 
 def problems(token: str, inputs: Properties) -> Iterator[Refusal]:
-    """Find values that Google's API would refuse; parts that are not known yet are let pass."""
+    """Find values that the API would refuse; unknown parts are accepted."""
     if is_described(token):
         document, schema = resource_paths()[token]["like"]
         yield from _values(_schemas(document), {"$ref": schema}, inputs, "")

@@ -1,4 +1,4 @@
-"""`FAKE` of Google Cloud: starts a fake project for a stack, and tells which networks reach its API."""
+"""`FAKE` of Google Cloud: starts a fake project for a stack, and returns which networks reach its API."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "gcp:lustre/instance:Instance": {"mountPoint": f"{ADDRESS}@tcp:/rehearsal"},
     "gcp:filestore/instance:Instance": {"networks": [{"ipAddresses": [ADDRESS]}]},
 }
-"""Type → what Google would add to its inputs, as far as a program builds on it."""
+"""Type → what Google Cloud would add to its inputs, as far as a program builds on it."""
 
 
 class GcpProject(Typed):
-    """A project in which resources have the IDs that Google's provider gives them."""
+    """A project in which resources have the IDs that the Google Cloud provider gives them."""
 
     def __init__(self, project: str, region: str) -> None:
         super().__init__(OUTPUTS, table(__package__, "replacements"))
@@ -41,21 +41,21 @@ class GcpProject(Typed):
         """Types of resources that no discovery document describes."""
 
     def check(self, resource: RequestedResource) -> Iterable[Refusal]:
-        """Evaluate by the SDK's types, and where these hold by the values that Google's API takes."""
+        """Evaluate by the SDK's types, and where these hold by the values that the API accepts."""
         if not discovery.is_described(resource.token):
             self.undescribed.add(resource.token)
         refused = list(super().check(resource))
         return refused or list(discovery.problems(resource.token, resource.inputs))
 
     def autoname(self, token: str) -> str | None:
-        """Google's SDK lets names be left out where its API does not: the provider makes them up."""
+        """Names are optional in the SDK where they are not in the API: the provider generates them."""
         return "name" if "name" in sdk.optional(token) else None
 
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
         """Types without a discovery document."""
         found = dict(self._of_no_sdk())
         if self.undescribed:
-            what = "no discovery document of Google's: types alone are checked"
+            what = "no discovery document of Google Cloud's: types alone are checked"
             found[what] = sorted(self.undescribed)
         return found
 
@@ -65,7 +65,7 @@ class GcpProject(Typed):
 
 
 class GcpAnswers:
-    """Google's API response for what a fake has made: a resource by its URL, or a list."""
+    """The API's response for what a fake has made: a resource by its URL, or a list."""
 
     def __init__(self, folder: Path, project: str, region: str) -> None:
         self._folder = folder

@@ -52,7 +52,7 @@ class Kind:
     on_secrets: Callable[[Sequence[str]], None] = warn_of_secrets
     """What to do about secret values, by their paths; InputError where they are refused."""
     makes_providers: bool = True
-    """Whether the parts have providers of their own, whatever providers the program gives."""
+    """Whether the component makes the parts' providers itself, whatever providers the program passes."""
 
     def read(self, inputs: Inputs, run: Run) -> Declare:
         """Check the inputs and install what the target needs, before anything is declared."""
@@ -102,7 +102,7 @@ class Component(pulumi.ComponentResource):
             self.outputs = dict.fromkeys(OUTPUTS[self._kind.name], unknown)
             self.register_outputs({})
             return
-        # What a program of ours has declared at its root goes below this, by its alias, as it is.
+        # Resources that a program of ours declared at its root move below this by an alias, without a change.
         aliases: list[pulumi.Alias | pulumi.Input[str]] = [pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
         self.outputs = await declare_parts(pulumi.ResourceOptions(parent=self, aliases=aliases))
         self.register_outputs(dict(self.outputs))

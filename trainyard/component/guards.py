@@ -69,7 +69,7 @@ def warn_of_secrets(paths: Sequence[str]) -> None:
 
 
 def unused_providers_warning(given: Collection[str]) -> str:
-    """Say that given providers are not used, where a component makes its own; nothing where none is given."""
+    """Return a warning that the passed providers are not used; empty where none is passed."""
     if not (unused := sorted({*given} - {NAMESPACE})):
         return ""
     return (

@@ -91,7 +91,7 @@ class _Types:
         self.made: dict[str, Any] = {}
 
     def of(self, value: Schema, owner: str) -> dict[str, Any]:
-        """Return the type of a value; `owner` names an enum that has no name of its own."""
+        """Return the type of a value; `owner` names an enum that has no name in the JSON Schema."""
         if "$ref" in value:
             return self._object(value["$ref"].rpartition("/")[2])
         if "allOf" in value:
@@ -166,7 +166,7 @@ class _Types:
 
 
 def _choices(value: Schema) -> list[Schema]:
-    """Return what a value may be where it is one of several things; that it may be left out is no choice."""
+    """Return the alternatives of a value that is one of several things; null is not one of them."""
     several = [*value.get("anyOf", ()), *value.get("oneOf", ())]
     return [each for each in several if each.get("type") != "null"]
 

@@ -73,7 +73,7 @@ def written(asked: Asked) -> Written:
     """Read the job.yaml, if there is one.
 
     Raises:
-        InputError: it cannot be read, or nothing says what to run.
+        InputError: the file cannot be read, or no command is given.
     """
     if asked.file is None:
         if not asked.command:
@@ -168,7 +168,7 @@ _Wrong = tuple[str, str, str]
 
 
 def _not_a_program(command: Sequence[str], listing: Listing) -> _Wrong | None:
-    """Say why a container could not start a command; a shell would read it in other ways."""
+    """Return why a container cannot start a command that a shell would accept; None where it can."""
     first, allowed = command[0], "a program, and its arguments"
     if first in listing.names and "/" not in first:  # a shell would look for it in PATH
         way = (
@@ -187,7 +187,7 @@ def _not_a_program(command: Sequence[str], listing: Listing) -> _Wrong | None:
 
 
 def _not_pythons(command: Sequence[str], listing: Listing, *, has_path: bool) -> _Wrong | None:
-    """Say why Python would not find its program, or not understand it."""
+    """Return why Python would not find its program, or not understand it."""
     words = [word for word in command[1:] if word != "-u"]
     if not words or not words[0]:
         return None
@@ -208,7 +208,7 @@ def _not_pythons(command: Sequence[str], listing: Listing, *, has_path: bool) ->
 
 
 def _beside_path(module: str, listing: Listing) -> _Wrong | None:
-    """Say where a module is that Python would not find: in `src`, as of a package that is not installed."""
+    """Return where a module is that Python would not find: in `src`, of a package that is not installed."""
     top = module.partition(".")[0]
     names = [name for name in listing.names if name.startswith((f"{top}/", f"src/{top}/"))]
     if f"{top}.py" in listing.names or not names or any(name.startswith(f"{top}/") for name in names):

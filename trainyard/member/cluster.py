@@ -47,7 +47,7 @@ class MemberCluster:
         """Namespaces of the teams that the user may look into.
 
         Raises:
-            InputError: nothing says which these are.
+            InputError: no label and no context names them.
         """
         found = self._labelled_namespaces() or self._session.namespaces
         if not found:

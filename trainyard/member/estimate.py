@@ -67,7 +67,7 @@ def latest(room: PoolCapacity, needed: int, ahead: Sequence[int], lengths: Lengt
     """Return seconds from now; infinite where nothing limits it.
 
     Args:
-        ahead: accelerators of each job that goes first.
+        ahead: accelerators of each job that is ahead in the queue.
     """
     ends = [(_longest(each, lengths) - each.seconds, each.accelerators) for each in room.holders]
     waiting = [(number, lengths.longest) for number in ahead]

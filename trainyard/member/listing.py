@@ -31,7 +31,7 @@ COLOURS = {
     "pausing": "yellow",
 }
 _HELD = re.compile(r"^trainyard: (failed with exit code \d+); this pod is held for (\d+) s", re.MULTILINE)
-"""What hold_failed.sh says: a pod has no other way to report it, since it may not write to the API server."""
+"""The log line of hold_failed.sh: a pod cannot report it otherwise, since it may not write to the API."""
 _LAST_LINES = 20
 """In which it is looked for; what has failed writes hardly more."""
 
@@ -115,7 +115,7 @@ def _running(pods: Sequence[Object], job: str) -> list[Object]:
 
 
 def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
-    """Say why a job's pods are retained after its failure; empty where they are not.
+    """Return why a job's pods are retained after its failure; empty where they are not.
 
     Logs are read of jobs alone that asked for it.
     """

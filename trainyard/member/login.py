@@ -24,7 +24,7 @@ _KEYS = {"format", "name", "namespace", "groups", "cluster", "user"}
 
 
 def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
-    """Write the context, ask the cluster who the user is there, and say what to do next.
+    """Write the context, ask the cluster for the user's identity, and print the next step.
 
     `allowed` names a program that the file may run to sign in, besides those that are known.
 
@@ -43,7 +43,7 @@ def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
 
 
 def read(file: Path, allowed: str = "") -> Section:
-    """Return what the file says.
+    """Return the file's contents.
 
     Raises:
         InputError: with all that is wrong in it.

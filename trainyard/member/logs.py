@@ -155,7 +155,7 @@ def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -
 
 
 def _after_headings(lines: Iterator[Line]) -> Iterator[Line]:
-    """Say on the standard error where an attempt begins: what is printed is what was written."""
+    """Print on stderr where an attempt begins, so that stdout has the job's lines only."""
     attempt = ALL
     for line in lines:
         if line.attempt != attempt:
@@ -184,7 +184,7 @@ def key_of_stored_logs(session: Session, name: str) -> JobKey:
 
 
 def ranks_per_node(job: Object | None) -> int | None:
-    """Return how many ranks each node of a job has, as Trainer counts them; None where nothing says so."""
+    """Return how many ranks each node of a job has, as Trainer counts them; None where it is not set."""
     if job is None:
         return None
     trainer = job["spec"].get("trainer", {})

@@ -17,7 +17,7 @@ from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Objec
 from trainyard.member.queue import Pool, pools_of
 
 DEFAULT_QUEUE = "default"
-"""The local queue of jobs that name none; it leads to the team's first queue."""
+"""The local queue of jobs that name none; its cluster queue is the team's first."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Size:
-    """How large a job is to be, as far as its user says."""
+    """How large a job is to be, as far as its user has set it."""
 
     gpus: int | None = None
     """Of all nodes."""
@@ -71,7 +71,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
 
     Raises:
         InputError: there is no such team, as far as the user sees.
-        TrainyardError: the stack was brought up by an earlier version, or the user may not see its queues.
+        TrainyardError: an earlier version deployed the stack, or the user may not see its queues.
     """
     known = cluster.cluster_queues()
     # As if nothing was in use.
@@ -92,7 +92,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
 
 
 def _local_queues(cluster: MemberCluster, namespace: str) -> dict[str, str]:
-    """Queue of the cluster → the team's local queue that leads there, by its own name where it has one."""
+    """Cluster queue → the team's local queue for it; one with the same name takes precedence."""
     local = {
         str(each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
         for each in cluster.objects(LOCAL_QUEUES, namespace)
@@ -117,7 +117,7 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
     """Return the first queue that has room for all of the job in one flavor, and the job with what it lacks.
 
     Raises:
-        InputError: there is none; it says what there is.
+        InputError: there is none; the message lists the existing ones.
     """
     needs = job.needs or NeedsSpec(framework="mpi" if job.runtime.startswith("mpi-") else "torch")
     for queue in dict.fromkeys(each.queue for each in flavors):
@@ -182,7 +182,7 @@ def _memory_gib(model: str) -> float:
 
 
 def asked(job: JobSpec, size: Size) -> str:
-    """Say what a job asks for."""
+    """Describe what a job requests."""
     return ", ".join(_parts(job, size))
 
 

@@ -83,7 +83,7 @@ class _File:
     """Relative to the folder; what is not UTF-8 as `os.fsdecode` has it."""
     mode: int
     content: bytes
-    """Of a link, where it leads."""
+    """Of a link, its target."""
 
 
 def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
@@ -95,7 +95,7 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
         listed: patterns of what the user has named, which may look like a secret.
 
     Raises:
-        InputError: files that look like secrets, links that lead out of the folder, or more than
+        InputError: files that look like secrets, links to outside of the folder, or more than
             `MAX_BYTES`; all of it.
     """
     found_files = _stats(folder, sorted(set(names), key=os.fsencode))

@@ -1,7 +1,7 @@
 """`trainyard pause` and `resume`: suspends a job after a checkpoint, and resumes it later.
 
 The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
-pods get SIGTERM and their grace period to commit a checkpoint. What each pod ended with says whether it did.
+pods get SIGTERM and their grace period to commit a checkpoint. Each pod's exit code shows whether it did.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class _Follower:
                 self._text += chunk
 
     def lines(self) -> list[str]:
-        """Return what it wrote of its leaving, at most its last five lines."""
+        """Return the log lines of its shutdown, at most the last five."""
         self._thread.join(2)
         return self._text.decode(errors="replace").splitlines()[-5:]
 

@@ -128,7 +128,7 @@ def estimate_new_job_start(
 
 
 def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
-    """Namespace and name of each local queue → the queue that it leads to."""
+    """Namespace and name of each local queue → its cluster queue."""
     return {
         (namespace, each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
         for namespace in cluster.namespaces
@@ -139,7 +139,7 @@ def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
 def _of_queue(
     name: str, local_queues: Mapping[tuple[str, str], str], records: Sequence[Object]
 ) -> tuple[list[tuple[str, str]], list[Object]]:
-    """Return the local queues that lead to a cluster queue, and the workloads in them."""
+    """Return the local queues of a cluster queue, and the workloads in them."""
     own_queues = [key for key, queue in local_queues.items() if queue == name]
     return own_queues, [each for each in records if _local_queue(each) in own_queues]
 

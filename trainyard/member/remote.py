@@ -79,7 +79,7 @@ class Remote:
             raise _refusal(pod, error) from error
 
     def socket(self, pod: PodContainer, port: int) -> Any:  # noqa: ANN401 -- a socket of the client's own
-        """Return a connection to a port of the pod, and whatever says why it broke off.
+        """Return a connection to a port of the pod, and the channel with the reason when it breaks off.
 
         Raises:
             TrainyardError: the pod cannot be entered.

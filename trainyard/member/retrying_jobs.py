@@ -28,7 +28,7 @@ class RetryingJobs(Jobs):
     """The jobs of a cluster; while there is no answer, it is asked again.
 
     Its methods raise TrainyardError where there was none for `GIVE_UP_SECONDS`, or the user's credential has
-    expired: the job continues, and the error says how to follow it again.
+    expired: the job continues, and the error has the command to follow it again.
     """
 
     def __init__(self, session: Session, key: JobKey) -> None:
@@ -65,7 +65,7 @@ def _passes(error: Exception) -> bool:
 
 
 def unanswered(error: Exception, state: str) -> Problem:
-    """Say that the API server did not answer or refused; `state` is what stands, and how to take it up."""
+    """Return the Problem of a refusal or a missing answer; `state`: what exists, and what to do."""
     status = getattr(error, "status", None)
     expired = status == UNAUTHORIZED
     got = "401: your credential has expired, or is not known there" if expired else f"no answer: {error}"

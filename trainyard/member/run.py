@@ -176,7 +176,7 @@ def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
 
 
 def _named_team(session: Session, asked: Asked, found: Written) -> str:
-    """The team that is named, else the one of the context's namespace; empty where neither says."""
+    """The team that is named, else the one of the context's namespace; empty where there is neither."""
     named = asked.flags.get("team") or found.data.get("team")
     if named:
         return str(named)
@@ -300,7 +300,7 @@ def _upload(session: Session, packed: Pack, store: Future[StoreProgram]) -> None
 
 
 def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
-    """A TrainJob needs nothing of ours: whatever it says, the API server evaluates."""
+    """A TrainJob is submitted unchanged: the API server validates it."""
     about = dict(found.data.get("metadata") or {})
     if not isinstance(about.get("name"), str):
         location = found.source.location(("metadata",))
@@ -348,7 +348,7 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
 
 @contextmanager
 def interruptible(session: Session, key: JobKey) -> Iterator[None]:
-    """Let whatever ends the command never end the job, and say which of it is there.
+    """Keep the job running whatever ends the command, and report what exists.
 
     Raises:
         InterruptedByUser: in place of what Python raises at Ctrl-C.
@@ -361,7 +361,7 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
     except (*CUT_OFF, ApiException) as error:
         if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
             raise
-        # What comes after a submission has said itself that the job is there.
+        # What runs after a submission has already reported that the job exists.
         state = "no job was submitted: then run the same command again"
         raise TrainyardError([unanswered(error, state)]) from error
 

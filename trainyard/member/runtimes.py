@@ -52,7 +52,7 @@ class Runtime:
 
 
 def _not_read(name: str, team: str, known: Set[str], read: Set[str]) -> Problem:
-    """Say why a team's job finds no dataset of that name: it is not staged, or for other teams."""
+    """Return why a team's job finds no dataset of that name: it is not staged, or for other teams."""
     none = (
         f"none: all datasets are for other teams than {team}" if known else "none: the stack stages no data"
     )

@@ -27,7 +27,7 @@ from trainyard.rehearse.report import RehearsalReport, changes, failure
 from trainyard.session import Session
 
 ALL = "all"
-"""In place of a refusal's name: every one that the target knows."""
+"""Instead of a refusal's name: every one that the target has."""
 
 
 def faults_of(*, fail: str, no_capacity: str, crash_after: int, slow: bool) -> Faults:
@@ -126,7 +126,7 @@ def run_rehearsal(
     adopts: bool = False,
     origin: str = "",
 ) -> None:
-    """Rehearse the stack, and print how it went."""
+    """Rehearse the stack, and print the outcome."""
     session.stack  # noqa: B018 -- wrong input ends here
     price = price_report(session.stack, datetime.now(UTC).date())
     try:
@@ -146,7 +146,7 @@ def run_rehearsal(
 
 
 def _assumed_note(session: Session, assumed: Assumption) -> str:
-    """Report what was assumed, where the stack has no measurement of its own."""
+    """Report what was assumed, where the stack has no measurement."""
     known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
     seconds = known.seconds if known else assumed.checkpoint_seconds
     if seconds is None or (known and not known.is_assumed):

@@ -1,4 +1,4 @@
-"""Creates the isolated project folder of a rehearsal, and checks what it leaves for secrets."""
+"""Creates the isolated project folder of a rehearsal, and scans its files for secrets afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Assumption:
     """What a rehearsal takes as given, since nothing has measured it yet."""
 
     checkpoint_seconds: float | None = None
-    """Time of a checkpoint, for the policy that holds it against the notice of spot machines."""
+    """Time of a checkpoint, for the policy that compares it to the preemption notice of spot nodes."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def leaks_left(paths: Paths) -> list[Leak]:
 
 @contextmanager
 def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
-    """Make the project folder, and remove it with all that the rehearsal has left."""
+    """Make the project folder, and remove it with all files of the rehearsal."""
     with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
         folder = Path(name) / "project"
         stacks = folder / "stacks"
