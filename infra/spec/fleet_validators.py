@@ -22,6 +22,14 @@ def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> It
                 yield (section, index, "name"), repr(name), allowed, "rename or remove one of them"
 
 
+def no_worker_is_named_hub(workers: Workers) -> Iterator[Finding]:
+    """The hub's own resources have that prefix, and a name of a resource stands once in a stack."""
+    for index, worker in enumerate(workers):
+        if worker.name == "hub":
+            allowed = "a name other than hub, which is the hub's own"
+            yield ("workers", index, "name"), repr(worker.name), allowed, "name it by its place or stack"
+
+
 def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
     """Kueue sends no job to itself, and a worker that exists twice would be asked twice."""
     seen = {hub.stack: "the hub"}
