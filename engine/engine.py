@@ -39,6 +39,7 @@ PARALLEL = "--parallel=64"
 
 GO_ON_WITH_OTHERS = "--continue-on-error"
 """One pool that a cloud has no machines for holds up what needs it, and nothing else."""
+_NUM_SHOWN = 3
 
 
 class Engine:
@@ -115,12 +116,23 @@ class Engine:
     def destroy(self, stack: str, progress: Progress, *, writes_state_once: bool = False) -> OperationResult:
         """Delete every resource; the (empty) stack remains.
 
+        Raises TrainyardError, before anything is deleted, where something is protected.
+
         With `writes_state_once` the state is written at the end only, which takes a fifth of the time: for
         a stack of which one resource deletes nearly all others, and can be deleted twice.
         """
         variables = WRITE_STATE_ONCE if writes_state_once else {}
         flags = ["--yes", "--skip-preview", GO_ON_WITH_OTHERS]
+        self.check_unprotected(stack)
         return self._operate(stack, "destroy", flags, progress, variables)
+
+    def check_unprotected(self, stack: str) -> None:
+        """Raise TrainyardError if the state has protected resources.
+
+        The engine refuses each of them when its turn comes, which is after all that depends on it.
+        """
+        if protected := self._backend.protected(stack) if self.exists(stack) else []:
+            raise TrainyardError([_protected(stack, protected)], ExitCode.WRONG_INPUT)
 
     def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
         """The stack's outputs, secrets as `[secret]` unless asked for."""
@@ -301,6 +313,16 @@ def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:
     if ended.code != 0:
         how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
         raise TrainyardError(report.specific() or [_failed(what, ended.errors or how)])
+
+
+def _protected(stack: str, urns: Sequence[str]) -> Problem:
+    shown = ", ".join(map(label, urns[:_NUM_SHOWN])) + (", …" if len(urns) > _NUM_SHOWN else "")
+    return Problem(
+        path=f"destroy {stack}",
+        got=f"{len(urns)} protected resources, {shown}; nothing was deleted",
+        allowed="a stack without protected resources",
+        fix="set provider.deletion_protection: false, bring the stack up, then run this command again",
+    )
 
 
 def _failed(what: str, errors: str) -> Problem:

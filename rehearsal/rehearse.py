@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -280,9 +280,26 @@ def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> No
 
 def _unprotect(run: _RehearsalRun, name: str = "unprotect") -> None:
     """Nothing that is protected can be destroyed: the guide's step before it."""
+    _check_protection(run.engine)
     unprotected = run.engine.unprotect()
     if unprotected is not None:
         run.phase(name, lambda: unprotected, None)
+
+
+def _check_protection(engine: Operations) -> None:
+    """Destroy a stack that has something protected: it is refused, and nothing else is deleted first.
+
+    Raises TrainyardError where it is not.
+    """
+    before = engine.resources()
+    if not any(each.get("protect") for each in before):
+        return
+    with suppress(TrainyardError):
+        engine.destroy()
+    remaining = {each["urn"] for each in engine.resources()}
+    deleted = [each["urn"] for each in before if each["urn"] not in remaining]
+    if deleted:
+        raise TrainyardError([_amiss(urn, "was deleted though others are protected") for urn in deleted])
 
 
 def _fail(run: _RehearsalRun, injector: Injector) -> None:

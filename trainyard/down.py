@@ -9,11 +9,15 @@ from trainyard.session import Session, one_at_a_time
 
 
 def take_down(session: Session, *, purge: bool) -> None:
-    """Remove what `up` made. Safe to repeat, and after a crash of either."""
+    """Remove what `up` made. Safe to repeat, and after a crash of either.
+
+    Raises TrainyardError, before anything is stopped or deleted, where something is protected.
+    """
     name = session.stack.name
     was_up = session.cluster_exists  # asked first: whoever may not know may not take it down
     with one_at_a_time(session.paths, name):
         session.engine.recover(session.stack_name)
+        session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing
         if was_up:
             _drain(session)
         elif not session.is_embedded and session.engine.exists(session.stack_name):

@@ -462,3 +462,39 @@ def test_attributes_that_were_half_written_are_removed_and_whole_ones_stay(tmp_p
         (folder / name).write_text(text)
     FileBackend(tmp_path, "p").mend()
     assert sorted(file.name for file in folder.iterdir()) == ["dev.json", "dev.json.bak.attrs"]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"protect": True, "retainOnDelete": True},
+        {"inputs": {"deletionProtection": True}},
+        {"inputs": {"deletionProtectionEnabled": True}},
+    ],
+)
+def test_a_destroy_is_refused_before_anything_is_deleted(
+    bench: EngineBench, resource: dict[str, Any]
+) -> None:
+    bench.engine.up("dev", RecordedProgress())
+    resources = [{"urn": URN}, {"urn": f"{URN}-protected", **resource}]
+    bench.backend.state_file("dev").write_text(
+        json.dumps({"checkpoint": {"latest": {"resources": resources}}})
+    )
+    with pytest.raises(
+        TrainyardError, match="1 protected resources, apps/v1:Deployment web-protected"
+    ) as raised:
+        bench.engine.destroy("dev", RecordedProgress())
+    assert raised.value.exit_code == ExitCode.WRONG_INPUT
+    assert "destroy" not in bench.commands()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [{"protect": False}, {"inputs": {"deletionProtection": True}, "retainOnDelete": True}],
+)
+def test_what_is_not_protected_is_destroyed(bench: EngineBench, resource: dict[str, Any]) -> None:
+    bench.engine.up("dev", RecordedProgress())
+    state = {"checkpoint": {"latest": {"resources": [{"urn": URN, **resource}]}}}
+    bench.backend.state_file("dev").write_text(json.dumps(state))
+    bench.engine.destroy("dev", RecordedProgress())
+    assert "destroy" in bench.commands()

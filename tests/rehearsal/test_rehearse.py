@@ -171,3 +171,43 @@ def test_an_up_that_fails_by_itself_is_no_fault_that_was_asked_for(tmp_path: Pat
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
     with pytest.raises(TrainyardError, match="a bug"):
         rehearse_on(lambda _: Broken(settled()), stage)
+
+
+class Protected(FakeEngine):
+    """An engine that refuses to destroy what is protected, after it has deleted the first `num_deleted`."""
+
+    num_deleted = 0
+
+    def __init__(self) -> None:
+        super().__init__(settled())
+        self.is_protected = True
+        self.names = ["one", "two"]
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        kind = "pulumi:providers:aws"
+        about = {"type": kind, "custom": True, "protect": self.is_protected}
+        return [{"urn": f"urn:pulumi:s::p::{kind}::{name}", **about} for name in self.names]
+
+    def destroy(self) -> FakeOutcome:
+        if self.is_protected:
+            del self.names[: self.num_deleted]
+            raise TrainyardError([Problem("destroy", "a protected resource", "none", "unprotect it")])
+        self.names.clear()
+        return super().destroy()
+
+    def unprotect(self) -> FakeOutcome:
+        self.is_protected = False
+        return FakeOutcome({"same": 2})
+
+
+def test_a_destroy_of_what_is_protected_is_refused_first() -> None:
+    rehearsal = rehearse(lambda _: Protected())
+    assert [phase.name for phase in rehearsal.phases][-2:] == ["unprotect", "destroy"]
+
+
+def test_a_destroy_that_is_refused_too_late_is_named() -> None:
+    class Late(Protected):
+        num_deleted = 1
+
+    with pytest.raises(TrainyardError, match=r"one\n.*was deleted though others are protected"):
+        rehearse(lambda _: Late())

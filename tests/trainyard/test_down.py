@@ -1,0 +1,35 @@
+"""`trainyard down` of a stack that is protected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.paths import Paths
+from infra.errors import Problem, TrainyardError
+from trainyard.down import take_down
+
+
+class ProtectedEngine:
+    """An engine with something protected; nothing else is to be asked of it."""
+
+    def recover(self, _stack: str) -> None: ...
+
+    def check_unprotected(self, _stack: str) -> None:
+        raise TrainyardError([Problem("destroy dev", "1 protected resources", "none", "unprotect it")])
+
+
+def test_no_job_is_cancelled_where_a_protected_resource_refuses_the_rest(tmp_path: Path) -> None:
+    session: Any = SimpleNamespace(
+        stack=SimpleNamespace(name="dev"),
+        stack_name="dev",
+        cluster_exists=False,
+        is_embedded=False,
+        paths=Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path),
+        engine=ProtectedEngine(),
+    )
+    with pytest.raises(TrainyardError, match="protected"):
+        take_down(session, purge=False)
