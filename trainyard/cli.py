@@ -49,7 +49,6 @@ Context = Annotated[
         help="A context of your kubeconfig that reaches the cluster. Default: the stack's kubeconfig.",
     ),
 ]
-JobName = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's own.")]
 
 
 @app.command()
@@ -453,14 +452,6 @@ def search(
     from trainyard.search import submit_search
 
     submit_search(Session(stack, context=context), file)
-
-
-@app.command()
-def cancel(name: JobName = "", stack: StackName = "local", context: Context = "") -> None:
-    """Delete a job and its pods. Its checkpoints are retained."""
-    from trainyard.run import cancel_job
-
-    cancel_job(Session(stack, context=context), name)
 
 
 @app.command()

@@ -117,7 +117,8 @@ def key_of(session: Session, name: str) -> JobKey:
     if not name:
         job = stack_job(session)
         return JobKey(job.team, job.name)
-    known = session.jobs.of_teams(session.namespaces)
+    seen = session.jobs.of_teams(session.namespaces)
+    known = [key for key in seen if session.team in {"", key.team}]
     found = [key for key in known if key.name == name]
     if len(found) != 1:
         raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
@@ -130,9 +131,8 @@ def _unknown(name: str, known: list[JobKey]) -> Problem:
 
 
 def _ambiguous(name: str, found: list[JobKey]) -> Problem:
-    teams = ", ".join(key.namespace for key in found)
-    fix = f"say whose: kubectl -n {found[0].namespace} get trainjob {name}"
-    return Problem("job", f"{name}, which {teams} have", "a name that one team has", fix)
+    teams = ", ".join(key.team for key in found)
+    return Problem("job", f"{name}, which {teams} have", "a name that one team has", "name it: --team TEAM")
 
 
 def stack_job(session: Session) -> JobSpec:

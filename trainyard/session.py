@@ -42,10 +42,20 @@ class Session:
         console: Console | None = None,
         *,
         context: str = "",
+        team: str = "",
     ) -> None:
-        """`context` names a context of the user's kubeconfig that reaches the stack's cluster."""
+        """Take the words of a command line.
+
+        Args:
+            stack_name: of the stack.
+            paths: left out: those of the environment.
+            console: left out: the standard output.
+            context: of the user's kubeconfig, which reaches the stack's cluster.
+            team: to which the command is limited; empty: all that the user may see.
+        """
         self.stack_name = stack_name
         self.context = context
+        self.team = team
         self.paths = paths or Paths.from_environment()
         self.console = console or Console()
 
@@ -195,8 +205,10 @@ class Session:
     def namespaces(self) -> list[str]:
         """Namespaces of the stack's teams, or the context's own where there is no stack file.
 
-        Users may see no others.
+        Users may see no others. Of a named team: its own.
         """
+        if self.team:
+            return [names.team_namespace(self.team)]
         if self.has_file:
             return [names.team_namespace(team.name) for team in self.stack.teams]
         return [found] if self.context and (found := namespace_of(self.context)) else []

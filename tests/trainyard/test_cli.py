@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import typer
@@ -15,6 +17,7 @@ from websocket import WebSocketConnectionClosedException
 
 from infra.errors import InputError, Problem
 from trainyard import cli
+from trainyard.member import commands
 
 
 def ends_with(outcome: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
@@ -102,3 +105,13 @@ def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.Mo
     end = lines.index("", begin)
     assert all(len(line) > 80 for line in lines[begin : end - 1])
     assert "trainyard run job.yaml" in lines, "examples have a line each"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*commands.app.registered_commands, *commands.secret.registered_commands],
+    ids=lambda command: command.callback.__name__,
+)
+def test_every_command_of_members_takes_stack_context_and_team(command: Any) -> None:
+    options = set(inspect.signature(command.callback).parameters)
+    assert options >= {"stack", "context", "team"} or "file" in options, "login knows its cluster by the file"

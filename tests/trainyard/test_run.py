@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from infra.errors import InputError
 from trainyard.jobs import RUN, JobKey, JobState
-from trainyard.run import cancel_job
+from trainyard.run import cancel_job, key_of
 
 
 class KnownRun:
@@ -41,6 +42,7 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
         has_file=stack_job is not None,
         is_fleet=False,
         stack=SimpleNamespace(job=job if stack_job else None),
+        team="",
         namespaces=["team-research"],
         jobs=KnownRun(),
         is_on_host=on_host,
@@ -62,3 +64,16 @@ def test_the_stacks_own_job_is_continued_by_submit() -> None:
     resume = "; to continue: trainyard submit -s lab --run run-7\n"
     assert cancelled("tune") == f"removed tune; the checkpoints of run-7 stay on the team's volume{resume}"
     assert cancelled("tune", on_host=True).endswith(f"stay in /data/research/tune{resume}")
+
+
+def test_of_two_jobs_of_a_name_the_team_says_which() -> None:
+    known = [JobKey("research", "tune"), JobKey("speech", "tune")]
+    jobs = SimpleNamespace(of_teams=lambda _: known)
+    session: Any = SimpleNamespace(team="", namespaces=[], jobs=jobs)
+    with pytest.raises(InputError, match=r"research, speech have\n.*\n.*--team TEAM"):
+        key_of(session, "tune")
+    session.team = "speech"
+    assert key_of(session, "tune") == JobKey("speech", "tune")
+    session.team = "vision"
+    with pytest.raises(InputError, match="there is none"):
+        key_of(session, "tune")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -47,9 +47,12 @@ class MemberCluster:
         """Namespaces of the teams that the user may look into.
 
         Raises:
-            InputError: no label and no context names them.
+            InputError: no label and no context names them, or the named team does not exist.
         """
-        found = self._labelled_namespaces() or self._session.namespaces
+        known = self._labelled_namespaces()
+        if (team := self._session.team) and known and names.team_namespace(team) not in known:
+            raise InputError([Problem("--team", team, _teams(known), "name one of these")])
+        found = self._session.namespaces if team else known or self._session.namespaces
         if not found:
             raise InputError([_no_team(self._session)])
         return found
@@ -64,17 +67,16 @@ class MemberCluster:
             raise
         return sorted(str(each["metadata"]["name"]) for each in answer["items"])
 
-    def namespace(self, team: str) -> str:
-        """Return the namespace of a team; without a name, of the only team that there is.
+    @property
+    def namespace(self) -> str:
+        """The namespace of the named team, or of the only one that there is.
 
         Raises:
             InputError: there are several.
         """
-        if team:
-            return names.team_namespace(team)
         if len(self.namespaces) != 1:
-            teams = ", ".join(each.removeprefix(names.team_namespace("")) for each in self.namespaces)
-            raise InputError([Problem("--team", "left out", f"one of {teams}", "name the team: --team NAME")])
+            allowed = f"one of {_teams(self.namespaces)}"
+            raise InputError([Problem("--team", "left out", allowed, "name the team: --team NAME")])
         return self.namespaces[0]
 
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
@@ -153,6 +155,10 @@ def owner(item: Object) -> tuple[str, str]:
     """Return kind and name of the object that a controller made this one for."""
     owners = item["metadata"].get("ownerReferences") or [{"kind": "", "name": ""}]
     return owners[0]["kind"], owners[0]["name"]
+
+
+def _teams(namespaces: Sequence[str]) -> str:
+    return ", ".join(each.removeprefix(names.team_namespace("")) for each in namespaces)
 
 
 def _no_team(session: Session) -> Problem:

@@ -27,6 +27,8 @@ Context = Annotated[
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
 OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's own.")]
+Team = Annotated[str, typer.Option(help="The team. Default: that of the context, or your only one.")]
+TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: any that you may see.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
 DryRun = Annotated[
     bool,
@@ -77,7 +79,7 @@ def run(
     include: Include = None,
     folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
     name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
-    team: Annotated[str, typer.Option(help="The team. Default: that of the context.")] = "",
+    team: Team = "",
     queue: Annotated[str, typer.Option(help="One of the team's queues. Default: the first with room.")] = "",
     priority: Annotated[str, typer.Option(help="One of the stack's priorities. Default: normal.")] = "",
     hold_on_failure: HoldTime = "",
@@ -125,6 +127,7 @@ def run(
 @app.command()
 def rerun(
     job: JobName,
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     name: Annotated[str, typer.Option(help="The new job's name. Default: the old one's, with digits.")] = "",
@@ -137,11 +140,12 @@ def rerun(
     """
     from trainyard.member.run import rerun_job
 
-    rerun_job(Session(stack, context=context), job, name, dry_run=dry_run, detach=detach)
+    rerun_job(Session(stack, context=context, team=team), job, name, dry_run=dry_run, detach=detach)
 
 
 @app.command()
 def jobs(
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     output: Output = Form.TEXT,
@@ -155,11 +159,13 @@ def jobs(
     """
     from trainyard.member.listing import show_jobs
 
-    show_jobs(Session(stack, context=context), output, watch=watch)
+    show_jobs(Session(stack, context=context, team=team), output, watch=watch)
 
 
 @app.command()
-def queue(stack: StackName = "local", context: Context = "", output: Output = Form.TEXT) -> None:
+def queue(
+    team: TeamOfJob = "", stack: StackName = "local", context: Context = "", output: Output = Form.TEXT
+) -> None:
     """Show what waits and why, what is before it, which GPUs are free, and when it may start.
 
     A start is a range, with what it is based on: jobs' time limits, and how long the team's own jobs took.
@@ -169,7 +175,7 @@ def queue(stack: StackName = "local", context: Context = "", output: Output = Fo
     """
     from trainyard.member.queue import show_queue
 
-    show_queue(Session(stack, context=context), output)
+    show_queue(Session(stack, context=context, team=team), output)
 
 
 @app.command()
@@ -194,6 +200,7 @@ def login(
 @app.command()
 def logs(
     name: OptionalJob = "",
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this rank.")] = None,
@@ -215,11 +222,11 @@ def logs(
 
     rank, node, attempt = (ALL if each is None else each for each in (rank, node, attempt))
     chosen = Selection(rank=rank, node=node, attempt=attempt)
-    show_logs(Session(stack, context=context), name, chosen, follow=follow)
+    show_logs(Session(stack, context=context, team=team), name, chosen, follow=follow)
 
 
 @app.command()
-def stacks(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+def stacks(name: JobName, team: TeamOfJob = "", stack: StackName = "local", context: Context = "") -> None:
     """Print the stack of each thread of each rank of a running job.
 
     Ranks that use trainyard_train answer, also while they wait in a library; others are only named.
@@ -228,12 +235,13 @@ def stacks(name: JobName, stack: StackName = "local", context: Context = "") -> 
     """
     from trainyard.member.stacks import show_stacks
 
-    show_stacks(Session(stack, context=context), name)
+    show_stacks(Session(stack, context=context, team=team), name)
 
 
 @app.command()
 def bundle(
     name: JobName,
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     to: Annotated[Path | None, typer.Option(help="The archive. Default: JOB-TIME.tar.gz.")] = None,
@@ -248,12 +256,22 @@ def bundle(
     """
     from trainyard.member.bundle import write_bundle
 
-    session = Session(stack, context=context)
+    session = Session(stack, context=context, team=team)
     session.console.print(write_bundle(session, name, to), highlight=False)
 
 
 @app.command()
-def pause(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+def cancel(
+    name: OptionalJob = "", team: TeamOfJob = "", stack: StackName = "local", context: Context = ""
+) -> None:
+    """Delete a job and its pods. Its checkpoints are retained."""
+    from trainyard.run import cancel_job
+
+    cancel_job(Session(stack, context=context, team=team), name)
+
+
+@app.command()
+def pause(name: JobName, team: TeamOfJob = "", stack: StackName = "local", context: Context = "") -> None:
     """Let a job save a checkpoint and release its GPUs; `trainyard resume` continues it.
 
     Its pods get SIGTERM, as in a preemption: the training package commits a checkpoint within the grace
@@ -263,15 +281,15 @@ def pause(name: JobName, stack: StackName = "local", context: Context = "") -> N
     """
     from trainyard.member.pause import pause_job
 
-    pause_job(Session(stack, context=context), name)
+    pause_job(Session(stack, context=context, team=team), name)
 
 
 @app.command()
-def resume(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+def resume(name: JobName, team: TeamOfJob = "", stack: StackName = "local", context: Context = "") -> None:
     """Put a paused job back into its queue; it resumes from its newest checkpoint."""
     from trainyard.member.pause import resume_job
 
-    resume_job(Session(stack, context=context), name)
+    resume_job(Session(stack, context=context, team=team), name)
 
 
 secret = typer.Typer(no_args_is_help=True, help="Write secrets for a team's jobs; nobody can read one back.")
@@ -279,11 +297,10 @@ app.add_typer(secret, name="secret")
 SecretName = Annotated[
     str, typer.Argument(metavar="NAME", help="The variable that your program reads, such as HF_TOKEN.")
 ]
-Team = Annotated[str, typer.Option(help="The team. Default: your only one.")]
 
 
 @secret.command(name="set")
-def set_secret(name: SecretName, stack: StackName = "local", context: Context = "", team: Team = "") -> None:
+def set_secret(name: SecretName, team: Team = "", stack: StackName = "local", context: Context = "") -> None:
     """Store a value for the team's jobs, from a hidden prompt or the standard input.
 
     Each value is a new Secret, whose name is printed. The value is in no argument, log, output or job object.
@@ -293,27 +310,27 @@ def set_secret(name: SecretName, stack: StackName = "local", context: Context = 
     """
     from trainyard.member import secrets
 
-    secrets.set_secret(Session(stack, context=context), name, team)
+    secrets.set_secret(Session(stack, context=context, team=team), name)
 
 
 @secret.command(name="ls")
 def list_secrets(
-    stack: StackName = "local", context: Context = "", team: Team = "", output: Output = Form.TEXT
+    team: Team = "", stack: StackName = "local", context: Context = "", output: Output = Form.TEXT
 ) -> None:
     """List names and versions, never values. For administrators: members may not list Secrets."""
     from trainyard.member import secrets
 
-    secrets.list_secrets(Session(stack, context=context), team, output)
+    secrets.list_secrets(Session(stack, context=context, team=team), output)
 
 
 @secret.command(name="rm")
 def remove_secret(
-    name: SecretName, stack: StackName = "local", context: Context = "", team: Team = ""
+    name: SecretName, team: Team = "", stack: StackName = "local", context: Context = ""
 ) -> None:
     """Delete all versions of a secret. For administrators: members may not delete Secrets."""
     from trainyard.member import secrets
 
-    secrets.remove_secret(Session(stack, context=context), name, team)
+    secrets.remove_secret(Session(stack, context=context, team=team), name)
 
 
 Rank = Annotated[int, typer.Option(min=0, help="The rank, counted over all nodes of the job.")]
@@ -326,6 +343,7 @@ def shell(
         list[str] | None,
         typer.Argument(metavar="[-- PROGRAM …]", help="Run this program instead of a shell."),
     ] = None,
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     rank: Rank = 0,
@@ -337,13 +355,14 @@ def shell(
     """
     from trainyard.member.shell import open_shell
 
-    raise typer.Exit(open_shell(Session(stack, context=context), name, rank, command or ()))
+    raise typer.Exit(open_shell(Session(stack, context=context, team=team), name, rank, command or ()))
 
 
 @app.command()
 def forward(
     name: JobName,
     port: Annotated[str, typer.Argument(metavar="[LOCAL:]PORT", help="Such as 6006, or 16006:6006.")],
+    team: TeamOfJob = "",
     stack: StackName = "local",
     context: Context = "",
     rank: Rank = 0,
@@ -355,4 +374,4 @@ def forward(
     """
     from trainyard.member.forward import forward_port
 
-    forward_port(Session(stack, context=context), name, port, rank)
+    forward_port(Session(stack, context=context, team=team), name, port, rank)

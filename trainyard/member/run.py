@@ -185,7 +185,7 @@ def _named_team(session: Session, asked: Asked, found: Written) -> str:
 
 
 def _only_team(cluster: MemberCluster) -> str:
-    return cluster.namespace("").removeprefix(TEAM)
+    return cluster.namespace.removeprefix(TEAM)
 
 
 def _packed(session: Session, job: JobSpec, folder: Path) -> Code:

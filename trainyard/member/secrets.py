@@ -142,7 +142,7 @@ def _number(object_name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def set_secret(session: Session, name: str, team: str) -> None:
+def set_secret(session: Session, name: str) -> None:
     """Ask for the value, or read it from the standard input, and keep it as the newest of its name.
 
     Raises:
@@ -150,7 +150,7 @@ def set_secret(session: Session, name: str, team: str) -> None:
     """
     checked(name)
     cluster = MemberCluster(session)
-    secrets = Secrets(cluster, cluster.namespace(team))
+    secrets = Secrets(cluster, cluster.namespace)
     version = secrets.add(name, _value(name))
     session.console.print(
         f"{name} is key {name} of Secret {version.object_name} in {secrets.namespace};"
@@ -187,10 +187,10 @@ def checked(name: str) -> str:
     raise InputError([Problem("NAME", shown + ("=…" if "=" in name else ""), allowed, fix)])
 
 
-def list_secrets(session: Session, team: str, form: Form) -> None:
+def list_secrets(session: Session, form: Form) -> None:
     """Print names, versions and ages; never a value. It needs the right to list Secrets, which shows them."""
     cluster = MemberCluster(session)
-    found = Secrets(cluster, cluster.namespace(team)).versions()
+    found = Secrets(cluster, cluster.namespace).versions()
     if form is Form.JSON:
         plain = [
             {"name": each.name, "version": each.number, "secret": each.object_name, "created": created}
@@ -206,7 +206,7 @@ def list_secrets(session: Session, team: str, form: Form) -> None:
         session.console.print("no secrets; `trainyard secret set NAME` makes one")
 
 
-def remove_secret(session: Session, name: str, team: str) -> None:
+def remove_secret(session: Session, name: str) -> None:
     """Remove all versions of a name; jobs that have started keep what they read.
 
     Raises:
@@ -214,7 +214,7 @@ def remove_secret(session: Session, name: str, team: str) -> None:
     """
     checked(name)
     cluster = MemberCluster(session)
-    secrets = Secrets(cluster, cluster.namespace(team))
+    secrets = Secrets(cluster, cluster.namespace)
     if not (number := secrets.remove(name)):
         fix = "see which there are: trainyard secret ls"
         raise InputError([Problem(name, f"no such secret in {secrets.namespace}", "one that was set", fix)])
