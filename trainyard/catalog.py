@@ -14,7 +14,7 @@ from rich.table import Table
 import catalog
 from catalog import Machine, MachineFilters, MissingPrice, Price, UnknownNameError
 from infra.errors import InputError, Problem
-from trainyard.forms import CatalogPart, Form
+from trainyard.forms import CatalogPart, ReportForm
 
 
 def rows_of(what: CatalogPart, filters: MachineFilters, today: date) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def rows_of(what: CatalogPart, filters: MachineFilters, today: date) -> list[dic
     return [_machine(each) for each in found] if what == "machines" else list(_prices(found, filters, today))
 
 
-def show_catalog(what: CatalogPart, filters: MachineFilters, form: Form, console: Console) -> None:
+def show_catalog(what: CatalogPart, filters: MachineFilters, form: ReportForm, console: Console) -> None:
     """Print a part of the catalogue."""
     rows = rows_of(what, filters, datetime.now(UTC).date())
     if form == "json":

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from infra.errors import ExitCode, HostError, InterruptedByUser, Problem, TrainyardError
 from infra.spec.source import FLEET_KEY, STACK_KEY, read
-from trainyard.forms import CatalogPart, Form
+from trainyard.forms import CatalogPart, Form, ReportForm
 from trainyard.member import commands as member
 from trainyard.session import Session
 
@@ -41,6 +41,7 @@ StackName = Annotated[
 ]
 StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack; the same as --stack.")]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
+ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 Context = Annotated[
     str,
     typer.Option(
@@ -180,7 +181,7 @@ AssumedCheckpoint = Annotated[
 def rehearse_stack(
     name: StackArgument = "",
     stack: StackName = "local",
-    output: Output = Form.TEXT,
+    output: ReportOutput = ReportForm.TEXT,
     fail: FailedType = "",
     insufficient_capacity: PoolWithoutCapacity = "",
     crash_after: CrashAfter = 0,
@@ -250,7 +251,9 @@ def images(
 
 
 @app.command()
-def price(name: StackArgument = "", stack: StackName = "local", output: Output = Form.TEXT) -> None:
+def price(
+    name: StackArgument = "", stack: StackName = "local", output: ReportOutput = ReportForm.TEXT
+) -> None:
     """Show what a stack costs per hour and month, by pool and storage, and how old each price is.
 
     Prices are the catalogue's, each with source and date. Missing prices, and those older than 90 days, are
@@ -312,7 +315,7 @@ def list_catalog(
     region: Annotated[
         str, typer.Option(help="Only machines offered in this region, as far as is known.")
     ] = "",
-    output: Output = Form.TEXT,
+    output: ReportOutput = ReportForm.TEXT,
 ) -> None:
     """List machines, regions, fabrics or prices that stack files can name. Filters are combined.
 
@@ -352,7 +355,7 @@ def _print_overrides(session: Session, key: str) -> None:
 
 @app.command()
 def schema(
-    output: Output = Form.JSON,
+    output: ReportOutput = ReportForm.JSON,
     package: Annotated[bool, typer.Option(help="Print the schema of the component package instead.")] = False,
 ) -> None:
     """Print the JSON Schema of stack files for editors; with `-o markdown` the reference page.
@@ -371,7 +374,7 @@ def schema(
     from trainyard.schema import as_text, file_schema
 
     found = file_schema()
-    sys.stdout.write(as_text(found) if output == Form.JSON else page(found))
+    sys.stdout.write(as_text(found) if output is ReportForm.JSON else page(found))
 
 
 @app.command()

@@ -12,8 +12,14 @@ class Form(StrEnum):
     """For reading."""
     JSON = "json"
     """For programs."""
+
+
+class ReportForm(StrEnum):
+    """The forms of what people also read in comments on pull requests."""
+
+    TEXT = "text"
+    JSON = "json"
     MARKDOWN = "markdown"
-    """For comments on pull requests."""
 
 
 class CatalogPart(StrEnum):

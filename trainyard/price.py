@@ -27,7 +27,7 @@ from catalog import (
 )
 from infra.spec import Stack
 from infra.targets.registry import target_of
-from trainyard.forms import Form
+from trainyard.forms import ReportForm
 
 NOT_INCLUDED = (
     "network (traffic, addresses, endpoints)",
@@ -192,7 +192,7 @@ def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
             yield Transfer(each.name, each.size_gib, price)
 
 
-def show_price(stack: Stack, form: Form, console: Console) -> None:
+def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
     """Print what a stack costs."""
     found = price_report(stack, datetime.now(UTC).date())
     if form == "json":

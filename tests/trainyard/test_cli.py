@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from urllib3.exceptions import ProtocolError
 from websocket import WebSocketConnectionClosedException
 
-from infra.errors import InputError, Problem
+from infra.errors import ExitCode, InputError, Problem
 from trainyard import cli
 from trainyard.member import commands
 
@@ -115,3 +115,10 @@ def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.Mo
 def test_every_command_of_members_takes_stack_context_and_team(command: Any) -> None:
     options = set(inspect.signature(command.callback).parameters)
     assert options >= {"stack", "context", "team"} or "file" in options, "login knows its cluster by the file"
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["queue"], ["secret", "ls"], ["images"]])
+def test_a_form_that_a_command_does_not_print_is_refused(words: list[str]) -> None:
+    refused = CliRunner().invoke(cli.app, [*words, "-o", "markdown"])
+    assert refused.exit_code == ExitCode.WRONG_INPUT
+    assert "'markdown' is not one of 'text', 'json'" in " ".join(refused.output.replace("│", "").split())

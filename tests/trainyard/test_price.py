@@ -19,7 +19,7 @@ from infra.spec.dataset import DatasetSpec
 from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
-from trainyard.forms import CatalogPart, Form
+from trainyard.forms import CatalogPart, ReportForm
 from trainyard.price import PriceReport, price_report, remark, show_price
 
 TODAY = date(2026, 9, 25)
@@ -140,12 +140,12 @@ def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     local = load(stack_file("local"))
     assert price_report(local, TODAY).data()["pools"] == []
     text = io.StringIO()
-    show_price(local, Form.TEXT, Console(file=text, width=120))
+    show_price(local, ReportForm.TEXT, Console(file=text, width=120))
     assert "nothing is bought" in text.getvalue()
 
 
 def test_a_comment_has_a_table_and_every_remark(capsys: pytest.CaptureFixture[str]) -> None:
-    show_price(load(stack_file("aws")), Form.MARKDOWN, Console())
+    show_price(load(stack_file("aws")), ReportForm.MARKDOWN, Console())
     output = capsys.readouterr().out
     assert output.startswith("### Price of `training`\n\n| what |")
     assert "| spot | p5en.48xlarge | spot | 4 | 106.28 | 77,584.40 |" in output
@@ -154,7 +154,7 @@ def test_a_comment_has_a_table_and_every_remark(capsys: pytest.CaptureFixture[st
 
 def test_machines_are_listed_by_filters(capsys: pytest.CaptureFixture[str]) -> None:
     filters = filters_of(cloud="aws", accelerator="h200", region="us-east-2", fabric="")
-    show_catalog(CatalogPart.MACHINES, filters, Form.JSON, Console())
+    show_catalog(CatalogPart.MACHINES, filters, ReportForm.JSON, Console())
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["p5e.48xlarge", "p5en.48xlarge"]
 
 

@@ -18,7 +18,7 @@ from rehearsal.leaks import CREDENTIALS
 from rehearsal.reach import Reach, origin_of, reached
 from rehearsal.rehearse import FakeProviders, Phase, Rehearsal, rehearse, with_common
 from trainyard.find import finder
-from trainyard.forms import Form
+from trainyard.forms import ReportForm
 from trainyard.parts import ENGINE_PARTS
 from trainyard.price import price_report, show_price
 from trainyard.rehearse.operations import EngineOperations
@@ -121,7 +121,7 @@ def run_rehearsal(
     session: Session,
     faults: Faults,
     assumed: Assumption,
-    form: Form,
+    form: ReportForm,
     *,
     adopts: bool = False,
     origin: str = "",

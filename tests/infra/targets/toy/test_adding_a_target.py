@@ -14,7 +14,7 @@ from infra.errors import InputError
 from infra.spec import Stack, parse
 from infra.targets import registry
 from tests.infra.plan import Plan, plan
-from trainyard.forms import Form
+from trainyard.forms import ReportForm
 from trainyard.price import show_price
 
 
@@ -57,7 +57,7 @@ def test_its_checks_are_made(registered: None, local: Stack) -> None:
 
 def test_its_price_says_why_nothing_is_bought(registered: None, local: Stack) -> None:
     text = io.StringIO()
-    show_price(stack_on_toys(local), Form.TEXT, Console(file=text, width=120))
+    show_price(stack_on_toys(local), ReportForm.TEXT, Console(file=text, width=120))
     assert text.getvalue() == "local is a toy: nothing is bought\n"
 
 
