@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.figures import Figure, Repeats, there_and_back
+from benchmarks.figures import Figure, Repeats, in_both_orders
 from infra import names
 from infra.artifacts import LINKS
 from infra.spec import load
@@ -21,7 +21,7 @@ from tests.infra.plan import plan, stack_file
 from tests.processes import wait_for
 
 ROUNDS = 200
-"""There and back, so 400 pods of each arm."""
+"""Each in both orders of the arms, so 400 pods of each arm."""
 WARM = 100
 TEAM, OPEN = "team-research", "open"
 POLICY = "ValidatingAdmissionPolicy"
@@ -38,7 +38,7 @@ def measure() -> list[Figure]:
         arms = {name: partial(_milliseconds, server, _pod(name)) for name in (TEAM, OPEN)}
         for arm in arms.values():
             _warm(arm)
-        taken = there_and_back(arms, ROUNDS)
+        taken = in_both_orders(arms, ROUNDS)
     added = tuple(ours - bare for ours, bare in zip(taken[TEAM], taken[OPEN], strict=True))
     return [
         Figure("admission of a pod, added by all policies", Repeats("all policies", "ms", added), at_most=3.0)

@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 from benchmarks.arena import Arena, arena
-from benchmarks.figures import Figure, Repeats, there_and_back
+from benchmarks.figures import Figure, Repeats, in_both_orders
 from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
@@ -20,7 +20,7 @@ JOB, NUM_RANKS = "ranks", 2
 ROUNDS = 14
 WHERE = f"--namespace={NAMESPACE}"
 SETTLE_SECONDS = 2.0
-"""Until the nodes have heard of a policy that came or went."""
+"""Until a created or deleted policy takes effect on the nodes."""
 RANK = """
 import statistics, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -54,7 +54,7 @@ def measure() -> list[Figure]:
         bench.kubectl(WHERE, "wait", f"job/{JOB}", *ready)
         arms = {name: partial(_milliseconds, bench, name) for name in (policy, "")}
         arms[policy]()
-        taken = there_and_back(arms, ROUNDS)
+        taken = in_both_orders(arms, ROUNDS)
     ours, bare = Repeats("under its policy", "ms", taken[policy]), Repeats("no policy", "ms", taken[""])
     return [Figure("all-reduce of 32 MiB between two pods of a team", ours, at_most=1 / 0.97, peer=bare)]
 

@@ -74,7 +74,7 @@ def write_bare(folder: Path, name: str, stack: Stack) -> Path:
         for each in recorded
         if not each.type.startswith("pulumi:")
     ]
-    # The cluster goes first, since all others are given its kubeconfig.
+    # The cluster is first, since all others need its kubeconfig.
     resources.sort(key=lambda each: each[0] != "trainyard:local:EmbeddedCluster")
     (folder / "resources.json").write_text(json.dumps(resources))
     (folder / "__main__.py").write_text(PROGRAM)

@@ -21,7 +21,7 @@ SUMMARY, METHODS = DOCS / "benchmarks.md", DOCS / "benchmark-methods.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 """What is between them on both pages is written by `python -m benchmarks.figures`."""
 BUSY = 4.0
-"""Load average of the two cores above which the summary says that other work ran beside a benchmark."""
+"""Load average of the two cores above which the summary notes other work beside a benchmark."""
 HEADLINES = (
     ("throughput", "time per sample", "torchrun and DDP, default", "Training time per sample, two ranks"),
     (
@@ -67,7 +67,7 @@ HEADLINES = (
     ("buckets", "CPU of a preview", "policy SDK", "The same, CPU time"),
 )
 """The summary's rows: benchmark, start of the claim, start of the peer's name, text. Every other figure that
-misses its target follows them with its own claim, so that no miss is left out."""
+misses its target follows them with its claim, so that no miss is omitted."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ def alternating(
     ours: Callable[[], float], peer: Callable[[], float], rounds: int = 1
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Measure two arms in the order A B B A, so that a drift of the machine touches both alike."""
-    taken = there_and_back({"ours": ours, "peer": peer}, rounds)
+    taken = in_both_orders({"ours": ours, "peer": peer}, rounds)
     return taken["ours"], taken["peer"]
 
 
-def there_and_back(arms: Mapping[str, Callable[[], float]], rounds: int = 1) -> dict[str, tuple[float, ...]]:
+def in_both_orders(arms: Mapping[str, Callable[[], float]], rounds: int = 1) -> dict[str, tuple[float, ...]]:
     """The same for any number of arms: A B C C B A."""
     taken: dict[str, tuple[float, ...]] = dict.fromkeys(arms, ())
     for name in (*arms, *reversed(list(arms))) * rounds:

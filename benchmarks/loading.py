@@ -29,7 +29,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.figures import Figure, Repeats, there_and_back
+from benchmarks.figures import Figure, Repeats, in_both_orders
 from benchmarks.peers import reach
 from engine.paths import Paths
 from trainyard_train.data.loader import GlobalOrder, Loader
@@ -79,7 +79,7 @@ def _compare(where: str, location: str) -> list[Figure]:
         taken[name].append(_timed(arms[name]))
         return taken[name][-1].seconds
 
-    there_and_back({name: lambda name=name: epoch(name) for name in arms}, ROUNDS)  # type: ignore[misc]
+    in_both_orders({name: lambda name=name: epoch(name) for name in arms}, ROUNDS)  # type: ignore[misc]
     return [
         _figure(f"loading a picture of 500 × 400 from shards on {where}", clock, taken, peer)
         for peer in ("WebDataset", "torchdata")

@@ -12,7 +12,7 @@ ours costs no more than each peer. Then all run again in the opposite order, our
 moment it is known what a loss would cost: the steps done so far without those of the newest checkpoint that
 could be loaded. Its mean over time is the figure, and it counts only if what the saves took in these very
 runs, which is a figure too, was no more than the peer's. Each run ends with all processes killed: what is on
-the disk then must be what the account says.
+the disk then must match that account.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PEERS: Mapping[str, Arm] = {"torch.save": Bare, "dcp.async_save": Dcp}
 
 @dataclass(frozen=True)
 class LossRun:
-    """What one run says of itself, from its first counted step on; times in Unix seconds."""
+    """The events of a run, from its first counted step on; times in Unix seconds."""
 
     steps: Mapping[int, float]
     """Step → when it was done."""
@@ -155,7 +155,7 @@ def _megabytes(arm: Arm, ranks: int) -> float:
 
 
 def _repeated(pace: float) -> list[Figure]:
-    """All arms there and back; at the turn it is known how often ours may save."""
+    """Each arm twice, in both orders; between them our interval of saves is computed."""
     runs = PacedRuns(pace)
     calm = {arm: [runs.take(arm, NEVER)] for arm in (Ours, *PEERS.values())}
     tried = runs.take(Ours, TRIED)
@@ -212,7 +212,7 @@ def interval(ours: float, peer: float, under_way: int) -> int:
 
 
 def _run(arm: Arm, pace: float, every: int) -> tuple[LossRun, list[float]]:
-    """Train, kill all, and see what is left; returns the losses of the first steps, too."""
+    """Train, kill all, and check what is on the disk; returns the losses of the first steps, too."""
     with tempfile.TemporaryDirectory() as folder:
         training = arm(Path(folder), _settings(every, pace))
         try:

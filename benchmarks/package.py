@@ -37,7 +37,7 @@ def write_program(folder: Path, stack_file: Path) -> Path:
 
 
 def without_component(result: OperationResult) -> OperationResult:
-    """Leave the component itself out: the parts are to be the same."""
+    """Remove the component itself, since its parts are compared."""
     parts = tuple(each for each in result.announced if each["type"] != COMPONENT)
     return replace(result, announced=parts)
 

@@ -18,14 +18,14 @@ import matplotlib.pyplot as plt
 import yaml
 
 from benchmarks.arena import quiet
-from benchmarks.figures import RESULTS, Figure, Repeats, there_and_back
+from benchmarks.figures import RESULTS, Figure, Repeats, in_both_orders
 from benchmarks.pools import STACK, attached, generated, our_program
 from infra.artifacts import ROOT
 
 POOLS = (90, 210, 430)
 """Each adds four resources to about 280, so the stacks have 638, 1,118 and 1,998."""
 ROUNDS = 2
-"""There and back, so four samples of each arm at every size."""
+"""Each in both orders of the arms, so four samples of each arm at every size."""
 WHOLE, NO_RULES, STANDARD, NONE = "all policies", "our server, no rules", "policy SDK, idle rule", "no pack"
 
 PACKS = {
@@ -108,7 +108,7 @@ def take(arms: Mapping[str, Arm], warm: bool = False) -> tuple[Taken, Taken]:
     for arm in () if warm else arms.values():
         arm()
         arm.cpu.clear()
-    return there_and_back(arms, ROUNDS), {name: tuple(arm.cpu) for name, arm in arms.items()}
+    return in_both_orders(arms, ROUNDS), {name: tuple(arm.cpu) for name, arm in arms.items()}
 
 
 def _added(taken: Mapping[int, Taken]) -> dict[str, dict[int, float]]:

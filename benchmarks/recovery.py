@@ -14,21 +14,21 @@ NOTICE_SECONDS = 15.0
 
 
 def measure() -> list[Figure]:
-    """Lose a node of a running job, with a notice and without, several times."""
+    """Preempt a node of a running job, with a preemption notice and without, several times."""
     with arena() as bench:
         bench.trainyard("up", "--no-job")
-        noticed = tuple(_lose_one(bench, NOTICE_SECONDS) for _ in range(REPEATS))
-        silent = tuple(_lose_one(bench, None) for _ in range(REPEATS))
+        noticed = tuple(_preempt_one(bench, NOTICE_SECONDS) for _ in range(REPEATS))
+        silent = tuple(_preempt_one(bench, None) for _ in range(REPEATS))
     return [
         Figure("notice given → first new step", Repeats("trainyard", "s", noticed), at_most=20),
         Figure("node killed without notice → first new step", Repeats("trainyard", "s", silent), at_most=40),
     ]
 
 
-def _lose_one(bench: Arena, notice_seconds: float | None) -> float:
+def _preempt_one(bench: Arena, notice_seconds: float | None) -> float:
     """Run the job until it trains, take a node, wait for the next attempt's first step.
 
-    With a notice the clock starts at the notice: the job may continue before the node is deleted.
+    With a preemption notice the time counts from the notice: the job may continue before the node ends.
     """
     session = bench.session
     job = session.stack.job

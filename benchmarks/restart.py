@@ -1,9 +1,9 @@
 """From the death of a worker to the first new step, against bare torchrun that saves every N steps.
 
 Once more with a state of 515 MiB, which takes time to load, against `dcp.async_save` and `dcp.load` under
-torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as ours is, and the
-same is said of the memory. NVRx can also restart a function within processes that live; a rank that was
-killed is none, and needs one to spare.
+torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as ours is, with the
+same setting of the memory. NVRx can also restart a function within running processes; a killed rank needs a
+spare process there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Repeats, alternating, there_and_back
+from benchmarks.figures import Figure, Repeats, alternating, in_both_orders
 from benchmarks.two_ranks import Bare, Dcp, Nvrx, Ours, wait_for
 
 SETTINGS: dict[str, Any] = {
@@ -65,7 +65,7 @@ def _large() -> list[Figure]:
         peaks[name].append(peak)
         return seconds
 
-    seconds = there_and_back({name: partial(once, name) for name in arms}, LARGE_ROUNDS)
+    seconds = in_both_orders({name: partial(once, name) for name in arms}, LARGE_ROUNDS)
     claims = (
         ("worker killed → first new step, two ranks, 515 MiB of state", "s", seconds),
         ("peak memory of rank 0 by then", "MiB", peaks),
@@ -90,7 +90,7 @@ def _restart_large(arm: type[Ours | Bare]) -> tuple[float, float]:
             training.start()
             training.reach(2 * LARGE["checkpoint"]["every_steps"])
             wait_for(lambda: len(training.saves()) > 1)
-            begin = training.lose_one()
+            begin = training.kill_one()
             step = training.reach(0, attempt=2)
             return float(step["time"] - begin), step["resident_peak_bytes"] / 2**20
         finally:
@@ -103,7 +103,7 @@ def _restart(arm: type[Ours | Bare]) -> float:
         try:
             training.start()
             training.reach(KILL_AFTER_STEP)
-            begin = training.lose_one()
+            begin = training.kill_one()
             return float(training.reach(0, attempt=2)["time"] - begin)
         finally:
             training.kill()

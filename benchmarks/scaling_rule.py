@@ -44,14 +44,14 @@ def main() -> None:
     torch.set_num_threads(1)
     tuned = {rate: mean(_error(1, rate, "none", False, seed) for seed in TUNING_SEEDS) for rate in RATES}
     rate = min(tuned, key=lambda candidate: tuned[candidate])
-    _say(f"tuned at k = 1: {rate} of {tuned}")
+    _print_line(f"tuned at k = 1: {rate} of {tuned}")
     errors = {arm: {k: _errors(k, rate, rule, warm) for k in FACTORS} for arm, (rule, warm) in ARMS.items()}
     result = {"rate": rate, "tuning": tuned, "batch": BATCH, "epochs": EPOCHS, "errors": errors}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "scaling_rule.json").write_text(json.dumps(result, indent=1) + "\n")
     _draw(errors)
     for arm, by_factor in errors.items():
-        _say(f"| {arm} | {' | '.join(map(_cell, by_factor.values()))} |")
+        _print_line(f"| {arm} | {' | '.join(map(_cell, by_factor.values()))} |")
 
 
 def _cell(errors: Sequence[float]) -> str:
@@ -64,7 +64,7 @@ def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
     if k == 1:
         rule = "none"  # all are the same there, and counted once
     found = [_error(k, rate, rule, warm, seed) for seed in SEEDS]
-    _say(f"k = {k}, {rule}, {'' if warm else 'no '}warmup: {found}")
+    _print_line(f"k = {k}, {rule}, {'' if warm else 'no '}warmup: {found}")
     return found
 
 
@@ -72,7 +72,7 @@ def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
 def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
     """Held-out error in per cent after the last epoch; 90 for a run that diverged, as if it had guessed."""
     from trainyard_train.config import parse_config
-    from trainyard_train.elasticity.preemption import Notice
+    from trainyard_train.elasticity.preemption import PreemptionNotice
     from trainyard_train.launchers import process_group
     from trainyard_train.observability.metrics import FILE, read_metrics
     from trainyard_train.trainer import DivergedError, Trainer
@@ -97,7 +97,7 @@ def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
         }
         config = parse_config(settings)
         try:
-            Trainer(config, process_group.join(config.timeouts, {}), Notice(60)).run(0)
+            Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60)).run(0)
         except DivergedError:
             return 90.0
         looks = [line for line in read_metrics(Path(folder) / FILE) if line["event"] == "evaluation"]
@@ -131,7 +131,7 @@ def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     figure.savefig(PICTURE)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

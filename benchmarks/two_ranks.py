@@ -109,7 +109,7 @@ class Training(ABC):
 
 @dataclass
 class Ours(Training):
-    """Ranks of one node, as `trainyard_train.train` starts them in a pod, and again in place."""
+    """Ranks of one node, as `trainyard_train.train` starts them in a pod, and restarts them in place."""
 
     def start(self) -> None:
         command = [sys.executable, "-m", "benchmarks.peers.ours", self._write_settings()]
@@ -125,7 +125,7 @@ class Ours(Training):
         found = FolderStore(self.run_dir / "checkpoints").newest(lambda step, reason: None)
         return found.manifest.step if found else 0
 
-    def lose_one(self) -> float:
+    def kill_one(self) -> float:
         """Kill a worker, for the agent to start all again; returns when it was killed."""
         psutil.Process(self._processes[0].pid).children()[1].kill()
         return time.time()
@@ -174,7 +174,7 @@ class Bare(Training):
         saved = self.run_dir / "checkpoint.pt"
         return int(torch.load(saved, weights_only=True)["step"]) if saved.exists() else 0
 
-    def lose_one(self) -> float:
+    def kill_one(self) -> float:
         """Kill a worker, for torchrun to start all again; returns when it was killed."""
         psutil.Process(self._lines(1)[-1]["pid"]).kill()
         return time.time()

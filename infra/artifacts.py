@@ -46,7 +46,7 @@ class PublishedChart:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Where artifacts are: linked under `.trainyard/` by `trainyard up`, unless variables say otherwise."""
+    """Where artifacts are: linked under `.trainyard/` by `trainyard up`, unless variables override it."""
 
     charts: Path
     """Folder with `<name>/` (a Helm chart) or `<name>.yaml` (a manifest) per operator."""

@@ -1,7 +1,7 @@
 # ruff: noqa: N802 - methods are named by the protocol
 """gRPC service of the engine's analyzer protocol, by which the pack evaluates a run's resources.
 
-The policy SDK is not used, for three reasons. It turns a mandatory policy into advice where a value is
+The policy SDK is not used, for three reasons. It downgrades a mandatory policy to advice where a value is
 unknown. It gives a pack no stack configuration. It decodes each resource once per policy, which costs
 milliseconds per resource at this number of policies. Here each resource is decoded once, and what cannot be
 read is refused.

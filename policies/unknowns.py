@@ -1,7 +1,7 @@
 """Reads a resource's properties so that a policy fails closed on values that are unknown at preview.
 
-At preview a property may be the output of a resource that does not exist yet. The policy SDK turns every read
-of such a value into advice, even in a mandatory policy, so that a preview passes what an update would refuse.
+At preview a property may be the output of a resource that does not exist yet. The policy SDK converts every
+read of such a value to advice, even in a mandatory policy: a preview passes what an update would refuse.
 Here a read raises `UnknownProperty`, and the policy evaluator reports it as a violation of that policy.
 """
 

@@ -20,12 +20,12 @@ from catalog import fabric_lint
 from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.dataset import DATA_PATH
-from infra.spec.job import LEAVE, JobSpec
+from infra.spec.job import EXIT_TIMEOUT, JobSpec
 from infra.spec.share import Share, canonical
 from trainyard import plain, train_job
 from trainyard.node_pods import NodePod, newest_of_each_node
 from trainyard.train_job import ORIGIN, PORTS, JobDataset, Origin
-from trainyard_train.elasticity.config import leave_seconds
+from trainyard_train.elasticity.config import exit_seconds
 
 if TYPE_CHECKING:
     from infra.spec import Stack
@@ -195,9 +195,9 @@ def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
     """What the container starts: the job's own command, or the training package with a configuration."""
     if job.command is not None:
         return {"command": train_job.command_of(job)}
-    leave = {LEAVE: f"{leave_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
+    timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
     restarts = {"restarts": job.restarts} if job.restarts is not None else {}
-    settings = {**job.overrides, **leave, **restarts, "run_dir": run_dir}
+    settings = {**job.overrides, **timeout, **restarts, "run_dir": run_dir}
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
     return {"command": _command(job), "args": [config, *overrides]}

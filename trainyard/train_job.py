@@ -12,7 +12,7 @@ from infra import names
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.spec.job import JobSpec, starts_by_rank
 from infra.spec.share import quantity
-from trainyard_train.elasticity.config import leave_seconds
+from trainyard_train.elasticity.config import exit_seconds
 
 ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
 """Annotations of a TrainJob: what its result depends on (see `Origin`), and its ports, `name=number,…`."""
@@ -166,10 +166,10 @@ def _grace(job: JobSpec) -> dict[str, str]:
     """A job that ends sooner than its pods must: for the training package, and for torchrun."""
     if job.grace_seconds is None:
         return {}
-    leave = int(leave_seconds(job.grace_seconds))
+    timeout = int(exit_seconds(job.grace_seconds))
     return {
         "TRAINYARD_GRACE_SECONDS": str(job.grace_seconds),
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(leave),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(timeout),
     }
 
 

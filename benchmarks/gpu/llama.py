@@ -118,12 +118,12 @@ class Llama(nn.Module):
         width = size.hidden // size.heads
         rates = 500_000.0 ** (-torch.arange(0, width, 2) / width)
         angles = torch.outer(torch.arange(size.context), rates)
-        self.register_buffer("turns", torch.stack([angles.cos(), angles.sin()]), persistent=False)
+        self.register_buffer("rotations", torch.stack([angles.cos(), angles.sin()]), persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         values = self.embedding(tokens)
         for block in self.blocks:
-            values = block(values, self.turns)
+            values = block(values, self.rotations)
         scores: torch.Tensor = functional.linear(self.norm(values), self.embedding.weight)
         return scores
 
@@ -140,14 +140,14 @@ class _LlamaBlock(nn.Module):
         self.gate, self.up = (nn.Linear(size.hidden, size.inner, bias=False) for _ in range(2))
         self.down = nn.Linear(size.inner, size.hidden, bias=False)
 
-    def forward(self, values: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
         inside = self.first(values)
         queries, keys, contents = (
             part(inside).unflatten(-1, (-1, self.width)).transpose(1, 2)
             for part in (self.queries, self.keys, self.values)
         )
         attended = functional.scaled_dot_product_attention(
-            _turned(queries, turns), _turned(keys, turns), contents, is_causal=True, enable_gqa=True
+            _rotated(queries, rotations), _rotated(keys, rotations), contents, is_causal=True, enable_gqa=True
         )
         values = values + self.out(attended.transpose(1, 2).flatten(2))
         inside = self.second(values)
@@ -155,8 +155,8 @@ class _LlamaBlock(nn.Module):
         return result
 
 
-def _turned(values: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+def _rotated(values: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
     """Rotary position embedding."""
     one, other = values.float().chunk(2, dim=-1)
-    cos, sin = turns
+    cos, sin = rotations
     return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1).to(values.dtype)

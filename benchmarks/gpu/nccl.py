@@ -54,7 +54,7 @@ def _figure(claim: str, unit: str, value: float, at_most: float) -> Figure:
 
 
 def _timed(what: str, folder: str) -> tuple[float, int]:
-    """Seconds from when it says that it begins until its process ends, and the exit code."""
+    """Seconds from its first line to the end of its process, and the exit code."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gpu.nccl", what, folder], stdout=subprocess.PIPE
     )
@@ -86,7 +86,7 @@ def _under_way() -> None:
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the part that the first argument names."""
     what, folder = sys.argv[1:]
     _group(folder)
     _under_way()

@@ -26,7 +26,7 @@ from trainyard_train.data import text
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder
 from trainyard_train.elasticity import startup
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.models.build import build_model
 from trainyard_train.models.config import ModelConfig
@@ -128,7 +128,7 @@ def _config(size: TokensSize, folder: str, shards: str, *, compiled: bool) -> Tr
 
 def _ours(config: TrainConfig) -> Callable[[], float]:
     startup.defer_compiler()
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60))
     trainer.prepare(time.time())
 
     taken = 0

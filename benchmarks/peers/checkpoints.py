@@ -126,7 +126,7 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
 
     def and_rest(saved: Future[Saved]) -> Saved:
         result = saved.result()
-        saver.wait_for_clean_up(math.inf)  # what it deletes is of this turn, not of the next one
+        saver.wait_for_clean_up(math.inf)  # its deletions count in this round, not in the next one
         return result
 
     def save(number: int) -> Future[Any]:

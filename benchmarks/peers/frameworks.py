@@ -54,7 +54,7 @@ def by_lightning(
 
         def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> torch.Tensor:
             loss = functional.cross_entropy(self.model(batch[0]), batch[1])
-            turns.loss = loss.detach()
+            handover.loss = loss.detach()
             return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -71,23 +71,23 @@ def by_lightning(
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Module(), torch.utils.data.DataLoader(_Batches(part, turns), batch_size=None))
+        trainer.fit(Module(), torch.utils.data.DataLoader(_Batches(part, handover), batch_size=None))
 
-    turns = _Turns()
+    handover = _Handover()
     threading.Thread(target=fit, daemon=True).start()
-    turns.ended.acquire()  # it asks for its first batch
+    handover.ended.acquire()  # it asks for its first batch
 
     def step() -> torch.Tensor:
-        turns.begun.release()
-        turns.ended.acquire()
-        return turns.loss
+        handover.begun.release()
+        handover.ended.acquire()
+        return handover.loss
 
     return step
 
 
 @dataclass
-class _Turns:
-    """Who may continue: Lightning's loop, which owns its steps, or what measures them."""
+class _Handover:
+    """Hands control between Lightning's loop, which owns its steps, and the measurement."""
 
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -99,7 +99,7 @@ class _Batches(IterableDataset[Any]):
     """Lets Lightning have a batch for each step that is asked for."""
 
     part: Part
-    turns: _Turns
+    handover: _Handover
 
     def __len__(self) -> int:
         return 1 << 40  # so that Lightning asks for no batch ahead of its step
@@ -107,8 +107,8 @@ class _Batches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         taken = 0
         while True:
-            self.turns.ended.release()
-            self.turns.begun.acquire()
+            self.handover.ended.release()
+            self.handover.begun.acquire()
             batch = self.part(taken)
             taken += 1
             yield batch.inputs, batch.targets

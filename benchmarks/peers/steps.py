@@ -2,7 +2,7 @@
 
 The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
 the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
-as `trainyard_train.train` does; the tuned one once more without, which says what they cost.
+as `trainyard_train.train` does; the tuned one once more without, which measures their cost.
 Taken in the same processes and within seconds, so that what else the machine does touches all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
@@ -30,7 +30,7 @@ from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder
 from trainyard_train.data.samples import Samples
 from trainyard_train.elasticity import startup
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers.process_group import join
 from trainyard_train.models.build import build_model
 from trainyard_train.trainer import Trainer
@@ -53,7 +53,7 @@ def main() -> None:
     config = load_config(settings)
     torch.set_num_threads(config.threads)
     mesh = join(config.timeouts)
-    trainer = Trainer(config, mesh, Notice(60))
+    trainer = Trainer(config, mesh, PreemptionNotice(60))
     trainer.prepare(time.time())
     arms: dict[str, Callable[[], float]] = {"ours": lambda: _ours(trainer)}
     peers = {
@@ -120,7 +120,7 @@ def _bare(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Ste
 
 
 def _tuned(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
-    """The same, with gradients that live in the buckets which are exchanged."""
+    """The same, with gradients as views of the exchanged buckets."""
     return _loop(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), optimizer, part)
 
 

@@ -72,7 +72,7 @@ class Hub(pulumi.ComponentResource):
 
 def _multikueue_cluster(worker: WorkerSpec, secret: str) -> Manifest:
     kubeconfig = {"location": secret, "locationType": "Secret"}
-    # Kueue's object says nowhere where the cluster is: policies read it from the label.
+    # Kueue's object has no field for the cluster's location: policies read it from the label.
     labels = {names.REGION_LABEL: worker.place.name}
     return _object("MultiKueueCluster", worker.name, {"clusterSource": {"kubeConfig": kubeconfig}}, labels)
 

@@ -158,7 +158,7 @@ def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
 def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
     """Run the fabric's script before the job, and write its settings to the file that NCCL reads.
 
-    The script comes with the plugin on the node and knows its version; a job that brings its own command
+    The script comes with the plugin on the node and matches its version; a job with a custom command
     would never run it.
     """
     first = pod["containers"][0]

@@ -20,7 +20,7 @@ LIMITS = "team"
 _ENDED_PODS = 10
 """Pods that have ended remain until their job is deleted: so many per running pod are allowed."""
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
-"""What a container asks for that does not say: a quota takes no pod that asks for no processors and memory.
+"""Default requests of a container: with a quota, pods without CPU and memory requests are refused.
 
 No limit of memory comes with it, which would end sound jobs: a container that takes much more than it asks
 for is the first that the kernel ends where its node has no more.

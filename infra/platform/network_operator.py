@@ -58,7 +58,7 @@ _WAITED_FOR = {
     "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
     "pulumi.com/timeoutSeconds": "3600",
 }
-"""What comes after needs what the operator brings: definitions of addresses, and the NICs' driver.
+"""Later resources need what the operator installs: definitions of addresses, and the NICs' driver.
 
 The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so where all nodes may
 come later nothing waits for it. Nothing there needs it: the GPU driver's pod waits for the NIC driver's pod

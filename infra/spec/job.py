@@ -16,7 +16,7 @@ from infra.spec.images import PinnedImage
 Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
 
-LEAVE = "timeouts.leave"
+EXIT_TIMEOUT = "timeouts.leave"
 """The training package's setting for the seconds from a preemption notice to the exit."""
 
 

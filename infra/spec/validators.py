@@ -10,7 +10,7 @@ import catalog
 from catalog import fabric_lint
 from infra.spec.finding import Checks, Finding, found_by, unknown
 from infra.spec.grace import runtime_grace_seconds
-from infra.spec.job import LEAVE, JobSpec
+from infra.spec.job import EXIT_TIMEOUT, JobSpec
 from infra.spec.job_validators import CHECKS as JOB_CHECKS
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
@@ -336,14 +336,14 @@ def a_jobs_grace_is_given_wherever_it_lands(
     notices = _notices(provider, pools, placed.runtime)
     grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
     raise_it = f"lower it, or raise grace_seconds.{placed.runtime}"
-    leave = job.overrides.get(LEAVE)
-    if isinstance(leave, int | float) and (job.grace_seconds or leave >= grace):
-        path: KeyPath = ("job", "overrides", LEAVE)
+    timeout = job.overrides.get(EXIT_TIMEOUT)
+    if isinstance(timeout, int | float) and (job.grace_seconds or timeout >= grace):
+        path: KeyPath = ("job", "overrides", EXIT_TIMEOUT)
         if job.grace_seconds:
             fix = "remove it: job.grace_seconds sets the timeout"
-            yield path, f"{leave:g} beside job.grace_seconds", "one of the two", fix
+            yield path, f"{timeout:g} beside job.grace_seconds", "one of the two", fix
         else:
-            yield path, f"{leave:g}", f"less than {grace}: the grace of {placed.runtime}'s pods", raise_it
+            yield path, f"{timeout:g}", f"less than {grace}: the grace of {placed.runtime}'s pods", raise_it
     if job.grace_seconds is None:
         return
     got, path = str(job.grace_seconds), ("job", "grace_seconds")

@@ -20,7 +20,7 @@ from trainyard_train.by_deepspeed import read_settings
 from trainyard_train.config import load_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.deepspeed_run import DeepSpeedRun
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers.process_group import join
 
 PACKAGES = REPOSITORY / ".trainyard" / "deepspeed"
@@ -151,7 +151,7 @@ def test_a_deepspeed_that_is_not_installed_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     config = load_config(None, [f"run_dir={tmp_path}"])
     with pytest.raises(ConfigError, match=r"deepspeed is not installed; install requirements/deepspeed\.txt"):
-        DeepSpeedRun(config, {}, join(config.timeouts, {}), Notice(60))
+        DeepSpeedRun(config, {}, join(config.timeouts, {}), PreemptionNotice(60))
 
 
 @pytest.mark.ranks

@@ -28,7 +28,7 @@ from trainyard_train.checkpointing.state import decode
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.heartbeats import Heartbeats
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.goodput import goodput
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
@@ -39,11 +39,11 @@ from trainyard_train.trainer import DivergedError, Trainer
 STEPS = 24
 
 
-class NoticeAt(Notice):
+class NoticeAt(PreemptionNotice):
     """Comes while a given step is taken."""
 
     def __init__(self, step: int) -> None:
-        super().__init__(leave_seconds=60)
+        super().__init__(exit_seconds=60)
         self._left = step
 
     def sleep(self, seconds: float) -> None:
@@ -67,9 +67,11 @@ def configure(run_dir: Path, **values: object) -> TrainConfig:
     )
 
 
-def train(config: TrainConfig, notice: Notice | None = None, *, reads_late: bool | None = None) -> bool:
+def train(
+    config: TrainConfig, notice: PreemptionNotice | None = None, *, reads_late: bool | None = None
+) -> bool:
     mesh = process_group.join(config.timeouts, {})
-    trainer = Trainer(config, mesh, notice or Notice(60), reads_late=reads_late)
+    trainer = Trainer(config, mesh, notice or PreemptionNotice(60), reads_late=reads_late)
     try:
         return trainer.run(0)
     finally:
@@ -122,7 +124,7 @@ def test_a_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, batch: int, looks: int
 ) -> None:
     """Batch 0: it comes in the step before, and is left at once."""
-    notice = Notice(60) if batch else NoticeAt(9)
+    notice = PreemptionNotice(60) if batch else NoticeAt(9)
     taken = 0
 
     def look(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
@@ -147,7 +149,7 @@ def test_a_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
 def test_a_notice_in_the_last_evaluation_costs_that_alone(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notice = Notice(60)
+    notice = PreemptionNotice(60)
 
     def look(*_: object) -> torch.Tensor:
         notice.request()
@@ -266,7 +268,7 @@ def test_where_a_rule_of_the_rate_is_in_doubt_a_run_says_so_at_each_start(
 
 def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
     config = configure(tmp_path)
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60))
     trainer.model.register_forward_hook(
         lambda model, _, outputs: outputs if model.training else outputs * math.nan
     )
@@ -278,7 +280,7 @@ def test_weights_that_are_spoiled_are_not_saved_although_the_loss_was_a_number(
     tmp_path: Path, undisturbed: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 1})
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60))
     weight = next(trainer.model.parameters())
 
     def spoil(*_: object) -> None:
@@ -303,7 +305,7 @@ def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
     tmp_path: Path, optimizer: str, late: bool
 ) -> None:
     config = configure(tmp_path, optim={"name": optimizer, "lr": 0.01}, checkpoint={"every_steps": 1000})
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=late)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60), reads_late=late)
     weight = next(trainer.model.parameters())
     weight.register_hook(lambda gradient: gradient * math.inf if trainer.steps == 11 else gradient)
     weights = []
@@ -335,7 +337,7 @@ def test_up_to_the_optimizer_the_host_waits_for_no_device(
 ) -> None:
     """On a CPU the calls can be seen that would wait for a GPU; it was not run on one."""
     config = configure(tmp_path, **values)
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=True)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60), reads_late=True)
     trainer.prepare(0)
     reads: list[str] = []
     read = Late.read
@@ -370,7 +372,7 @@ def test_losses_that_are_read_a_step_later_change_no_bit_and_no_line(
 
 def test_a_loss_that_is_no_number_is_found_a_step_later_and_no_weight_was_spoiled(tmp_path: Path) -> None:
     config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1000})
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), reads_late=True)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60), reads_late=True)
     with pytest.raises(DivergedError, match=r"of step \d is .*lower optim\.lr"):
         trainer.run(0)
     assert all(weight.isfinite().all() for weight in trainer.model.parameters())
@@ -396,7 +398,7 @@ def test_an_evaluation_takes_no_more_samples_at_once_than_a_micro_batch(
 
 def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:
     config = configure(tmp_path, steps=2)
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60))
     trainer.state.model.register_buffer("mask", torch.full((2, 2), -math.inf))
     assert trainer.run(0)
     assert trainer.saved_step == 2
@@ -405,7 +407,7 @@ def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:
 def test_a_clock_that_jumps_while_it_trains_changes_no_bit_and_spoils_no_account(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Moving(Notice):
+    class Moving(PreemptionNotice):
         """The clock is moved in the pause after the first step."""
 
         def sleep(self, seconds: float) -> None:
@@ -467,7 +469,7 @@ def test_ranks_with_other_settings_are_named_to_all_and_their_own_may_differ(
         config = configure(tmp_path, **values)
         place = mesh.Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared)
         with pytest.raises(ConfigError) as caught:
-            Trainer(config, place, Notice(60))
+            Trainer(config, place, PreemptionNotice(60))
         return str(caught.value)
 
     with ThreadPoolExecutor(2) as pool:
@@ -557,7 +559,7 @@ def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_
 ) -> None:
     slow_clean_up(monkeypatch, 1)
     config = configure(tmp_path, timeouts={"save": 0.5}, checkpoint={"every_steps": 1, "keep_last": 2})
-    assert Trainer(config, process_group.join(config.timeouts, {}), Notice(60)).run(0)
+    assert Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60)).run(0)
     assert sha256(tmp_path) == undisturbed
     assert len(events(tmp_path, "checkpoint")) == STEPS
     folder = tmp_path / "checkpoints"
@@ -580,7 +582,7 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     slow_clean_up(monkeypatch, 5)
-    config, notice = configure(tmp_path), Notice(60)
+    config, notice = configure(tmp_path), PreemptionNotice(60)
     output: list[float] = []
 
     def tell(line: dict[str, Any]) -> None:

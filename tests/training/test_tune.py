@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from tests.processes import free_port, wait_for
 from tests.training.test_trainer import NoticeAt, events
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.tune import _write_best, load_search, main, search_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -43,7 +43,7 @@ def write(tmp_path: Path, **values: Any) -> str:
 
 def test_a_search_finds_a_rate_that_learns_and_ends_what_does_not(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=12), [])
-    study = search_for(search, config, [], Notice(60))
+    study = search_for(search, config, [], PreemptionNotice(60))
     assert study
     trials = study.get_trials()
     assert len(trials) == 12
@@ -57,7 +57,7 @@ def test_a_search_finds_a_rate_that_learns_and_ends_what_does_not(tmp_path: Path
 def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=3), [])
     for _ in range(2):
-        study = search_for(search, config, [], Notice(60))
+        study = search_for(search, config, [], PreemptionNotice(60))
         assert study
         assert len(study.get_trials()) == 3
 
@@ -65,7 +65,7 @@ def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: 
 def test_a_trial_that_was_reported_to_leave_goes_on_where_it_was(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=1), [])
     assert search_for(search, config, [], NoticeAt(15)) is None
-    study = search_for(search, config, [], Notice(60))
+    study = search_for(search, config, [], PreemptionNotice(60))
     assert study
     left, again = study.get_trials()
     assert (left.state, again.state) == (TrialState.FAIL, TrialState.COMPLETE)
@@ -77,7 +77,7 @@ def test_a_trial_that_was_reported_to_leave_goes_on_where_it_was(tmp_path: Path)
 def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Notice, "watch", lambda self: None)  # signals stay pytest's
+    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)  # signals stay pytest's
     text = json.dumps(yaml.safe_load(Path(write(tmp_path, trials=2)).read_text()))
     for worker, count in (("a", 1), ("a", 1), ("b", 2), ("c", 2)):
         assert main([text, f"--one={worker}", "--set=steps=10"]) == 0
@@ -108,7 +108,7 @@ def test_a_worker_that_was_killed_goes_on_with_its_trial_from_its_checkpoint(tmp
 
     with pytest.raises(KilledTrialError):
         search_for(*pair, short, Kill(15), one="a")
-    study = search_for(*pair, short, Notice(60), one="a")
+    study = search_for(*pair, short, PreemptionNotice(60), one="a")
     assert study
     killed, made = study.get_trials()
     assert (killed.state, made.state) == (TrialState.FAIL, TrialState.COMPLETE)
@@ -141,15 +141,15 @@ def opened() -> int:
 def test_trials_of_one_process_leave_no_port_no_thread_and_no_file_behind(tmp_path: Path) -> None:
     short = ["steps=2", f"export.prometheus_port={free_port()}"]
     search, config = load_search(write(tmp_path, trials=1), short)
-    assert search_for(search, config, short, Notice(60))
+    assert search_for(search, config, short, PreemptionNotice(60))
     files, threads = opened(), threading.active_count()
-    study = search_for(search.model_copy(update={"trials": 6}), config, short, Notice(60))
+    study = search_for(search.model_copy(update={"trials": 6}), config, short, PreemptionNotice(60))
     assert study
     assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 6
     wait_for(lambda: (opened(), threading.active_count()) <= (files, threads))
 
 
-class Faulty(Notice):
+class Faulty(PreemptionNotice):
     """Some trials end with an error in their first step."""
 
     def __init__(self, *numbers: int) -> None:
@@ -181,8 +181,8 @@ def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_goes_on(
 def test_a_worker_whose_trials_all_fail_ends_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Notice, "watch", lambda self: None)
-    monkeypatch.setattr("trainyard_train.tune.Notice", lambda _: Faulty(*range(9)))
+    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)
+    monkeypatch.setattr("trainyard_train.tune.PreemptionNotice", lambda _: Faulty(*range(9)))
     assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 3
     assert "training: 3 trials, one after the other, failed: see why, above or in" in capfd.readouterr().err
@@ -197,7 +197,7 @@ def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_
         folder.mkdir()
         source, short = write(folder, trials=3, seed=seed), ["steps=2"]
         for worker in "abc":
-            study = search_for(*load_search(source, short), short, Notice(60), one=worker)
+            study = search_for(*load_search(source, short), short, PreemptionNotice(60), one=worker)
         assert study
         return [trial.params for trial in study.get_trials()]
 

@@ -27,7 +27,7 @@ from infra.targets.target import Target
 from trainyard.host import check_host
 from trainyard.parts import CHART_PARTS, CLUSTER_PARTS, host_parts
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 LINES_SHOWN = 6
 """Lines of an installation's output to show when it fails."""
 
@@ -52,26 +52,26 @@ def _as_input(path: str) -> str:
     return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
 
 
-def provide(stack: Stack, say: Say, *, is_preview: bool) -> Artifacts:
+def provide(stack: Stack, log: Log, *, is_preview: bool) -> Artifacts:
     """Install what is missing, and report it. Raises HostError for what cannot be had.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
     environment alone), and only checks whether it exists.
     """
     target, paths = target_of(stack.provider.kind), Paths.from_environment()
-    _provide_sdk(target, paths, say)
+    _provide_sdk(target, paths, log)
     os.environ["PATH"] = f"{paths.bin}{os.pathsep}{os.environ.get('PATH', '')}"
     if not _has_charts(paths.bin.parent) or stack.provider.on_host is not None:
-        _provide_parts(stack, target, paths, say, is_preview=is_preview)
+        _provide_parts(stack, target, paths, log, is_preview=is_preview)
     return Artifacts.from_environment()
 
 
-def _provide_sdk(target: Target, paths: Paths, say: Say) -> None:
+def _provide_sdk(target: Target, paths: Paths, log: Log) -> None:
     try:
         target.cluster_class()
     except ModuleNotFoundError:
         lock = paths.repository / "requirements" / f"plugin-{target.packages}.txt"
-        say(f"the SDK of {target.kind} is not installed: installing it from requirements/{lock.name}")
+        log(f"the SDK of {target.kind} is not installed: installing it from requirements/{lock.name}")
         command = _install(lock)
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
@@ -99,13 +99,13 @@ def _has_charts(links: Path) -> bool:
     return there and shutil.which("helm") is not None
 
 
-def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say, *, is_preview: bool) -> None:
+def _provide_parts(stack: Stack, target: Target, paths: Paths, log: Log, *, is_preview: bool) -> None:
     from engine.progress import PlainProgress
     from local.toolchain import Toolchain, load_versions
 
     class NeedsProgress(PlainProgress):
         def log(self, text: str) -> None:
-            say(text)
+            log(text)
 
     toolchain = Toolchain(paths, load_versions(), NeedsProgress())
     wanted = [*CHART_PARTS, "binary/helm", *target.artifacts]

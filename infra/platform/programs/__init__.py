@@ -19,14 +19,14 @@ def program(name: str, **values: str) -> str:
 
 
 def on_fabric(fabric: str) -> list[str]:
-    """Return what comes before a command whose ranks use a fabric; empty where the class has none."""
+    """Return the wrapper of a command whose ranks use a fabric; empty where the class needs none."""
     if not catalog.fabric(fabric).node_files:
         return []
     return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
 
 
 def unpacking() -> list[str]:
-    """Return what comes before a command that starts in the code of its job, and as it is without code."""
+    """Return the wrapper that starts a command in the folder of its job's code, if it has code."""
     text = program("unpack_code.sh", by_python=program("unpack_code.py")).rstrip()
     return ["/bin/sh", "-c", text, "unpack_code", names.CODE_STORE, names.CODE_FOLDER]
 

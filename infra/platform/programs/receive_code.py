@@ -3,8 +3,8 @@
 #
 # `trainyard run` starts it in the team's pod for that, and talks to it over its standard input and output: it is
 # there by the time that the digest is known. It takes a line with the digest, and answers `stored` where that pack
-# is there; else `send`, takes a line with the number of bytes and these, and answers `stored` once they are what
-# the digest says. What breaks off leaves nothing that counts.
+# is there; else `send`, takes a line with the number of bytes and these, and answers `stored` once they
+# match the digest. A transfer that breaks off stores nothing.
 import contextlib, hashlib, os, pathlib, re, sys, time, zlib
 folder = pathlib.Path(sys.argv[1])
 DAY = 86400

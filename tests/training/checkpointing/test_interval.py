@@ -11,7 +11,7 @@ from tests.training.test_trainer import NoticeAt, configure, events, sha256, tra
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf, young
 from trainyard_train.config import parse_config
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.trainer import Trainer
 
@@ -68,7 +68,7 @@ def test_the_interval_follows_what_checkpoints_cost() -> None:
 
 
 def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) -> None:
-    def train_an_hour_a_step(notice: Notice) -> bool:
+    def train_an_hour_a_step(notice: PreemptionNotice) -> bool:
         trainer = Trainer(auto, process_group.join(auto.timeouts, {}), notice)
         assert trainer.cadence
         trainer.cadence.clock, trainer.cadence.saved_at = (lambda: 3600.0 * trainer.steps), 0
@@ -77,7 +77,7 @@ def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) ->
     train(configure(tmp_path / "fixed", steps=60))
     auto = configure(tmp_path / "auto", steps=60, checkpoint={"every_steps": 0, "mtbf_seconds": 1000})
     assert not train_an_hour_a_step(NoticeAt(40))
-    assert train_an_hour_a_step(Notice(60))
+    assert train_an_hour_a_step(PreemptionNotice(60))
     saved = [item["step"] for item in events(tmp_path / "auto", "checkpoint") if item["reason"] == "interval"]
     assert saved[:4] == [2, 4, 6, 8], "once an hour has passed, whatever a checkpoint costs here"
     assert sha256(tmp_path / "auto") == sha256(tmp_path / "fixed")

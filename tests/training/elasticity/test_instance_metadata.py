@@ -18,7 +18,7 @@ import pytest
 from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.test_trainer import configure, events
 from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.trainer import Trainer
 
@@ -164,7 +164,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Pausing(Notice):
+    class Pausing(PreemptionNotice):
         """The cloud speaks in the pause after the first step, which lasts until it is heard."""
 
         def sleep(self, seconds: float) -> None:
@@ -173,7 +173,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
 
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", cloud.base)
     config = configure(tmp_path, notices="aws")
-    notice = Pausing(leave_seconds=1e6)  # its deadline would end the tests
+    notice = Pausing(exit_seconds=1e6)  # its deadline would end the tests
     Watch(metadata_of("aws"), notice.deliver, poll_seconds=0.02).start()
     assert not Trainer(config, process_group.join(config.timeouts, {}), notice).run(0)
     assert len(events(tmp_path, "preempted")) == 1

@@ -22,8 +22,8 @@ if sys.argv[1] == "threads":
     import numpy
     numpy.ones((300, 300)) @ numpy.ones((300, 300))  # starts threads that may get signals
     assert len(os.listdir("/proc/self/task")) > 1
-from trainyard_train.elasticity.preemption import Notice
-notice = Notice(leave_seconds=float(sys.argv[2]))
+from trainyard_train.elasticity.preemption import PreemptionNotice
+notice = PreemptionNotice(exit_seconds=float(sys.argv[2]))
 notice.watch()
 if sys.argv[1] in {"stepping", "hanging"}:
     notice.begin_steps()
@@ -38,13 +38,13 @@ time.sleep(600)  # as in a collective that never returns
 """
 
 
-def deliver(mode: str, *signals: signal.Signals, leave_seconds: float = 600) -> tuple[int, str]:
+def deliver(mode: str, *signals: signal.Signals, exit_seconds: float = 600) -> tuple[int, str]:
     """Run the program, send it signals, each once the one before is heard; its exit code and its words.
 
     It ends in time only by its notice: all that it waits for takes longer.
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, mode, str(leave_seconds)],
+        [sys.executable, "-c", PROGRAM, mode, str(exit_seconds)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -75,7 +75,7 @@ def test_between_steps_the_loop_learns_of_it_at_once() -> None:
 
 
 def test_a_main_thread_that_hangs_does_not_outlive_the_grace() -> None:
-    code, words = deliver("hanging", signal.SIGTERM, leave_seconds=0.5)
+    code, words = deliver("hanging", signal.SIGTERM, exit_seconds=0.5)
     assert code == 1
     assert "no checkpoint within 0.5 s" in words
     assert "time.sleep" in words or "Current thread" in words or "Thread" in words
@@ -91,8 +91,8 @@ def watching(program: str) -> tuple[int, str]:
     """Run a program that watches for notices; its exit code and its words."""
     begin = """
 import os, signal, time
-from trainyard_train.elasticity.preemption import Notice
-notice = Notice(leave_seconds=600)
+from trainyard_train.elasticity.preemption import PreemptionNotice
+notice = PreemptionNotice(exit_seconds=600)
 notice.watch()
 notice.begin_steps()
 """

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers import process_group
-from trainyard_train.launchers.process_group import adopt_launcher_settings, join, leave_mpi
+from trainyard_train.launchers.process_group import adopt_launcher_settings, finalize_mpi, join
 from trainyard_train.parallelism.config import Backend
 
 
@@ -55,7 +55,7 @@ def test_mpi_ends_at_once_unless_it_carries_the_collectives(
     adopt_launcher_settings(environment, backend)
     assert (environment["RANK"], environment["MASTER_ADDR"]) == ("1", "10.0.0.1")
     assert library.finalized == (backend != "mpi")
-    leave_mpi()
+    finalize_mpi()
     assert library.finalized
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.training.test_trainer import configure, events, train
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.models.build import build_model
 from trainyard_train.models.config import ModelConfig
 from trainyard_train.observability.device import flops_of, peak_of
@@ -50,7 +50,7 @@ def test_steps_say_what_memory_they_took_and_no_utilisation_of_a_cpu(tmp_path: P
         assert "mfu" not in line
 
 
-class Asking(Notice):
+class Asking(PreemptionNotice):
     """Makes the file after some steps."""
 
     def __init__(self, run_dir: Path, text: str, after: int) -> None:

@@ -17,7 +17,7 @@ from tests.processes import free_port
 from tests.training.launch import server
 from trainyard_train.config import parse_config
 from trainyard_train.data import text
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.models.build import build_model, layers_of
 from trainyard_train.models.config import ModelConfig
@@ -88,7 +88,7 @@ def _measure(rank: int, port: int, folder: Path, width: int, layers: int) -> Non
 
     _give_back_what_is_freed()
     before = _resident()
-    trainer = Trainer(config, mesh, Notice(60))
+    trainer = Trainer(config, mesh, PreemptionNotice(60))
     found = {"built": _peak() - before}
     trainer.prepare(0)
     for name, trainer.computation.micro_batches in (("step", 1), ("parts", 2)):

@@ -25,7 +25,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import NOTICE_VARIABLE, TimeoutConfig, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.node_memory import NodeMemory
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability import origin
 from trainyard_train.observability.metrics import FILE as METRICS
 from trainyard_train.observability.metrics import MetricsLog, read_metrics
@@ -52,7 +52,7 @@ class Attempt(ABC):
         self,
         run_dir: Path,
         mesh: Mesh,
-        notice: Notice,
+        notice: PreemptionNotice,
         checkpoint: CheckpointConfig,
         timeouts: TimeoutConfig,
         log: MetricsLog | None,

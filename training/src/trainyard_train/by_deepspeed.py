@@ -2,9 +2,9 @@
 
 `mpirun -n 2 python -m trainyard_train.by_deepspeed --config FILE [--set key.sub=value ...] --deepspeed JSON`,
 or the same under torchrun. DeepSpeed is an extra (`requirements/deepspeed.txt`, the images `deepspeed`). It
-keeps gradients and moments (ZeRO 1, 2), and weights (ZeRO 3), and it saves them: checkpoints are its own, of
-one world size, in the run's folder. Exit codes are those of `trainyard_train.train`. What that has and
-DeepSpeed has not: see docs/moving.md.
+partitions gradients and moments (ZeRO 1, 2), and weights (ZeRO 3), and it saves them: checkpoints are in
+DeepSpeed's format, of one world size, in the run's folder. Exit codes are those of `trainyard_train.train`.
+What that has and DeepSpeed has not: see docs/moving.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
 from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability.rank_log import log_line
 
 _NOT_HERE: Final = (
@@ -68,7 +68,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
     Raises:
         ConfigError: there is but one rank, or no DeepSpeed, or the newest checkpoint is of another run.
     """
-    notice = Notice(config.timeouts.until_exit())
+    notice = PreemptionNotice(config.timeouts.until_exit())
     notice.watch()  # before the imports: threads that they start would take the signal
     import torch
 

@@ -38,7 +38,7 @@ class Computation:
     loss_scale: LossScale | None = None
 
     def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> MetricSums:
-        """Leave in the model the gradients of the mean loss over all ranks' batches.
+        """Accumulate in the model the gradients of the mean loss over all ranks' batches.
 
         Args:
             batch: this rank's part.

@@ -33,7 +33,7 @@ class TrainConfig(ConfigSection):
     """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
     mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
     precision: Precision = "float32"
-    """Of the forward pass, where it is safe (autocast); weights and optimizer stay in float32."""
+    """Of the forward pass, where it is safe (autocast); weights and optimizer are in float32."""
     accumulate: int = Field(default=1, ge=1)
     """Micro-batches that a step's samples of each rank are divided into, to save memory."""
     recompute: bool = False
@@ -97,7 +97,7 @@ class TrainConfig(ConfigSection):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for a checkpoint of one run to be resumed by another, besides the data."""
+        """What must be unchanged for another run to resume a checkpoint, besides the data."""
         return {
             "seed": self.seed,
             "model": self.model.model_dump(),

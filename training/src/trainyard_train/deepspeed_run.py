@@ -14,7 +14,7 @@ from trainyard_train.config import TrainConfig
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.models.build import build_model
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
@@ -28,7 +28,9 @@ FOLDER: Final = "deepspeed"
 class DeepSpeedRun:
     """A run, or one attempt of it. Construct it on all ranks, then `run` it."""
 
-    def __init__(self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: Notice) -> None:
+    def __init__(
+        self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: PreemptionNotice
+    ) -> None:
         """Args: settings: DeepSpeed's, from `read_settings`."""
         self.config, self.mesh, self.notice = config, mesh, notice
         self._check_run()

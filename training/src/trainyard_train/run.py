@@ -119,7 +119,7 @@ class Run(Attempt):
         timeouts: TimeoutConfig = TIMEOUTS,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin to listen to notices; nothing is loaded.
+        """Begin to listen to preemption notices; nothing is loaded.
 
         Raises:
             ConfigError: a setting is wrong.
@@ -200,7 +200,7 @@ class Run(Attempt):
         self.track(**{name: TrackedOnRank0(value) for name, value in objects.items()})
 
     def batches(self, loader: Iterable[Batch], *, per_step: int | None = 1, ahead: int = 0) -> Batches[Batch]:
-        """A loader to iterate in place of this one, which continues where finished steps have come to.
+        """A loader to iterate instead of this one, which continues after the finished steps.
 
         Args:
             loader: what yields this rank's batches, such as a DataLoader.
@@ -217,7 +217,7 @@ class Run(Attempt):
         return found
 
     def epochs(self, number: int | None) -> Iterator[int]:
-        """The epochs that are left of so many, beginning with the one that the run is in; None: no end."""
+        """The remaining epochs of so many, beginning with the one that the run is in; None: no end."""
         self._in_epochs = True
         try:
             while (number is None or self.epoch < number) and not self.preempted:
@@ -233,14 +233,14 @@ class Run(Attempt):
     def step(self, loss: torch.Tensor | float | None = None) -> bool:
         """A step is finished: count it, save if that is due, exit if any rank has a preemption notice.
 
-        Nothing waits for the loss: it goes to the metrics, as the mean over the ranks, one step later.
+        Nothing waits for the loss: the metrics get it, as the mean over the ranks, one step later.
 
         Returns:
-            whether to continue. Inside of `with run` the loops are left by themselves.
+            whether to continue. Inside of `with run` the loops end by themselves.
 
         Raises:
             ConfigError: the run was not loaded, or batches do not fit the steps.
-            SaveError: on a notice, if the step could not be saved.
+            SaveError: on a preemption notice, if the step could not be saved.
             RuntimeError: a rank has failed.
         """
         if not self._loaded:
@@ -263,14 +263,14 @@ class Run(Attempt):
         return not self.preempted
 
     def evaluation(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches of an evaluation between two steps, which may take longer than a notice gives.
+        """The batches of an evaluation between two steps, which may outlast a preemption notice.
 
         All ranks must take as many. After each they agree on a preemption notice; then the last step is
         saved, the evaluation ends, and another start does not make up for it. Outside of `with run` look at
         `preempted`.
 
         Raises:
-            SaveError: on a notice, if the last step could not be saved.
+            SaveError: on a preemption notice, if the last step could not be saved.
             RuntimeError: a rank has failed.
         """
         for batch in loader:
@@ -309,7 +309,7 @@ class Run(Attempt):
     def find(self) -> Mapping[str, Any]:
         """Look for the newest checkpoint, and verify it, before anything is tracked.
 
-        `load` goes by what is found here, and else verifies what it reads while it loads.
+        `load` uses what is found here; without it, `load` verifies what it reads.
 
         Returns:
             what it has without tensors, by the name under which it was tracked; empty if there is none.
@@ -332,7 +332,7 @@ class Run(Attempt):
         return self._found
 
     def restore_generators(self) -> None:
-        """Put this rank's random generators back as they were saved; one that did not exist keeps its own."""
+        """Restore this rank's random generators; one that is not in the checkpoint is not changed."""
         if self._private is not None:
             for batches, state in zip(self._batches, self._private["batches"], strict=True):
                 batches.load_private(state)
@@ -455,7 +455,7 @@ class Run(Attempt):
         return self.state.capture(private)
 
     def _position(self) -> dict[str, Any]:
-        return {"samples": 0, "schedule": {}}  # `_Position` says more, among what is tracked
+        return {"samples": 0, "schedule": {}}  # `_Position` has more, among what is tracked
 
     def _extra_report_fields(self) -> dict[str, Any]:
         return {"report": self.state.report, "merge": merge}

@@ -112,14 +112,14 @@ def _as_rank(
         code = EXIT_WRONG_CONFIG if isinstance(error, _PERMANENT) else EXIT_FAILED
     else:
         code = 0
-    # What others leave to the end of the interpreter, which a fork does not see.
+    # What libraries register for the interpreter's exit, which a fork skips.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     return code
 
 
 def _be_a_rank(environment: MutableMapping[str, str]) -> None:
-    """Log as torchrun does, and leave signals to the program; `Run` listens in its own way.
+    """Log as torchrun does, and reset signals for the program; `Run` handles them itself.
 
     The agents' store outlives a round of ranks, with what failed ones wrote to it. So rank 0 has a new one
     for the process group of each round, as without an agent, beside it.

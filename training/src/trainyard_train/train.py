@@ -1,4 +1,4 @@
-"""Trains a model as a configuration says: `python -m trainyard_train.train --config FILE`.
+"""Trains a model by a configuration: `python -m trainyard_train.train --config FILE`.
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     try:
         config = load_config(options.config, options.set)
-        leave_seconds = config.timeouts.until_exit(config.notices)
+        exit_seconds = config.timeouts.until_exit(config.notices)
         if not _stands_for_a_node(os.environ):
             exit_without_teardown(_train(config, _STARTED, config.timeouts.rendezvous))
         if _may_change_its_size(os.environ):
             # torchrun kills its workers 30 s after SIGTERM, by default.
-            os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(leave_seconds)))
+            os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(exit_seconds)))
             module = ["-m", "trainyard_train.train", *(sys.argv[1:] if arguments is None else arguments)]
             os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
         prepare = partial(_import_for, config)
@@ -72,7 +72,7 @@ def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
 
 
 def _may_change_its_size(environment: Mapping[str, str]) -> bool:
-    """Whether nodes come and go, which torchrun's agents settle among themselves."""
+    """Whether the number of nodes may change, which torchrun's agents settle by a rendezvous."""
     return ":" in environment.get("PET_NNODES", "") or "PET_RDZV_BACKEND" in environment
 
 
@@ -122,7 +122,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
             )
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
-            process_group.leave_mpi()
+            process_group.finalize_mpi()
     except (ConfigError, MismatchError, FormatError) as error:
         if here:
             here.refuse()

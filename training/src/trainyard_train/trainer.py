@@ -23,7 +23,7 @@ from trainyard_train.config import TrainConfig
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.models.build import build_model, layers_of, tensor_plan
 from trainyard_train.observability.config import ExportConfig
 from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
@@ -75,7 +75,7 @@ class Trainer(Attempt):
         self,
         config: TrainConfig,
         mesh: Mesh,
-        notice: Notice,
+        notice: PreemptionNotice,
         listeners: Sequence[Listener] = (),
         *,
         reads_late: bool | None = None,
@@ -167,7 +167,7 @@ class Trainer(Attempt):
 
         Raises:
             DivergedError, SaveError, MismatchError, RuntimeError (a rank has failed): with the last
-            committed checkpoint in place.
+            committed checkpoint unchanged.
         """
         try:
             self.prepare(started)
@@ -183,7 +183,7 @@ class Trainer(Attempt):
             self.saver.close()
             self.loader.close()
             self.heartbeats.stop()
-        if finished:  # on notice there is no time for it
+        if finished:  # on a preemption notice there is no time for it
             self._wait_for_clean_up()
         return finished
 
@@ -342,7 +342,7 @@ class Trainer(Attempt):
         return f", or begin anew with more optim.warmup_steps ({optim.warmup_steps})"
 
     def _evaluate(self) -> bool:
-        """Look at the held-out data, each rank at its part, unless a notice comes; returns whether one did.
+        """Evaluate the held-out data, each rank its part; returns whether a preemption notice ended it.
 
         It may take longer than a preemption notice gives, so all ranks agree after each batch.
         """

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import PreemptionNotice
 
 if TYPE_CHECKING:
     import optuna
@@ -125,7 +125,9 @@ def load_search(source: str, overrides: Sequence[str]) -> tuple[Search, TrainCon
     return search, load_config(search.config, [*overrides, *_settings(examples)])
 
 
-def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], notice: Notice) -> float:
+def run_trial(
+    trial: optuna.Trial, search: Search, overrides: Sequence[str], notice: PreemptionNotice
+) -> float:
     """Train with what Optuna suggests; returns the held-out loss at the end.
 
     Raises:
@@ -175,7 +177,7 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
 
 
 def search_for(
-    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, one: str = ""
+    search: Search, config: TrainConfig, overrides: Sequence[str], notice: PreemptionNotice, *, one: str = ""
 ) -> optuna.Study | None:
     """Run trials until there are enough, or one of them; None if preempted before.
 
@@ -289,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         search, config = load_search(options.search, options.set)
-        notice = Notice(config.timeouts.until_exit())
+        notice = PreemptionNotice(config.timeouts.until_exit())
     except ConfigError as error:
         sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
         return 2

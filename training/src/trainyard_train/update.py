@@ -1,8 +1,8 @@
 """Applies gradients to weights: loss scaling, clipping and the step's one all-reduce.
 
-What all ranks must know of a step (its loss, the norm of its gradient, who has a preemption notice) is
+What all ranks must know of a step (loss, norm of the gradient, which ranks have a preemption notice) is
 combined by one all-reduce on the device. Under DDP it travels with the gradients, whose norm all ranks then
-know. There it is decided whether loss and gradient are finite, and what to divide the gradient by; the
+know. The device decides whether loss and gradient are finite, and what to divide the gradient by; the
 optimizer's kernels read that. The host reads the same numbers later (`Late`).
 """
 
@@ -35,7 +35,7 @@ class LossScale(torch.amp.GradScaler):
     def agreed(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> None:
         """Halve the scale after an overflow of any rank, double it after 2000 steps without one.
 
-        Its own `step` would look at this rank's gradients alone.
+        The `step` of `GradScaler` would look at this rank's gradients alone.
         """
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found_inf.device: found_inf}
         self.update()

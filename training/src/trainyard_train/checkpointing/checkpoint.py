@@ -44,7 +44,7 @@ _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
 class DamagedError(ValueError):
-    """A checkpoint is not what its manifest says. The message names the file and the difference."""
+    """A checkpoint differs from its manifest. The message names the file and the difference."""
 
 
 class FormatError(ValueError):
@@ -79,7 +79,7 @@ class Manifest:
     """What the run was started from (see `observability.origin`), likewise; empty where unknown."""
 
     def encode(self) -> bytes:
-        """JSON with a checksum of its own, since a flipped bit may hit the manifest too."""
+        """JSON with a checksum of itself, since a flipped bit may hit the manifest too."""
         body = {"format": FORMAT, **asdict(self)}
         if not self.state:
             del body["state"]
@@ -158,7 +158,7 @@ class Checkpoint:
         return StoredFile(name, path, entry, self.store, self.held.files.get(name))
 
     def readers(self, world_size: int) -> dict[str, int]:
-        """File → the rank that checks it for all; its own, where there are as many ranks as there were."""
+        """File → the rank that verifies it for all; at an unchanged world size, the rank that wrote it."""
         return {name: number % world_size for number, name in enumerate(sorted(self.manifest.files))}
 
     def verify(self, names: Sequence[str] | None = None) -> None:
@@ -345,17 +345,17 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints stay."""
+    """Which checkpoints are retained."""
 
     last: int = 3
     """How many of the newest."""
     every_steps: int = 0
-    """Those whose step is a multiple of this stay for good; 0: none."""
+    """Those whose step is a multiple of this are never deleted; 0: none."""
     tag: bool = False
     """Whether the others are marked, for the store to delete them later, instead of deleted."""
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
-        """Those of `steps`, newest first, that need not stay."""
+        """Those of `steps`, newest first, that may be deleted."""
         return [step for step in steps[self.last :] if not self.every_steps or step % self.every_steps]
 
 
@@ -364,7 +364,7 @@ KEEP_THREE: Final = Retention()
 
 @dataclass(frozen=True)
 class CheckpointStore(ABC):
-    """Where the checkpoints of a run are. All ranks write; only rank 0 begins, commits, prunes and tidies.
+    """Where the checkpoints of a run are. All ranks write; only rank 0 begins, commits, prunes and cleans up.
 
     Every call may raise OSError: then nothing that was committed is lost.
     """
@@ -385,7 +385,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def write(self, staged: str, name: str, data: Data) -> FileEntry:
-        """Write one file into the staging folder durably; any rank may, each its own names."""
+        """Write one file into the staging folder durably; any rank may, with names that differ by rank."""
 
     @abstractmethod
     def commit(self, staged: str, manifest: Manifest) -> None:
@@ -397,7 +397,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def clean_up(self, step: int) -> None:
-        """After a commit: move `latest`, then let go of what need not stay.
+        """After a commit: move `latest`, then delete what the retention does not cover.
 
         Later checkpoints may be written and committed meanwhile.
         """
@@ -481,7 +481,7 @@ class CheckpointStore(ABC):
                 checkpoint = self.open(step)
                 checkpoint.verify()
             except DamagedError as error:
-                if step in self.committed():  # or a run that lives has deleted it, and has a newer one
+                if step in self.committed():  # or a running process has deleted it, and has a newer one
                     reported.add(step)
                     on_damage(step, str(error))
             else:
@@ -495,9 +495,9 @@ def ahead(
     """What a function returns for each number, in order, while the next few are read by threads.
 
     Args:
-        read: takes a number, and room for a block, which is given again once the next result is asked for:
-            to touch new memory takes several times as long as to read into some that is there. None where
-            the store's client has its own.
+        read: takes a number, and a buffer for a block, which is reused once the next result is asked for:
+            to touch new memory takes several times as long as to read into existing memory. The buffer is
+            None where the store's client allocates it.
         numbers: in order.
         store: what is read.
     """

@@ -14,13 +14,13 @@ class CheckpointConfig(ConfigSection):
     """When to save and how much to keep."""
 
     every_steps: int = Field(default=20, ge=0)
-    """Steps from one to the next; 0: as often as pays (see `checkpointing.interval`)."""
+    """Steps from one to the next; 0: the interval with the least lost time (see `checkpointing.interval`)."""
     mtbf_seconds: float = Field(default=86400, gt=0)
     """With every_steps 0: the mean time between losses of a run that is expected, until some were seen."""
     keep_last: int = Field(default=3, ge=1)
-    """How many of the newest stay."""
+    """How many of the newest are retained."""
     keep_every: int = Field(default=0, ge=0)
-    """Those whose step is a multiple of this stay for good; 0: none."""
+    """Those whose step is a multiple of this are never deleted; 0: none."""
     superseded: Literal["delete", "tag"] = "delete"
     """What becomes of the others. `tag`: objects in S3 and Azure get `trainyard.dev/superseded=true`, those
     in Google Cloud Storage a custom time, by which a rule of the bucket deletes them later."""

@@ -19,7 +19,7 @@ import xxhash
 Data = bytes | memoryview
 """The content of a file."""
 BLOCK: Final = 8 << 20
-"""Bytes that have a digest of their own, are read by one request and sent by one message."""
+"""Bytes per digest; a block is read by one request and sent by one message."""
 
 
 class Hash(Protocol):

@@ -112,7 +112,7 @@ def _write_past_the_cache(descriptor: int, content: memoryview) -> int:
         while done < whole:
             done += os.write(descriptor, content[done:whole])
     except OSError as error:
-        if error.errno != errno.EINVAL:  # which says that it cannot be done in this way
+        if error.errno != errno.EINVAL:  # EINVAL: the filesystem does not support direct I/O here
             raise
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)

@@ -198,7 +198,7 @@ def _read_dcp(folder: Path) -> ForeignCheckpoint:
 
 
 def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException, which takes time to import)
-    """What went wrong first, in a line."""
+    """The first failure, in a line."""
     cause: BaseException = next(iter(error.failures.values()))[0]
     return f"{type(cause).__name__}: {cause}".partition("\n")[0]
 

@@ -42,16 +42,18 @@ def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class
 
 def _list(options: argparse.Namespace) -> int:
     store = store_of_run(options.run)
-    _say(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
+    _show(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
     for step in store.committed():
         try:
             manifest = store.open(step).manifest
         except DamagedError as error:
-            _say(f"{step_name(step)}: damaged: {error}")
+            _show(f"{step_name(step)}: damaged: {error}")
             continue
         size = sum(entry.size for entry in manifest.files.values()) / 2**20
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created))
-        _say(f"{manifest.step:>10}  {manifest.samples:>12}  {manifest.world_size:>5}  {size:>10.2f}  {saved}")
+        _show(
+            f"{manifest.step:>10}  {manifest.samples:>12}  {manifest.world_size:>5}  {size:>10.2f}  {saved}"
+        )
     return 0
 
 
@@ -61,10 +63,10 @@ def _verify(options: argparse.Namespace) -> int:
     for step in store.committed():
         try:
             store.open(step).verify()
-            _say(f"{step_name(step)}: whole")
+            _show(f"{step_name(step)}: whole")
         except DamagedError as error:
             damaged += 1
-            _say(f"{step_name(step)}: damaged: {error}")
+            _show(f"{step_name(step)}: damaged: {error}")
     return 1 if damaged else 0
 
 
@@ -74,7 +76,7 @@ def _diff(options: argparse.Namespace) -> int:
     one, other = load_tensors(_open(options.one)), load_tensors(_open(options.other))
     lines = [_difference(name, one.get(name), other.get(name)) for name in sorted({*one, *other})]
     different = [line for line in lines if line]
-    _say("\n".join(different) if different else f"equal bit for bit: {len(lines)} tensors")
+    _show("\n".join(different) if different else f"equal bit for bit: {len(lines)} tensors")
     return 1 if different else 0
 
 
@@ -88,7 +90,7 @@ def _export(options: argparse.Namespace) -> int:
     staged = options.file.with_name(options.file.name + ".tmp")
     save_file(weights, staged, metadata={"format": "pt"})
     staged.replace(options.file)
-    _say(f"{options.file}: {len(weights)} tensors")
+    _show(f"{options.file}: {len(weights)} tensors")
     return 0
 
 
@@ -96,7 +98,7 @@ def _open(location: str) -> Checkpoint:
     store, step = find_checkpoint(location)
     if step is not None:
         return store.open(step)
-    newest = store.newest(lambda step, reason: _say(f"passing over {step_name(step)}: {reason}"))
+    newest = store.newest(lambda step, reason: _show(f"passing over {step_name(step)}: {reason}"))
     if newest is None:
         raise FileNotFoundError(f"{location} has no whole checkpoint")
     return newest
@@ -113,5 +115,5 @@ def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None)
     return f"{name}: differs by up to {float((one.double() - other.double()).abs().max()):.3g}"
 
 
-def _say(text: str) -> None:
+def _show(text: str) -> None:
     sys.stdout.write(text + "\n")

@@ -22,7 +22,7 @@ def young(cost_seconds: float, mtbf_seconds: float) -> float:
 def measured_mtbf(lines: Iterable[dict[str, Any]], expected_seconds: float) -> float:
     """Mean time between losses of a run in seconds, from its metrics.
 
-    A failure is an attempt that ended without a final event: preemption with notice loses no step. The
+    A failure is an attempt that ended without a final event: after a preemption notice no step is lost. The
     expectation counts like one failure that was seen after that long, so a young run has an answer too.
     """
     spans: dict[int, list[float]] = {}
@@ -37,7 +37,7 @@ def measured_mtbf(lines: Iterable[dict[str, Any]], expected_seconds: float) -> f
 
 @dataclass
 class Cadence:
-    """Says when the next checkpoint is due. Only rank 0 is asked; the others hear it with the next step."""
+    """Decides when the next checkpoint is due: on rank 0, which broadcasts it with the next step."""
 
     mtbf_seconds: float
     clock: Any = time.monotonic

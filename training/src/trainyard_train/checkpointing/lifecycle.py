@@ -98,7 +98,7 @@ class _Token:
 class GcsCustomTimeMarker:
     """Google Cloud Storage's JSON API, as the pod's identity (Workload Identity, by the metadata service).
 
-    STORAGE_EMULATOR_HOST and GCE_METADATA_HOST lead elsewhere, as with Google's own clients.
+    STORAGE_EMULATOR_HOST and GCE_METADATA_HOST replace the hosts, as in Google Cloud's client libraries.
     """
 
     timeout_seconds: float
@@ -132,7 +132,7 @@ class GcsCustomTimeMarker:
 class AzureTagMarker:
     """Azure's Set Blob Tags, as the pod's identity (Workload Identity, by the token in a file of the pod).
 
-    AZURE_STORAGE_ACCOUNT_NAME says the account; AZURE_STORAGE_ENDPOINT leads elsewhere, as with obstore.
+    AZURE_STORAGE_ACCOUNT_NAME is the account; AZURE_STORAGE_ENDPOINT replaces its URL, as in obstore.
     """
 
     timeout_seconds: float

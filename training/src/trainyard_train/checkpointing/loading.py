@@ -1,10 +1,10 @@
-"""Loading a checkpoint under any layout, each rank straight into its own tensors.
+"""Loads a checkpoint under any layout, each rank straight into its local tensors.
 
 Every rank knows from the headers of the files which blocks it needs. Those that it alone needs it reads
 itself; what several need is divided among them, and each sends what it has read to the others that need it.
 So the store is read once in total, and a rank never has more of a checkpoint than its tensors and a few
 blocks. What the memory of their node has is sent to none: one rank verifies it, and each takes it. Where the
-layout is as it was, a rank reads its own file, and sends and receives nothing.
+layout is unchanged, a rank reads the file that it wrote, and sends and receives nothing.
 
 Damage is found by all ranks together, at the same points, so that none waits for one that has given up.
 """
@@ -45,7 +45,7 @@ _Needs = Mapping[str, Sequence[_Interval]]
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself."""
+    """The header of a file: the pieces of tensors in it."""
 
     file: StoredFile
     pieces: Mapping[str, Piece]
@@ -203,7 +203,7 @@ class Reading:
             found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in taken)
             needs[name] = list(_joined(found))
             taken.sort(key=lambda each: each[0].begin)
-        if self.own and self.own.unverified:  # whatever its header says is used
+        if self.own and self.own.unverified:  # it is used whole
             needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
         return needs
 

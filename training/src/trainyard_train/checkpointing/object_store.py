@@ -41,7 +41,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE
 """Its endpoint, if not the default one; a self-hosted one may lack TLS."""
 _DAMAGED: Final = "damaged"
 MARKED: Final = "superseded"
-"""The file that says which checkpoints are marked for the bucket's rule."""
+"""The file that lists the checkpoints that are marked for the bucket's lifecycle rule."""
 _PARTS: Final = 10_000
 """Of an upload, at most; a part has 5 MiB to 5 GiB but for the last (docs.aws.amazon.com, Amazon S3 multipart
 upload limits), so a file may have 48 TiB. Google Cloud Storage has the same, Azure takes more parts."""
@@ -50,7 +50,7 @@ _PART: Final = 8 << 20
 _IN_FLIGHT: Final = 96 << 20
 """Bytes of parts that are sent at once, if that is more than two."""
 _CREATES: Final = 3
-"""Attempts at a conditional write; S3 says of a conflict that it should be tried again."""
+"""Attempts at a conditional write; S3 documents that a conflict (409) should be retried."""
 _RETRIES: Final = 20
 """Of one request, as long as there is time."""
 _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
@@ -83,7 +83,7 @@ class ObjectStore(CheckpointStore):
     retention: Retention = KEEP_THREE
     timeout_seconds: float = 60
     """For one request with all its retries."""
-    _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
+    _unconfirmed: set[str] = field(default_factory=set, init=False, compare=False)
     """Staging folders whose manifest was sent, and no answer came: they may be committed, or be so any
     moment."""
     _unconditional: Event = field(default_factory=Event, init=False, compare=False)
@@ -118,9 +118,9 @@ class ObjectStore(CheckpointStore):
         if MANIFEST in there:
             self.discard(staged)
             return
-        self._in_doubt.add(staged)
+        self._unconfirmed.add(staged)
         stands = self._create(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
-        self._in_doubt.remove(staged)
+        self._unconfirmed.remove(staged)
         if not stands:
             self.discard(staged)
 
@@ -135,7 +135,7 @@ class ObjectStore(CheckpointStore):
             self._delete_below(step_name(old))
 
     def discard(self, staged: str) -> None:
-        if staged in self._in_doubt:  # `collect_garbage` will know
+        if staged in self._unconfirmed:  # `collect_garbage` will know
             return
         with contextlib.suppress(StoreError):
             self._delete_below(staged)
@@ -147,7 +147,7 @@ class ObjectStore(CheckpointStore):
                 continue
             try:
                 retained = self.open(step).manifest.draft if MANIFEST in names else ""
-            except ValueError:  # not ours to judge here: loading says what is wrong with it
+            except ValueError:  # loading reports what is wrong with it
                 continue
             uncommitted = [name for name in names if name != MANIFEST and name.partition("/")[0] != retained]
             self._delete([f"{step_name(step)}/{name}" for name in uncommitted])
@@ -265,10 +265,10 @@ class ObjectStore(CheckpointStore):
                 self.files.pipe_file(path, data)
 
     def _create(self, name: str, data: bytes) -> bool:
-        """Write a file unless it is there already, if the store can tell; returns whether this one is there.
+        """Write a file if none exists, in stores with conditional writes; returns whether this one exists.
 
-        What follows a lost response, a repeated request or a conflict looks like another writer's file, and
-        may be ours: its content tells.
+        After a lost response, a repeated request or a conflict, an existing file may be another writer's or
+        ours: its content is compared.
         """
         if not self._is_cloud or self._unconditional.is_set():
             self.put(name, data)
@@ -293,7 +293,7 @@ class ObjectStore(CheckpointStore):
         raise AssertionError  # the last attempt returns or raises
 
     def _content(self, name: str) -> bytes | None:
-        """Of a small file; None if there is none, or the store does not say."""
+        """Of a small file; None if there is none, or the store does not answer."""
         try:
             return self.read(name)
         except OSError:
@@ -305,7 +305,7 @@ class ObjectStore(CheckpointStore):
         if not paths:
             return
         with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
-            with contextlib.suppress(FileNotFoundError):  # some stores say so, and may have left the rest
+            with contextlib.suppress(FileNotFoundError):  # some stores raise it before all are deleted
                 if paths[1:] and self._is_cloud:
                     _delete_at_once(self.files, paths)
                     return
@@ -327,7 +327,7 @@ class ObjectStore(CheckpointStore):
 
 
 def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
-    """Reach a store as the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, or the pod's identity).
+    """Connect to a store by the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, or the pod's identity).
 
     Raises:
         StoreError: nothing that is installed speaks this scheme.
@@ -409,7 +409,7 @@ def _described(found: Mapping[str, Any]) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _explained(verb: str, path: str) -> Iterator[None]:
-    """Turn whatever a client library raises into one kind of error, with what to do about it."""
+    """Convert whatever a client library raises to one kind of error, with what to do about it."""
     try:
         yield
     except FileNotFoundError as error:

@@ -37,7 +37,7 @@ class SavedState:
     _pieces: Pieces = field(default_factory=Pieces)
 
     def add(self, data: memoryview) -> None:
-        """Take the content of one file, which stays where it is."""
+        """Add the content of one file, without a copy."""
         pieces = decode(data)["pieces"]
         self.kinds |= {path: values.dtype for path, (_, _, values) in pieces.items()}
         self._pieces.add(pieces)
@@ -81,7 +81,7 @@ class SavedState:
         self._pieces.fill(path, begin, target)
 
     def tensor(self, path: str) -> torch.Tensor:
-        """A whole tensor, in memory of its own."""
+        """A whole tensor, in newly allocated memory."""
         target = self.blank(path)
         self.fill(path, target)
         return target
@@ -153,7 +153,7 @@ def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[Save
 
 def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:
     found = SavedState(f"{checkpoint.name} in {checkpoint.store.where}", checkpoint.manifest)
-    # Rank 0's last: what other ranks have otherwise in the same place does not count.
+    # Rank 0's file last: its values replace those of other ranks under the same path.
     for name in sorted(checkpoint.manifest.files, reverse=True):
         found.add(_mapped(checkpoint, name, scratch))
     return found

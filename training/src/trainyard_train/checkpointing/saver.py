@@ -35,14 +35,14 @@ class MismatchError(ValueError):
 
 
 class UnsharedError(OSError):
-    """A rank cannot read what rank 0 can: the checkpoint is whole, and stays where it is."""
+    """A rank cannot read what rank 0 can: the checkpoint is whole, and is not quarantined."""
 
 
 Fault = Callable[[], str]
 Report = Callable[[Mesh, str], str]
-"""Says what a rank's files hold, as text; takes the mesh and a prefix for keys of its store."""
+"""Describes what a rank's files hold, as text; takes the mesh and a prefix for keys of its store."""
 Merge = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Makes of all ranks' reports what the manifest says of its state."""
+"""Merges all ranks' reports into the `state` of the manifest."""
 DATASET: Final = "dataset"
 """In a run's identity: what the data are, as far as that decides about the order of samples."""
 _WHOSE: Final = {DATASET: "the data now"}
@@ -194,7 +194,7 @@ class Saver:
         Args:
             identity: what the checkpoint must have in common with this run.
             whole: verify all that is in it now, too, each rank a part of the files. It is always done where
-                there is no older one to fall back to: a load that fails would leave nothing to begin with.
+                there is no older one to fall back to after a load that fails.
 
         Raises:
             MismatchError: the checkpoint is of a run with another identity.
@@ -299,7 +299,7 @@ class Saver:
         A rank whose folder is not the one that all share, or whose node alters what it reads, must not cost
         the others what they have.
         """
-        if step not in self.store.committed():  # a run that lives has deleted it, and has a newer one
+        if step not in self.store.committed():  # a running process has deleted it, and has a newer one
             return ""
         try:
             self.store.open(step).verify()
@@ -316,7 +316,7 @@ class Saver:
         """Do what follows a commit beside the training; what has not begun yet, this one does too."""
         if self._clean_up:
             self._clean_up.cancel()
-        with suppress(RuntimeError):  # this process is about to end: the next save in this place does it
+        with suppress(RuntimeError):  # this process is about to end: the next save does it
             self._clean_up = self._cleaner.submit(self._clean_up_after, step)
 
     def _clean_up_after(self, step: int) -> None:
@@ -353,7 +353,7 @@ class Saver:
         return f"rank {self.mesh.rank} on {self.mesh.node}"
 
     def _commit(self, staged: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
-        """Commit, or delete the staging folder; returns what went wrong."""
+        """Commit, or delete the staging folder; returns the error."""
         errors = [report["error"] for report in reports if "error" in report]
         if not errors:
             entries = {
@@ -379,7 +379,7 @@ def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     if checkpoint.manifest.state.get("imported"):  # which knows of no run
         return ""
     saved = dict(checkpoint.manifest.identity)
-    saved.setdefault(DATASET, identity.get(DATASET))  # older ones do not say
+    saved.setdefault(DATASET, identity.get(DATASET))  # older ones lack it
     differences = [
         f"{key}: the checkpoint has {saved.get(key)!r}, {_WHOSE.get(key, 'the configuration')}"
         f" {identity.get(key)!r}{_ADVICE.get(key, '')}"

@@ -115,7 +115,7 @@ class State:
     def spoiled(self) -> str:
         """What is wrong with the last capture, if it has what is no number; empty if not.
 
-        The loss says so one step later, which is too late: a run would resume from such weights for ever.
+        The loss shows it one step later, which is too late: each attempt would resume from such weights.
         """
         return not_finite(self._copies, ": lower optim.lr, or warm up longer")
 
@@ -163,7 +163,7 @@ class State:
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All that is saved, by name, as it lives in the model and the optimizer."""
+        """All that is saved, by name: live tensors of the model and the optimizer."""
         for name, tensor in self.model.state_dict().items():
             yield f"model.{name}", tensor
         for name, parameter in self.model.named_parameters():
@@ -226,7 +226,7 @@ def lay_out(
 ) -> tuple[bytearray, dict[str, tuple[int, int]]]:
     """The header of a safetensors file, and from which byte to which in the file each tensor is.
 
-    The library would write it too, from copies of its own, which take longer than all else of a save.
+    The library would write it too, from copies that take longer than all else of a save.
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
     room = room_for_digests(sum(tensor.nbytes for tensor in tensors.values()))
@@ -251,7 +251,7 @@ def lay_out(
 
 @dataclass
 class Buffer:
-    """Memory for captures, which is kept: to get as much anew costs more than the copy itself."""
+    """Memory for captures, which is reused: to allocate it anew costs more than the copy itself."""
 
     pinned: bool
     """Whether GPUs are to reach it directly."""
@@ -310,8 +310,8 @@ class Buffer:
 def decode(data: Data) -> dict[str, Any]:
     """Read a file of `State.capture` or `TrackedObjects.capture`; nothing in it is executed.
 
-    The tensors are views of it. The library would copy all of them, for seconds per GiB in which no other
-    thread comes to its turn.
+    The tensors are views of it. The library would copy all of them, for seconds per GiB in which it
+    holds Python's interpreter lock.
     """
     begin = 8 + int.from_bytes(data[:8], "little")
     found, metadata = read_header(data[:begin])
@@ -337,7 +337,7 @@ def decode(data: Data) -> dict[str, Any]:
 def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
     """Names one that holds what is no number; empty if none does."""
     for name, values in tensors.items():
-        # A sum takes a quarter of the time of a look at each, and may only be too large itself.
+        # A sum takes a quarter of the time of a test of each element, and can only overflow.
         if not values.sum().isfinite() and not values.isfinite().all():
             return f"{name} holds what is no number{advice}"
     return ""
@@ -347,7 +347,7 @@ def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint, whole: `model.<name>` and `optimizer.<name>.<slot>`.
 
     Raises:
-        DamagedError: a file is not what the manifest says.
+        DamagedError: a file differs from the manifest.
     """
     return join(decode(checkpoint.read(name)) for name in sorted(checkpoint.manifest.files))
 

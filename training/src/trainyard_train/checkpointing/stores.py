@@ -15,7 +15,7 @@ def open_store(
 
     Args:
         location: folder or URL.
-        retention: which checkpoints stay.
+        retention: which checkpoints are retained.
         timeout_seconds: for one request to an object store, with its retries.
     """
     if "://" not in location:

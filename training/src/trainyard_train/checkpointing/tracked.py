@@ -1,8 +1,8 @@
 """The objects of a run, whatever they are, as files of a checkpoint, and back.
 
 DTensors are written as their pieces, and parameters under DDP are cut among the ranks, as `state` does it. Of
-all else each rank writes what it has, since nothing but its content can tell whether other ranks hold the
-same: the sha256 of each copy is compared at rank 0, beside the training. What is equal on all ranks is loaded
+all else each rank writes what it has, since whether other ranks hold the same is only known from the content:
+rank 0 compares the sha256 of each copy, in parallel with the training. What is equal on all ranks is loaded
 by any number of them; what differs by rank, by as many ranks as before.
 """
 
@@ -272,7 +272,7 @@ class TrackedObjects:
 
 
 def merge(reports: Iterable[str]) -> dict[str, Any]:
-    """What the manifest says of all ranks' objects; `by_rank` has the paths of what is not equal on all.
+    """The manifest's `state` of all ranks' objects; `by_rank` has the paths of what is not equal on all.
 
     Args:
         reports: of all ranks, as `TrackedObjects.report` made them, rank 0's first.
@@ -354,7 +354,7 @@ def _ties(state: TrackedObjects) -> set[str]:
 
 
 def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:
-    """What each rank had of its own, and other ranks cannot take over."""
+    """Values that differ by rank, which other ranks cannot take over."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     was, now = checkpoint.manifest.world_size, state.mesh.world_size
     changed = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainyard_train.checkpointing.interval import Cadence
 from trainyard_train.checkpointing.saver import Pending, Saved, SaveError
-from trainyard_train.elasticity.config import leave_seconds
+from trainyard_train.elasticity.config import exit_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
 
 Capture = Callable[[], memoryview]
@@ -104,9 +104,9 @@ class Writer:
         self._warn_if_late(saved.seconds)
 
     def _warn_if_late(self, seconds: float) -> None:
-        """Say once that a checkpoint takes longer than a spot node would leave to it."""
+        """Warn once that a checkpoint takes longer than a preemption notice allows."""
         notice = self.spot_seconds
-        if notice is None or seconds <= leave_seconds(notice):
+        if notice is None or seconds <= exit_seconds(notice):
             return
         self.spot_seconds = None
         if self.is_rank0:

@@ -36,7 +36,7 @@ Batch = TypeVar("Batch")
 
 @dataclass
 class Batches(Generic[Batch]):
-    """One rank's batches, pass after pass; iterate it in place of the loader."""
+    """One rank's batches, pass after pass; iterate it instead of the loader."""
 
     name: str
     loader: Iterable[Batch]
@@ -90,7 +90,7 @@ class Batches(Generic[Batch]):
         return getattr(self.__dict__["loader"], name)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of the next pass; at first those that are left of the one that the run resumed in.
+        """The batches of the next pass; at first the remaining ones of the pass that the run resumed in.
 
         Raises:
             ConfigError: steps take other numbers of batches than they should.
@@ -174,9 +174,9 @@ class Batches(Generic[Batch]):
 
     def _open(self) -> Iterator[Batch]:
         device, epoch = self.mesh.device, self.epoch()
-        goes_on = self._resumed and self._in_epoch == epoch
+        continues = self._resumed and self._in_epoch == epoch
         self._resumed = False
-        if goes_on and self._begin is not None:
+        if continues and self._begin is not None:
             now, own = generators.capture(device), self._generators()
             generators.restore(self._begin["all"], device)
             self._set_generators(self._begin)
@@ -185,7 +185,7 @@ class Batches(Generic[Batch]):
             self._set_generators(own)
             self._compare(self._begin.get("first"))
             return iterator
-        if not goes_on:
+        if not continues:
             self._pass, self._finished, self._samples = self._pass + 1, 0, 0
         self._short, self._in_epoch = False, epoch
         self._begin = {**self._generators(), "all": generators.capture(device)}
@@ -203,7 +203,7 @@ class Batches(Generic[Batch]):
             )
 
     def _skip(self) -> Iterator[Batch]:
-        """The batches that are left; draws from the generators what the beginning of a pass draws."""
+        """The remaining batches; draws from the generators what the beginning of a pass draws."""
         number = self._pass if self._in_epoch is None else self._in_epoch
         sampler = getattr(self.loader, "sampler", None)
         inner = getattr(getattr(self.loader, "batch_sampler", None), "sampler", None)
@@ -267,7 +267,7 @@ class Batches(Generic[Batch]):
 
 
 class _Order:
-    """In place of a loader's batch sampler: begins at the given position, and numbers the batches for
+    """Replaces a loader's batch sampler: begins at the given position, and numbers the batches for
     workers.
     """
 
@@ -358,7 +358,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
     if base := loader.__dict__.get("base_dataloader"):  # of Accelerate, which wraps one
         clone.__dict__["base_dataloader"] = _ordered_by(order, base, rank)
         return clone
-    # DataLoader refuses such changes by its own __setattr__, since iterators may be under way: here none is.
+    # DataLoader's __setattr__ refuses such changes, since iterators may be under way: here none is.
     kind = "sampler" if loader.batch_sampler is None else "batch_sampler"
     order.batches = getattr(loader, kind)
     clone.__dict__[kind] = order
@@ -372,7 +372,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
 def _begin_worker(then: Callable[[int], object] | None, worker: int) -> None:
     """Let a worker outlive a SIGTERM to all processes: the step that is under way may need its batches.
 
-    It ends with its rank, or when that tells it to.
+    It ends with its rank, or when the rank stops it.
     """
 
     def listen() -> None:

@@ -1,12 +1,12 @@
 """Datasets of labelled pictures, from ImageNet's folders or WebDataset's shards; also packs the shards.
 
-| layout | what is there |
+| layout | files |
 |---|---|
 | folders | `<class>/….jpg`: a folder for each class |
 | shards | `….tar` of `<key>.jpg` and `<key>.cls` (the class as a number), with `pictures.npz`, the index |
 
 `python -m trainyard_train.data.pictures pack OUT SOURCE` makes shards of folders, `index LOCATION` an index
-for shards that others made. The index says where in its shard each picture is, so that any sample can be read
+for shards that others made. The index has each picture's offset in its shard, so that any sample can be read
 by its number with one range request: the global order of samples, and with it a resume in the middle of an
 epoch by any number of ranks, works as for any other data. How a picture is cropped and mirrored follows from
 its position in that order alone.
@@ -126,7 +126,7 @@ class Pictures:
     """The rows of the table that are samples; None: all."""
     store_seconds: float = STORE_SECONDS
 
-    is_remote: Final = True  # reading and decoding take their time, so it pays to read ahead
+    is_remote: Final = True  # reading and decoding are slow, so batches are read ahead
 
     def __len__(self) -> int:
         return len(self.table.records if self.chosen is None else self.chosen)

@@ -50,7 +50,7 @@ class SampleSource(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether reading is slow, so that reading ahead pays."""
+        """Whether reading is slow, so that batches are read ahead."""
 
     def __len__(self) -> int: ...
 

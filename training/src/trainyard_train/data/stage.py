@@ -9,7 +9,7 @@ one file. What arrives is checked against a digest:
 - `etag:…` of the store's own list, `<size> <etag>  <name>`: known without reading a byte, for what is too
   large to be read twice. It holds for the one bucket whose list it is; of what arrives, sizes are checked.
 
-`python -m trainyard_train.data.stage describe SOURCE` says both, for a stack file. The data end in
+`python -m trainyard_train.data.stage describe SOURCE` prints both, for a stack file. The data end in
 `OUT/<digest>`, which appears whole or not at all, with its list in `.staged.json`; a fetch that was stopped
 continues where it was.
 """
@@ -40,7 +40,7 @@ _CHUNK: Final = 32 << 20
 """Bytes that a thread holds at a time."""
 _TIMEOUT_SECONDS: Final = 120
 _GIB: Final = 1 << 30
-_SAY_EVERY_SECONDS: Final = 30.0
+_LOG_EVERY_SECONDS: Final = 30.0
 
 
 class StageError(ValueError):
@@ -198,7 +198,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         try:
             hashes = {name: job.result() for name, job in jobs.items()}
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # what has arrived stays, for the next try
+            pool.shutdown(cancel_futures=True)  # what has arrived remains, for the next try
             raise
     found = digest_of_contents(hashes)
     if digest.startswith("sha256:") and found != digest:
@@ -231,7 +231,7 @@ def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int
 
 
 def _remove_strangers(staged: Path, listed: Mapping[str, Listed]) -> None:
-    """What an earlier try has left, and the source has no more."""
+    """Delete files of an earlier try that the source has no more."""
     for path in staged.rglob("*"):
         if path.is_file() and path.relative_to(staged).as_posix() not in listed:
             path.unlink()
@@ -268,7 +268,7 @@ def _hash(path: Path) -> str:
 
 
 def verify(folder: Path, *, contents: bool = True) -> int:
-    """Compare a staged dataset with its own list: sizes, and the sha256 of each; return how many files.
+    """Compare a staged dataset with `.staged.json`: sizes, and the sha256 of each; return how many files.
 
     Raises:
         StageError: with every file that is missing or different; or it was never staged.
@@ -325,7 +325,7 @@ class _LogProgress:
     def add(self, size: int) -> None:
         """Count; threads may race for the line, which is no harm."""
         self._done += size
-        if time.monotonic() - self._reported_at > _SAY_EVERY_SECONDS:
+        if time.monotonic() - self._reported_at > _LOG_EVERY_SECONDS:
             self._reported_at = time.monotonic()
             sys.stdout.write(f"{self._done / _GIB:.1f} of {self._total / _GIB:.1f} GiB\n")
             sys.stdout.flush()

@@ -4,7 +4,7 @@
 
 A source is a file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout
 of The Pile), or plain text, a document per file. Tokens are bytes, and 256 ends a document. Shards are
-arrays of uint16, or uint32 where the vocabulary has more than 65,536 tokens, and an index, which says which
+arrays of uint16, or uint32 where the vocabulary has more than 65,536 tokens, and an index with the type
 (`dtype`); tokens of any other tokenizer in the same form will do (`write_tokens`).
 
 A sample is a window of the whole sequence of tokens, so the global order of samples, and with it a resume

@@ -79,7 +79,7 @@ class Node(BaseModel):
     address: str = Field(default="127.0.0.1", alias="PET_MASTER_ADDR")
     """Of rank 0's node."""
     port: int = Field(default=0, ge=0, lt=1 << 16, alias="PET_MASTER_PORT")
-    """There; 0: any that is free, where there is no other node that would have to know it."""
+    """Port on that address; 0: any free one, for a single node."""
 
     @model_validator(mode="after")
     def _others_can_be_found(self) -> Node:
@@ -131,7 +131,7 @@ class Agent:
     prepare: Callable[[], object] = lambda: None
     """Imports what ranks need, before the first fork."""
     _ranks: dict[int, int] = field(default_factory=dict)
-    """Local rank of each process that lives."""
+    """Process → local rank, for each running process."""
     _stopped: dict[int, float] = field(default_factory=dict)
     """Since when a process is stopped, as by SIGSTOP, by the monotonic clock."""
     _exit_codes: list[int] = field(default_factory=list)
@@ -271,7 +271,7 @@ class Agent:
         return combined_exit_code(self._exit_codes)
 
     def _seconds_left(self) -> float:
-        """From now until the end of the ranks that live; infinite while nothing is wrong."""
+        """Seconds until running ranks are killed; infinite while nothing is wrong."""
         if isinstance(self._last_message, NodeEnded) and self._last_message.code == EXIT_PREEMPTED:
             return _PREEMPTED_SECONDS
         if self._last_message or self._has_failed_rank():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 @dataclass
 class Agreement:
-    """Sums over all ranks that are known one step later."""
+    """An all-reduce (sum) whose result is read one step later."""
 
     world_size: int
     timeout_seconds: float

@@ -14,8 +14,8 @@ GRACE_VARIABLE: Final = "TRAINYARD_GRACE_SECONDS"
 """Seconds from SIGTERM to SIGKILL of this pod."""
 NOTICE_VARIABLE: Final = "TRAINYARD_NOTICE_SECONDS"
 """The shortest preemption notice of the spot nodes that this pod may be on."""
-_LEAVE_SECONDS: Final = 10.0
-"""From a notice to the exit, where neither the pod nor a cloud gives a limit."""
+_DEFAULT_SECONDS: Final = 10.0
+"""From a preemption notice to the exit, where neither the pod nor a cloud gives a limit."""
 _EXIT_SECONDS: Final = 5.0
 """Of a pod's grace, for the signal to arrive and the processes to end …"""
 _EXIT_SHARE: Final = 0.25
@@ -27,7 +27,7 @@ _POLL_SECONDS: Final = 5.0
 """Polling interval of the metadata service: a preemption notice can be this old when it is read."""
 
 
-def leave_seconds(grace_seconds: float) -> float:
+def exit_seconds(grace_seconds: float) -> float:
     """Seconds from SIGTERM to the exit, so that it comes before SIGKILL."""
     return grace_seconds - min(_EXIT_SECONDS, _EXIT_SHARE * grace_seconds)
 
@@ -68,7 +68,7 @@ class TimeoutConfig(ConfigSection):
     save: float = Field(default=600, gt=0)
     """For one checkpoint to become durable, until the run ends rather than wait for it."""
     leave: float | None = Field(default=None, gt=0)
-    """From a notice to the exit, come what may. Left out, what the pod's grace allows (`until_exit`)."""
+    """From a preemption notice to the exit, at most. Default: what the pod's grace allows (`until_exit`)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -95,7 +95,7 @@ class TimeoutConfig(ConfigSection):
         return self.start + self.collective
 
     def until_exit(self, notices: str = "none", environment: Mapping[str, str] = os.environ) -> float:
-        """Seconds from a notice to the exit: `leave`, or what the pod's grace allows.
+        """Seconds from a preemption notice to the exit: `leave`, or what the pod's grace allows.
 
         Outside of a pod it is what the cloud's notice allows, else 10.
 
@@ -109,8 +109,8 @@ class TimeoutConfig(ConfigSection):
         grace = read_seconds(GRACE_VARIABLE, environment)
         if grace is None:
             notice = _NOTICE_SECONDS_BY_CLOUD.get(notices)
-            return self.leave or (leave_seconds(notice - _POLL_SECONDS) if notice else _LEAVE_SECONDS)
-        longest = leave_seconds(grace)
+            return self.leave or (exit_seconds(notice - _POLL_SECONDS) if notice else _DEFAULT_SECONDS)
+        longest = exit_seconds(grace)
         if self.leave is not None and self.leave > longest:
             problem = (
                 f"timeouts.leave: got {self.leave:g}; allowed: at most {longest:g}, since this pod is killed"

@@ -48,7 +48,7 @@ _NOTICEABLE_SECONDS: Final = 0.01
 """… and so much longer."""
 _SMOOTH: Final = 0.1
 _DISK_SECONDS: Final = 3.0
-"""For stacks and a last word to be written: the disk may be what hangs."""
+"""For stacks and the final log line to be written: the disk may be what hangs."""
 STACKS: Final = "stacks"
 RecordEvent = Callable[..., None]
 """Called with an event and its values."""
@@ -229,7 +229,7 @@ class Heartbeats:
         return self.timeouts.silence if "step" in self._longest else self.timeouts.start
 
     def _beat(self) -> None:
-        """Exchange heartbeats. This thread may hang in the store or lose it; `_listen` will find out."""
+        """Exchange heartbeats. This thread may hang in the store or be disconnected: `_listen` sees it."""
         store = self.mesh.store.clone()  # the main thread may block the first connection for long
         with suppress(RuntimeError):
             for beat in count(1):
@@ -321,7 +321,7 @@ class Heartbeats:
         self._late = work, beats
         if beats and beats * _BEAT_SECONDS >= work.end_seconds - work.stall_seconds:
             waited = self.clock() - work.since
-            self._leave(
+            self._exit_now(
                 f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
                 " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
                 # Whose fault it is can be seen from nowhere; another rank may be what this one waits for.
@@ -334,9 +334,9 @@ class Heartbeats:
                 return
         ranks = ", ".join(map(str, silent))
         text = f"no heartbeat from rank {ranks} for {self._silence:g} s"
-        self._leave(text, EXIT_PEER_FAILED, ": exiting, so that the run can restart without delay")
+        self._exit_now(text, EXIT_PEER_FAILED, ": exiting, so that the run can restart without delay")
 
-    def _leave(self, text: str, code: int, what_now: str = "") -> None:
+    def _exit_now(self, text: str, code: int, what_now: str = "") -> None:
         log_line(f"{text}{what_now}")
         _write_in_time(lambda: self.record("failed", error=text))
         os._exit(code)  # the main thread may be inside a call that will never return

@@ -116,7 +116,7 @@ class Azure:
 
 
 def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws | Gcp | Azure:
-    """The metadata service of `aws`, `gcp` or `azure`, where its own tools look for it too."""
+    """The metadata service of `aws`, `gcp` or `azure`, at the address that the cloud's SDK uses."""
     link_local = "http://169.254.169.254"
     if cloud == "aws":
         return Aws(Metadata(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", link_local)))

@@ -45,7 +45,7 @@ class MemoryFile:
         return os.fstat(self.descriptor).st_size
 
     def writable(self, size: int) -> memoryview:
-        """All of it, with this size from now on; the same memory as long as the size stays."""
+        """All of it, with this size from now on; the same memory while the size is unchanged."""
         if self._mapped is None or len(self._mapped) != size:
             self._mapped = None
             os.ftruncate(self.descriptor, size)

@@ -174,7 +174,7 @@ class MonitorHandle:
     def _send(self, command: _EndRound | _Shutdown) -> None:
         try:
             self._pipe.send(command)
-        except OSError:  # it has ended, which `messages` says
+        except OSError:  # it has ended, which `messages` reports
             return
 
 

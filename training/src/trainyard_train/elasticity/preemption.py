@@ -25,12 +25,12 @@ from trainyard_train.observability.rank_log import log_line
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-class Notice:
+class PreemptionNotice:
     """A preemption notice, from SIGTERM, by Ctrl-C, or by a cloud (see `elasticity.instance_metadata`)."""
 
-    def __init__(self, leave_seconds: float) -> None:
-        """Args: leave_seconds: from the request to the exit at the latest."""
-        self._leave_seconds = leave_seconds
+    def __init__(self, exit_seconds: float) -> None:
+        """Args: exit_seconds: from the request to the exit at the latest."""
+        self._exit_seconds = exit_seconds
         self._requested = threading.Event()
         self._stepping = False
         self._deadline: threading.Timer | None = None
@@ -49,7 +49,7 @@ class Notice:
         self._requested.set()
 
     def watch(self) -> None:
-        """Start listening, until `stop`; call it from the main thread. A SIGINT that is ignored stays so.
+        """Start listening, until `stop`; call it from the main thread. An ignored SIGINT is still ignored.
 
         Raises:
             ValueError: another thread called it: Python lets only the main thread handle signals.
@@ -91,19 +91,19 @@ class Notice:
             self._requested.wait(seconds)
 
     def deliver(self, word: str) -> None:
-        """Set the notice with its reason, from any thread; after `leave_seconds` the process ends anyhow."""
+        """Set the notice with its reason, from any thread; after `exit_seconds` the process ends anyhow."""
         if not self._stepping:
-            _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
+            _exit_now(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
         log_line(f"{word}: saving at the end of this step, then exiting")
         self.request()
-        self._deadline = threading.Timer(self._leave_seconds, self._give_up)
+        self._deadline = threading.Timer(self._exit_seconds, self._give_up)
         self._deadline.daemon = True
         self._deadline.start()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Where an event loop has put another wakeup descriptor in place: pass the signal on late.
+        """Where an event loop has set another wakeup descriptor: pass the signal on late.
 
-        Nothing else is left to do: by the time that Python calls this, `_listen` has received it.
+        Nothing else is to be done: by the time that Python calls this, `_listen` has received it.
         """
         if self._pipe is None:
             return
@@ -125,26 +125,26 @@ class Notice:
                 heard += 1
                 if heard == 2:
                     text = "second signal: exiting at once; the last committed checkpoint remains"
-                    _leave(text, EXIT_FAILED)
+                    _exit_now(text, EXIT_FAILED)
                 self.deliver(signal.Signals(data[0]).name)
 
     def _give_up(self) -> None:
         faulthandler.dump_traceback(all_threads=True)
-        _leave(
-            f"no checkpoint within {self._leave_seconds:g} s of the notice: exiting without;"
+        _exit_now(
+            f"no checkpoint within {self._exit_seconds:g} s of the notice: exiting without;"
             " the last committed one remains",
             EXIT_FAILED,
         )
 
 
-def listen(leave_seconds: float, notices: str = "none") -> Notice:
+def listen(exit_seconds: float, notices: str = "none") -> PreemptionNotice:
     """A notice that signals give from now on, and a cloud's metadata service.
 
     Args:
-        leave_seconds: from the request to the exit at the latest.
+        exit_seconds: from the request to the exit at the latest.
         notices: whose metadata service: none, aws, gcp, azure.
     """
-    notice = Notice(leave_seconds)
+    notice = PreemptionNotice(exit_seconds)
     if threading.current_thread() is threading.main_thread():
         notice.watch()
     else:
@@ -156,7 +156,7 @@ def listen(leave_seconds: float, notices: str = "none") -> Notice:
     return notice
 
 
-def _forget_in_child(notice: weakref.ref[Notice]) -> None:
+def _forget_in_child(notice: weakref.ref[PreemptionNotice]) -> None:
     """Give a forked child, such as a DataLoader worker, separate signals: it shares the descriptor."""
     if (parent := notice()) is None or parent._pipe is None:
         return
@@ -166,6 +166,6 @@ def _forget_in_child(notice: weakref.ref[Notice]) -> None:
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _leave(text: str, code: int) -> None:
+def _exit_now(text: str, code: int) -> None:
     log_line(text)
     os._exit(code)  # the main thread may be inside a collective that will never return

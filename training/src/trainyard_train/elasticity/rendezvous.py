@@ -51,7 +51,7 @@ def rendezvous(seconds: float, environment: Mapping[str, str] = os.environ) -> t
 
     Raises:
         AbsentRankError: not all came within so many seconds.
-        dist.DistError: who keeps the store went away before that.
+        dist.DistError: the process with the store ended before that.
     """
     timeout = timedelta(seconds=seconds)
     deadline = time.monotonic() + seconds
@@ -76,7 +76,7 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
     torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
     ones left there, and a rank that was restarted in place may come before rank 0 has ended, whose store
     it is; a group that finds a dead rank's address waits for it until its timeout. So each rank sets a random
-    token. Rank 0 publishes all tokens, a rank that finds its own among them agrees, and where all agree the
+    token. Rank 0 publishes all tokens, a rank that finds its token among them agrees, and where all agree the
     tokens are of this round; until then rank 0 looks again.
 
     Raises:

@@ -24,7 +24,7 @@ _HUGE_PAGES: Final = "THP_MEM_ALLOC_ENABLE"
 
 
 def defer_compiler() -> None:
-    """Put the stand-in in place, unless the compiler is loaded already."""
+    """Install the lazy module `_DeferredCompiler`, unless the compiler is loaded already."""
     import torch
 
     if _NAME not in sys.modules:
@@ -90,7 +90,7 @@ class _DeferredCompiler(ModuleType):
 
     @staticmethod
     def disable(function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
-        """Nothing is traced, so there is nothing to turn off."""
+        """Nothing is traced, so there is nothing to disable."""
         return function
 
     @staticmethod
@@ -115,7 +115,7 @@ class _DeferredPart:
 
 
 def _load() -> ModuleType:
-    """Replace the stand-in by the real module."""
+    """Replace the lazy module by the real one."""
     if isinstance(sys.modules.get(_NAME), _DeferredCompiler):
         del sys.modules[_NAME]
         del sys.modules["torch"]._dynamo

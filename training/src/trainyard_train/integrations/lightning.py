@@ -1,12 +1,12 @@
-"""Lightning: a `Trainer` callback that saves checkpoints, resumes within an epoch, and exits on notice.
+"""Lightning callback: saves checkpoints, resumes within an epoch, and exits on a preemption notice.
 
 ```python
 trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])
 trainer.fit(model, loader)
 ```
-Lightning continues by its own loops' progress, which is saved beside the weights, and reads the batches that
-are left from `Run`. A step counts when its batch has ended; where a validation or the end of the epoch
-follows, after these, so that neither is left out nor done twice.
+Lightning continues by the progress of its loops, which is saved beside the weights, and reads the remaining
+batches from `Run`. A step counts when its batch has ended; where a validation or the end of the epoch
+follows, after these, so that neither is skipped nor done twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
     run: Run
 
     def __init__(self, run_dir: str | Path, **settings: Any) -> None:  # noqa: ANN401
-        """Give it to the Trainer in place of a ModelCheckpoint, on all ranks.
+        """Pass it to the Trainer instead of a ModelCheckpoint, on all ranks.
 
         Args:
             run_dir: folder that all ranks share.
@@ -56,7 +56,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
             raise ConfigError(["TrainyardCallback: this Trainer has one already; give it one only"])
         if trainer.reload_dataloaders_every_n_epochs:
             raise ConfigError(["reload_dataloaders_every_n_epochs: allowed with TrainyardCallback: 0"])
-        # A notice is the run's to answer: Lightning would leave the loop before all ranks have agreed to it.
+        # The run handles preemption notices: Lightning would stop its loop before all ranks have agreed.
         trainer._signal_connector._sigterm_notifier_fn = lambda *_: None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
@@ -107,7 +107,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self._close_run(None)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """The same where nothing was left to train."""
+        """The same where nothing remained to train."""
         self._close_run(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
@@ -116,7 +116,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
             raise SystemExit(self.run.exit_code) from None
 
     def _take_loader(self, trainer: Any) -> Any:  # noqa: ANN401
-        """Put the run's batches in place of the loader's; returns what fetches them."""
+        """Replace the loader's batches by the run's; returns what fetches them."""
         loop = trainer.fit_loop
         loop.setup_data()
         combined, fetcher = loop._combined_loader, loop._data_fetcher

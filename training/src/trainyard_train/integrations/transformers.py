@@ -1,4 +1,4 @@
-"""Hugging Face and TRL `Trainer`s: a callback that saves checkpoints, resumes, and exits on notice.
+"""Callback of Hugging Face and TRL `Trainer`s: saves, resumes, and exits on a preemption notice.
 
 ```python
 trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))

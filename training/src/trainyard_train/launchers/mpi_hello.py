@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 
 def main() -> int:
-    """Say hello; returns 0 if the sum over all ranks is what it must be."""
+    """Print this rank's host; returns 0 if the sum over all ranks is right."""
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     total = world.allreduce(rank + 1)

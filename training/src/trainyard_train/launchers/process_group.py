@@ -27,16 +27,16 @@ def adopt_launcher_settings(environment: MutableMapping[str, str], backend: Back
 
     Args:
         environment: what is known, and what is learnt.
-        backend: what is to carry collectives; for `mpi` see `leave_mpi`.
+        backend: what is to carry collectives; for `mpi` see `finalize_mpi`.
     """
     if "RANK" not in environment and _MPI_RANK in environment:
         environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
         if backend != "mpi":
-            leave_mpi()
+            finalize_mpi()
 
 
-def leave_mpi() -> None:
-    """End this process's part in MPI, if it has one, or mpirun would take an exit on notice for a crash."""
+def finalize_mpi() -> None:
+    """Finalize MPI where it is in use: else mpirun takes an exit on a preemption notice for a crash."""
     library = sys.modules.get("mpi4py.MPI")
     if library and library.Is_initialized() and not library.Is_finalized():
         library.Finalize()

@@ -1,6 +1,6 @@
 """Builds the model that a configuration names, as a sequence of layers.
 
-A rank never needs memory for more than one layer besides its own part.
+A rank never needs memory for more than one layer besides its shard.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class ExportConfig(ConfigSection):
     tensorboard: bool = False
     """Write `run_dir/tensorboard`."""
     opentelemetry: bool = False
-    """Send them by OTLP over HTTP to where `OTEL_EXPORTER_OTLP_ENDPOINT` says, once a minute."""
+    """Send them by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`, once a minute."""
     mlflow: str = ""
     """URI of the tracking server, or of a database (`sqlite:////…`); empty: none."""
     wandb: Literal["none", "offline", "online"] = "none"

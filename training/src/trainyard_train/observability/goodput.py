@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Goodput:
-    """Seconds of a run, from the start of its first attempt to the last word of its last.
+    """Seconds of a run, from the start of its first attempt to the final event of its last.
 
     Each second is counted once, so that they add up to the whole.
     """

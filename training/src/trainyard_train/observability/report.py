@@ -31,7 +31,7 @@ _FAINT: Final = "#5f6b76"
 
 @dataclass(frozen=True)
 class Interruption:
-    """An attempt that ended early, and the one that went on."""
+    """An attempt that ended early, and the one that resumed."""
 
     step: int
     """The last step that was taken, with no step repeated if it equals `resumed_step`."""
@@ -39,7 +39,7 @@ class Interruption:
     seconds: float
     """From the last step before to the first step after."""
     noticed: bool
-    """Whether a notice came first."""
+    """Whether a preemption notice came first."""
 
     @property
     def label(self) -> str:

@@ -245,7 +245,7 @@ def _wandb(offline: bool, run_dir: Path) -> Listener:
     run = wandb.init(
         project="training", name=run_dir.name, id=number, resume="allow", dir=str(run_dir), mode=mode
     )
-    run.define_metric("*", step_metric="step")  # which goes back after a kill, as wandb's own may not
+    run.define_metric("*", step_metric="step")  # it may decrease after a kill; wandb's step may not
 
     def sink(line: dict[str, Any]) -> None:
         if numbers := _numbers(line):

@@ -1,6 +1,6 @@
 """Builds PyTorch's fused optimizers, which skip an update and scale gradients on the device.
 
-A fused kernel takes a tensor that says whether to update at all, and one to divide gradients by, so that an
+A fused kernel takes a tensor that enables the update, and one to divide gradients by, so that an
 overflow or a clipped norm is known to the device alone and the host waits for nothing. PyTorch's own `step`
 lacks that for DTensors of SGD, and for parameters on several meshes.
 """

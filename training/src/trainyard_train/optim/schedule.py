@@ -17,14 +17,14 @@ from typing import Final
 from trainyard_train.optim.config import OptimConfig
 
 LINEAR_FAILED: Final = 16
-"""The smallest k at which the linear rule lost a run of five in docs/benchmark-methods.md."""
+"""The smallest k at which the linear rule failed in a run of five in docs/benchmark-methods.md."""
 LINEAR_HELD: Final = 32
-"""The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 ours lost all runs."""
+"""The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 all our runs failed."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A rate that climbs, or falls, in a straight line to its target and stays there."""
+    """A rate that changes linearly to its target, and is constant from there."""
 
     start: float
     target: float
@@ -74,8 +74,8 @@ def doubts(config: OptimConfig, batch_size: int) -> list[str]:
 def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Schedule | None) -> Schedule:
     """The schedule from a step on.
 
-    It begins at `lr` and goes to what the rule makes of it; with no rule it begins near 0, as is usual, and
-    goes to `lr`. A run that resumes with the same batch continues as if it had never stopped. With another
+    With a scaling rule it ramps from `lr` to the scaled rate; without one, as is usual, from near 0 to `lr`.
+    A run that resumes with the same batch continues as if it had never stopped. With another
     batch (another world size) the rate is rescaled, and ramps from where it was over `warmup_steps`.
     """
     target, ramp_steps = scaled_rate(config, batch_size), config.warmup_steps

@@ -14,14 +14,14 @@ Backend = Literal["auto", "nccl", "gloo", "mpi"]
 
 
 class ParallelConfig(ConfigSection):
-    """How the ranks are arranged. What `tensor` and `pipeline` leave is for data: parts of the batch."""
+    """How the ranks are arranged. The remaining factor of the world size is data parallel."""
 
     tensor: int = Field(default=1, ge=1)
     """Ranks that compute each layer together."""
     pipeline: int = Field(default=1, ge=1)
     """Stages that the layers are divided into; micro-batches (`accumulate`) flow through them."""
     shard: int = Field(default=0, ge=0)
-    """With fsdp: how many ranks share one copy of the weights; copies are kept by the rest (HSDP). 0: all."""
+    """With fsdp: how many ranks share one copy of the weights; the groups are replicas (HSDP). 0: all."""
     min_ranks: int = Field(default=1, ge=1)
     """With fewer ranks a run does not begin, nor continue."""
     max_ranks: int = Field(default=0, ge=0)

@@ -16,7 +16,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.fabric import Choice, refused_network
 
 _FOLLOW_SECONDS: Final = 2.0
-"""For which others wait for rank 0 before they leave."""
+"""For which others wait for rank 0 before they exit."""
 
 _REFUSE_SECONDS: Final = 10.0
 """For which a rank waits for others that may find the same wrong as it does."""
@@ -31,7 +31,7 @@ class Mesh:
     device: torch.device
     node: str
     store: dist.Store
-    """Small facts for all ranks, held by the process at MASTER_ADDR for as long as it lives."""
+    """Small values for all ranks, held by the process at MASTER_ADDR until it exits."""
     tensor: int = 1
     """Ranks that compute each layer together."""
     pipeline: int = 1
@@ -150,10 +150,9 @@ class Mesh:
             self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
 
     def refuse(self) -> None:
-        """Shutdown barrier where all ranks find the same error, so that each exits with its own message.
+        """Shutdown barrier where all ranks find the same error, so that each exits with that message.
 
-        One that left before another has connected, or rank 0 with its store, would look like a failed rank to
-        it.
+        To a rank that is not connected yet, one that exits, or rank 0 with its store, looks failed.
         """
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")

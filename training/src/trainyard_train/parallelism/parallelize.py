@@ -44,11 +44,11 @@ def parallelize(
     Args:
         model: on the device `meta`: of its weights there are the shapes alone.
         layers: its layers with their weights, the same on every rank, each asked for when the one before was
-            taken over: beside its own part, a rank has room for one layer alone.
+            taken over: beside its shard, a rank has room for one layer alone.
         plan: layer → `column` or `row`: how tensor parallelism divides its weight.
         config: strategy, precision and mesh.
         mesh: the ranks.
-        blank: whether to leave the weights as memory has them, since a checkpoint will replace them all.
+        blank: whether not to initialize the weights, since a checkpoint will replace them all.
 
     Raises:
         ConfigError: the ranks, or the model, cannot be divided so.
@@ -106,7 +106,7 @@ def carrying(model: nn.Module) -> Carrying | None:
 class Carrying(nn.Module):
     """A model, and a few numbers that ranks sum along with its gradients.
 
-    An all-reduce of their own would cost each step as much as a hundred times as many numbers.
+    A separate all-reduce would cost each step the time of one with a hundred times more numbers.
     """
 
     def __init__(self, model: nn.Module, count: int, device: torch.device) -> None:
@@ -262,8 +262,8 @@ def _shard(model: nn.Module, devices: DeviceMesh, precision: Precision) -> None:
     """Cut each layer's parameters, gradients and moments over the ranks, whole only while in use (FSDP2).
 
     Over two dimensions of the mesh, the first keeps copies and the second cuts (HSDP). In lower precision a
-    layer is brought together in it, and gradients are added up in float32; with autocast instead, a rank
-    would bring together all of float32, and keep its own copy of each layer.
+    layer is gathered in it, and gradients are reduced in float32; with autocast instead, a rank
+    would gather all of float32, and keep an unsharded copy of each layer.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # seconds, so only where it is used
 
