@@ -13,14 +13,19 @@ case $launcher in
     shift
     way=--multi_gpu
     for word in "$@"; do
-      case $word in --multi_gpu | --cpu | --tpu | --use_* | --config_file*) way='' ;; esac
+      case $word in
+        *.py | -m | --module | --no[_-]python) break ;; # what follows is for the program
+        --multi[_-]gpu | --cpu | --tpu | --use[_-]deepspeed | --use[_-]fsdp | --use[_-]megatron[_-]lm) way='' ;;
+        --config[_-]file*) way='' ;;
+      esac
     done
     exec "$launcher" launch ${way:+"$way"} --num_machines="$PET_NNODES" --machine_rank="$PET_NODE_RANK" \
       --num_processes="$((PET_NNODES * PET_NPROC_PER_NODE))" \
       --main_process_ip="$PET_MASTER_ADDR" --main_process_port="$PET_MASTER_PORT" "$@"
     ;;
 esac
-hosts=$(mktemp) node=0
+hosts=$(mktemp) || exit # without the file each node would train alone
+node=0
 while [ "$node" -lt "$PET_NNODES" ]; do
   echo "node-$node slots=$PET_NPROC_PER_NODE"
   node=$((node + 1))

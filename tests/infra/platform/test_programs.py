@@ -306,7 +306,10 @@ def joined(folder: Path, *words: str) -> str:
     [
         ("--mixed_precision=no a.py", " --multi_gpu"),
         ("--use_fsdp a.py", ""),
+        ("--use-fsdp a.py", ""),
         ("--config_file c.yaml a.py", ""),
+        ("a.py --use_lora --cpu", " --multi_gpu"),
+        ("-m trl.scripts.sft --use_peft", " --multi_gpu"),
     ],
 )
 def test_accelerate_is_told_of_the_other_nodes(tmp_path: Path, words: str, way: str) -> None:
@@ -322,6 +325,13 @@ def test_deepspeed_is_told_of_the_other_nodes(tmp_path: Path) -> None:
         " a.py --deepspeed zero.json"
     )
     assert (tmp_path / "hosts").read_text() == "node-0 slots=4\nnode-1 slots=4\n"
+
+
+def test_deepspeed_is_not_started_without_the_file_of_nodes(tmp_path: Path) -> None:
+    tool(tmp_path, "mktemp", "exit 1")
+    with pytest.raises(subprocess.CalledProcessError):
+        joined(tmp_path, "deepspeed", "a.py")
+    assert not [call for call in calls(tmp_path) if call.startswith("deepspeed")]
 
 
 def test_other_words_of_accelerate_are_left_as_they_are(tmp_path: Path) -> None:
