@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from threading import Lock, Thread
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from infra.errors import Problem, TrainyardError
 from trainyard.follow import changes
 from trainyard.jobs import NOT_FOUND, JobKey, Jobs, JobState
 from trainyard.node_pods import NodePod
@@ -59,6 +61,8 @@ class NodeLogs:
         """By the pod's name."""
         self._lock = Lock()
         self._heard = time.monotonic()
+        self._unwritable: OSError | None = None
+        """Why the standard output takes no more lines."""
         self.wrote_to_code = False
         """Whether a program has failed to write into the folder that it starts in."""
 
@@ -69,6 +73,15 @@ class NodeLogs:
             return ""
         rest = f"all: trainyard logs -f {self._key.name}"
         return f"nodes 0 to {NUM_FOLLOWED - 1} of {self._num_nodes} are shown, and others that fail; {rest}"
+
+    def check_output(self) -> None:
+        """Raise TrainyardError if the standard output takes no more lines."""
+        if (error := self._unwritable) is not None:
+            # What is buffered is not to be tried again at the end of the process.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fix = f"{self._key.name} goes on; follow it again: trainyard logs -f {self._key.name}"
+            got = str(error.strerror)
+            raise TrainyardError([Problem("standard output", got, "a file or program that takes lines", fix)])
 
     def look(self) -> bool:
         """Follow the pods that have started; return whether some of them replace others."""
@@ -82,6 +95,7 @@ class NodeLogs:
             log = self._logs.setdefault(pod.name, _PodLog(pod))
             log.pod = pod
             if log.needs_copying():
+                log.is_whole = False  # before the thread begins, or `finish` might not wait for it
                 log.thread = Thread(target=self._copy, args=(log,), daemon=True)
                 log.thread.start()
         return again
@@ -102,7 +116,6 @@ class NodeLogs:
     def _copy(self, log: _PodLog) -> None:
         resumed = log.last
         tail = None if log.pod.number < NUM_FOLLOWED else LAST_LINES
-        log.is_whole = False
         try:
             for line in whole_lines(self._jobs.log_stream(log.pod, since=resumed.decode(), tail=tail)):
                 moment, _, text = line.partition(b" ")
@@ -119,8 +132,12 @@ class NodeLogs:
         with self._lock:
             self._heard = time.monotonic()
             self.wrote_to_code |= _REFUSED_WRITE.search(text) is not None
-            write_line(text, pod.number if self._num_nodes > 1 else None)
-            sys.stdout.flush()
+            try:
+                write_line(text, pod.number if self._num_nodes > 1 else None)
+                sys.stdout.flush()
+            except OSError as error:  # a full disk, or a reader that ended: no other connection helps
+                self._unwritable = error
+                raise
 
 
 def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], object]) -> JobState:
@@ -131,6 +148,9 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
         key: the job's.
         shown: its nodes.
         log: takes a line about the job itself.
+
+    Raises:
+        TrainyardError: the standard output takes no more lines; the job continues.
     """
     state, waiting, advised = JobState("queued"), "", False
     if shown.left_out:
@@ -148,6 +168,7 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
                     log("  queue  its pods were started again")
         if state.ended:
             shown.finish()
+        shown.check_output()
         if shown.wrote_to_code and not advised:
             advised = True
             log(f"  {READ_ONLY}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError, ProtocolError
 
+from infra.errors import TrainyardError
 from tests.trainyard.member.lists import pod
 from trainyard import logs
 from trainyard.jobs import JobKey, Jobs, JobState
@@ -133,6 +135,19 @@ def test_a_log_that_cannot_be_read_does_not_keep_the_command() -> None:
     cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
     _, state = followed(cluster, FAILED)
     assert state is FAILED
+
+
+def test_an_output_that_takes_no_more_lines_ends_the_command_and_not_the_job(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(_text: bytes, _node: int | None) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(logs, "write_line", full)
+    cluster = NodesJobs([node(0)], n0=[[b"T1 one\n"]] * 100)
+    with pytest.raises(TrainyardError, match=r"No space left(.|\n)*tune goes on; .*trainyard logs -f tune"):
+        followed(cluster, *[RUNNING] * 100)
+    assert len(cluster.asked) <= 2
 
 
 @pytest.mark.parametrize(
