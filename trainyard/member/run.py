@@ -279,9 +279,10 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         for line in outlook_of(MemberCluster(session), ready.chosen):
             session.progress.log(line)
         return
-    await_data(session, ready.chosen.job)
+    # First: the connection to the store has begun, and none stays open for as long as data may take.
     if ready.pack is not None and ready.store is not None:
         _upload(session, ready.pack, ready.store)
+    await_data(session, ready.chosen.job)
     if ready.replaces:
         session.jobs.delete_and_wait(ready.key)
     _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)
@@ -326,7 +327,7 @@ def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, de
     text = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
     session.console.print(text, highlight=False, soft_wrap=True)
     if not detach:
-        follow(session, key, run, int(body["spec"].get("trainer", {}).get("numNodes", 1)))
+        follow(session, key, run, int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
 
 
 def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:

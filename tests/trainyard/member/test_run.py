@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
+from rich.console import Console
 from urllib3.exceptions import ProtocolError
 from websocket import WebSocketConnectionClosedException
 
@@ -18,7 +19,8 @@ from infra.platform.runtimes import _staged
 from infra.spec import parse_job
 from infra.spec.dataset import DatasetSpec
 from trainyard.jobs import JobKey
-from trainyard.member.run import _check_same, _submit, interruptible
+from trainyard.member import run
+from trainyard.member.run import _check_same, _start, _submit, interruptible
 from trainyard.member.runtimes import Runtime, StagedDataset, _read
 
 KEY = JobKey("research", "tune")
@@ -89,6 +91,32 @@ def test_a_submission_that_broke_off_may_have_arrived() -> None:
         TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
     ):
         _submit(session, KEY, {}, "run-1", detach=True)
+
+
+def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server drops a null."""
+    nodes: list[int] = []
+    monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
+    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None), console=Console(quiet=True))
+    _submit(session, KEY, {"spec": {"trainer": None}}, "", detach=False)
+    assert nodes == [1]
+
+
+def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for step in ("await_data", "_upload", "_submit"):
+        monkeypatch.setattr(run, step, lambda *_, step=step, **__: done.append(step))
+    ready: Any = SimpleNamespace(
+        pack="pack",
+        store="store",
+        replaces=False,
+        key=KEY,
+        run="run-1",
+        manifest=dict,
+        chosen=SimpleNamespace(job=JOB),
+    )
+    _start(SimpleNamespace(), ready, dry_run=False, detach=True)  # type: ignore[arg-type]
+    assert done == ["_upload", "await_data", "_submit"]
 
 
 def test_a_rerun_is_of_the_same_image_and_data() -> None:
