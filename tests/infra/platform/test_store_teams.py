@@ -102,6 +102,9 @@ OTHERS: dict[str, Callable[[Client], Any]] = {
     "climb": lambda s3: s3.get_object(Bucket=BUCKET, Key="checkpoints/research/../platform/step-1"),
     "list": lambda s3: s3.list_objects_v2(Bucket=BUCKET, Prefix="checkpoints/platform/"),
     "list all": lambda s3: s3.list_objects_v2(Bucket=BUCKET),
+    "list names that begin alike": lambda s3: s3.list_objects_v2(
+        Bucket=BUCKET, Prefix="checkpoints/research"
+    ),
     "list other teams": lambda s3: s3.list_objects_v2(Bucket=BUCKET, Prefix="checkpoints/research-2/"),
     "uploads": lambda s3: s3.list_multipart_uploads(Bucket=BUCKET),
     "root": lambda s3: s3.put_object(Bucket=BUCKET, Key="step-1", Body=b"x"),
