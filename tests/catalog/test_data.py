@@ -174,12 +174,12 @@ NAMED = [row for row in MACHINES if row.cloud in ("aws", "gcp", "azure")]
 """Policies know the machines of these clouds by how their names begin."""
 
 
-def test_names_say_which_machines_carry_accelerators() -> None:
+def test_names_match_machines_with_accelerators() -> None:
     wrong = [row.name for row in NAMED if catalog.carries_accelerators(row.name) != bool(row.accelerator)]
     assert wrong == []
 
 
-def test_names_say_which_machines_have_a_fabric_that_ends_at_the_zone() -> None:
+def test_names_match_machines_with_a_fabric_that_ends_at_the_zone() -> None:
     fast = {row.name for row in NAMED if row.fabric.startswith(("efa", "tcpxo", "roce"))}
     assert len(fast) > 10
     assert [name for name in sorted(fast) if not catalog.has_fabric_of_one_zone(name)] == []

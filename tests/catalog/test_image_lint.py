@@ -69,7 +69,7 @@ def test_a_library_is_found_where_the_loader_looks_and_nowhere_else() -> None:
     assert plugin in lacks(without(cached, f"{folder}/{plugin}"), "efav3")
 
 
-def test_links_that_never_end_lead_nowhere() -> None:
+def test_links_in_a_loop_resolve_to_nothing() -> None:
     around = ImageContents(frozenset(), {"bin": "usr/bin", "usr/bin/bash": "/bin/bash"})
     assert lacks(around, "roce") == ["/bin/bash"]
     assert lacks(ImageContents(frozenset({"usr/bin/bash"}), {"bin": "usr/bin"}), "roce") == []

@@ -29,7 +29,7 @@ EU_NAMES: dict[Cloud, str] = {"aws": "eu-*", "gcp": "europe-*", "coreweave": "EU
         ("coreweave", "EU-SOUTH-03B", "ES", True),
     ],
 )
-def test_a_region_is_in_a_country_and_a_union_whatever_its_name_says(
+def test_a_region_is_in_a_country_and_a_union_whatever_its_name(
     cloud: Cloud, region: str, country: str | None, in_eu: bool
 ) -> None:
     where = catalog.jurisdiction(cloud, region)

@@ -54,7 +54,7 @@ def test_wrong_accelerators_fabrics_and_regions_are_answered_too() -> None:
             look_up()
 
 
-def test_the_simulated_accelerator_is_known_and_says_that_it_is_simulated() -> None:
+def test_the_simulated_accelerator_is_known_and_marked_as_simulated() -> None:
     simulated = catalog.accelerator("simulated")
     assert simulated.simulated
     assert simulated.resource == "nvidia.com/gpu"
@@ -101,7 +101,7 @@ def test_an_offer_is_yes_no_or_unknown() -> None:
         assert catalog.machine("gcp", name).offered_in("us-east5") is False
 
 
-def test_a_way_to_buy_is_known_by_region_where_the_price_list_says_so() -> None:
+def test_a_way_to_buy_is_known_by_region_where_the_price_list_has_it() -> None:
     tpu = catalog.machine("gcp", "ct6e-standard-4t")
     assert tpu.ways == ("on-demand", "spot", "flex-start", "reservation")
     assert tpu.ways_in("europe-west4") == tpu.ways

@@ -56,7 +56,7 @@ def kill_up(stack: LocalStack, moment: Moment) -> None:
     """Start an `up` and kill at that moment; the command must fail."""
     kill_some, words, condition = moment
     up = stack.start("up", "--no-job")
-    up.says(words)
+    up.prints(words)
     up.wait_for(partial(condition, stack), words)
     kill_some(stack, up)
     assert up.end().code != 0

@@ -105,10 +105,10 @@ class Running:
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Return when the condition holds; fail when the command ends before, or nothing comes."""
-        met = wait_until(lambda: condition() or self.process.poll() is not None, seconds=SECONDS)
-        assert met and self.process.poll() is None, f"no {what}: {self.errors}"
+        reached = wait_until(lambda: condition() or self.process.poll() is not None, seconds=SECONDS)
+        assert reached and self.process.poll() is None, f"no {what}: {self.errors}"
 
-    def says(self, pattern: str) -> None:
+    def prints(self, pattern: str) -> None:
         """Wait until its output has something like this."""
         self.wait_for(lambda: re.search(pattern, self.errors) is not None, pattern)
 
@@ -238,8 +238,10 @@ class LocalStack:
         self.kubectl("apply", "--filename=-", given=yaml.safe_dump_all(objects))
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        met = wait_until(condition, seconds=SECONDS, poll_seconds=0.3)
-        assert met, f"never {what}:\n{self.kubectl('get', 'nodes,pods', '-A')}{self.kubectl('events', '-A')}"
+        found = wait_until(condition, seconds=SECONDS, poll_seconds=0.3)
+        assert found, (
+            f"never {what}:\n{self.kubectl('get', 'nodes,pods', '-A')}{self.kubectl('events', '-A')}"
+        )
 
     @property
     def control(self) -> str:

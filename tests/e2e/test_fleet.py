@@ -259,7 +259,7 @@ def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: 
     up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
 
 
-def test_a_job_of_a_queue_that_the_worker_has_not_stays_at_the_hub(up: FleetOfTwo) -> None:
+def test_a_job_of_a_queue_that_no_worker_has_remains_at_the_hub(up: FleetOfTwo) -> None:
     up.submit("kept", queue="home")
     time.sleep(10)
     assert up.hub.get("trainjob", "-n", NAMESPACE, "kept")["spec"]["suspend"] is True

@@ -85,7 +85,7 @@ KEPT = (
 """Beginnings of variables that say how this host reaches package indexes."""
 
 
-def test_every_block_is_executed_or_says_why_not() -> None:
+def test_every_block_is_executed_or_has_a_reason_why_not() -> None:
     found = [block for page in PAGES for block in blocks(page)]
     left_out = {f"{block.page}: {block.text.split()[0]}" for block in found if block.reason}
     assert left_out == LEFT_OUT

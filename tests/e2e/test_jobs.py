@@ -100,8 +100,8 @@ def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and
 
 def test_a_rank_that_dies_alone_comes_back_in_its_pod(stack: LocalStack, uninterrupted: TrainingRun) -> None:
     run = stack.run_of("stumbled")
-    patient = overrides(**{"timeouts.rejoin": 60})
-    with stack.declared(job("stumbled"), patient):
+    long_timeout = overrides(**{"timeouts.rejoin": 60})
+    with stack.declared(job("stumbled"), long_timeout):
         submitted = stack.start("submit")
         submitted.wait_for(lambda: run.step >= LOSS_STEP, f"step {LOSS_STEP}")
         before = uids(stack, "stumbled")
@@ -226,7 +226,7 @@ def test_a_job_that_means_tcp_is_left_alone(on_fabric: LocalStack) -> None:
     ends(on_fabric, "means-tcp", "Complete")
 
 
-def test_the_command_line_says_why_a_job_was_ended(on_fabric: LocalStack) -> None:
+def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> None:
     """An image without a shell as well: the kubelet sends SIGTERM, on which this program ends with 0."""
     ends(on_fabric, "no-shell", "Complete")
     _, *output = re.split(r"(?m)^(?=[a-z-]+: )", on_fabric.trainyard("status").out)

@@ -105,7 +105,7 @@ def test_its_log_and_its_state_are_read_after_its_end(member: LocalStack) -> Non
     assert "by-context" in member.trainyard("status").out
 
 
-def test_another_one_is_cancelled_and_says_how_to_go_on(member: LocalStack) -> None:
+def test_another_one_is_cancelled_with_how_to_continue(member: LocalStack) -> None:
     member.trainyard("submit", "--no-follow")
     output = member.trainyard("cancel", "by-context").text
     assert "trainyard submit -s datacenter --run run-" in output

@@ -24,7 +24,7 @@ SUM = (
     "dist.destroy_process_group()\n"  # gloo's threads may else abort the process that ends
     f"{LAST}"
 )
-TELL = f"{LAST}print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+PRINT_RANK = f"{LAST}print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +53,7 @@ def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack) ->
 
 def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack) -> None:
     """Operator and queue are what is shown: the image has no XGBoost, so ranks only tell who they are."""
-    command = ["python3", "-c", TELL]
+    command = ["python3", "-c", PRINT_RANK]
     body = manifests.legacy_job(
         "XGBoostJob", "old-xgboost", stack.training_image, container_name="xgboost", command=command
     )

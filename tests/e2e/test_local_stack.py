@@ -152,7 +152,7 @@ def secrets(stack: LocalStack) -> Iterator[dict[str, str]]:
     }
 
 
-def test_no_secret_is_in_the_engines_state_or_in_what_commands_tell(
+def test_no_secret_is_in_the_engines_state_or_in_the_output_of_commands(
     stack: LocalStack, secrets: dict[str, str]
 ) -> None:
     engine = stack.state / "pulumi"
@@ -241,7 +241,7 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
     assert uids.items() <= now.items()
 
 
-def test_what_the_stack_file_asks_for_no_longer_goes(stack: LocalStack) -> None:
+def test_what_is_removed_from_the_stack_file_is_deleted(stack: LocalStack) -> None:
     stack.standing = ()
     stack.declare()
     back = stack.trainyard("up", "--no-job")

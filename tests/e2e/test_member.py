@@ -108,9 +108,7 @@ def test_a_member_gets_a_context_from_a_file_without_secrets(stack: LocalStack, 
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
-def test_all_of_a_running_job_goes_into_one_archive(
-    stack: LocalStack, member: Command, tmp_path: Path
-) -> None:
+def test_all_of_a_running_job_is_in_one_archive(stack: LocalStack, member: Command, tmp_path: Path) -> None:
     stack.wait_until(lambda: stack.run_of(JOB, RUN).step > 0, "a first step")
     file = tmp_path / "touched.tar.gz"
     member("bundle", JOB, "--to", str(file))
@@ -155,7 +153,7 @@ def test_another_team_sees_and_touches_nothing_of_it(
             stranger(*words)
 
 
-def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, member: Command) -> None:
+def test_a_paused_job_saves_and_continues_with_the_next_step(stack: LocalStack, member: Command) -> None:
     run = stack.run_of(JOB, RUN)
     stack.wait_until(lambda: run.step > 0, "a first step")
     assert "its 2 pods exited with their work saved" in member("pause", JOB)
@@ -174,7 +172,7 @@ def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, me
     assert JOB in member("cancel", JOB)
 
 
-SAYS = r"""
+PRINTS = r"""
 trap 'exit 75' TERM
 folder=/mnt/checkpoints/written attempt=0 number=0
 mkdir -p $folder
@@ -195,7 +193,7 @@ def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(
     stack: LocalStack, member: Command, tmp_path: Path
 ) -> None:
     written = stack.data / "checkpoints" / "research" / "written"
-    stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", SAYS]))
+    stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", PRINTS]))
     lost = [node_of(stack, written, attempt=0), ""]
     follow, environment = as_mei(stack, "logs", SPOKEN, "-f", "--node", "1")
     # Into a file: whoever writes into a pipe that nobody reads follows no longer.

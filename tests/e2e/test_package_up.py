@@ -93,7 +93,9 @@ def newcomer(reader: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]
     remove(GUIDED, within=state, progress=for_stream())
 
 
-def test_the_guide_leads_from_nothing_to_nothing_as_printed(newcomer: dict[str, str], tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_work_from_up_to_down_as_printed(
+    newcomer: dict[str, str], tmp_path: Path
+) -> None:
     """Each of its commands, in a new home; the address alone is that of a copy that is published here."""
     folder, state = tmp_path / "folder", tmp_path / "state"
     folder.mkdir()

@@ -85,7 +85,7 @@ def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehear
     assert [phase.name for phase in life.phases] == ["preview", "up after that", *rest]
 
 
-def test_a_preview_tells_the_way_of_each_pool(life: Rehearsal) -> None:
+def test_a_preview_reports_how_each_pool_changes(life: Rehearsal) -> None:
     assert Watched.announced["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
     (machine,) = Watched.announced["machine"]

@@ -56,7 +56,7 @@ def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
         up.signal(signal.SIGINT)
         up.end(130)
         up = stack.start("up")
-        up.says("first of attempt")
+        up.prints("first of attempt")
         up.signal(signal.SIGKILL)
         up.end(-9)
         assert run.step < JOB["steps"]
@@ -72,7 +72,7 @@ def test_up_ends_a_spot_loss_in_whose_midst_it_was_killed(
     run = stack.run_of("half-lost")
     with stack.declared(job("half-lost", {"at_step": 15, "notice_seconds": 0})):
         up = stack.start("up")
-        up.says("cloud .* is gone")
+        up.prints("cloud .* is gone")
         up.signal(signal.SIGKILL)
         up.end(-9)
         stack.trainyard("up")
@@ -181,7 +181,7 @@ def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_i
     moments = ((kill_command, lambda: True), (kill_all, lambda: not processes_of(first_node)))
     for kill_some, reached in moments:
         down = stack.start("down")
-        down.says("destroy trial …")
+        down.prints("destroy trial …")
         down.wait_for(reached, "first node that is gone")
         kill_some(stack, down)
         down.end()

@@ -194,7 +194,7 @@ OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
     ],
     ids=["block", "declared"],
 )
-def test_refusals_that_no_shipped_stack_meets(
+def test_refusals_that_no_shipped_stack_causes(
     case: Path, output: list[str], survived: list[str], tmp_path: Path
 ) -> None:
     report = rehearse_case(tmp_path, case, *refusing(*output, *survived))

@@ -64,7 +64,7 @@ def phases(stack: LocalStack) -> list[str]:
     return [next((end for end in each if end in {"Complete", "Failed"}), "") for each in ends]
 
 
-def test_a_search_goes_through_the_queue_ends_what_promises_less_and_outlives_the_loss_of_a_node(
+def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
     stack: LocalStack, tmp_path: Path
 ) -> None:
     file = tmp_path / "search.yaml"

@@ -142,10 +142,10 @@ def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_poli
         assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
         assert "✅ trainyard@" in evaluated.stdout
         assert "kueue.x-k8s.io/v1beta2:MultiKueueCluster" in evaluated.stdout
-        for command, said in (("up", "created"), ("up", "unchanged"), ("destroy", "deleted")):
+        for command, change in (("up", "created"), ("up", "unchanged"), ("destroy", "deleted")):
             ended = engine.pulumi(command, "-s", "dev", "--yes", "--skip-preview", "--suppress-progress")
             assert ended.returncode == 0, ended.stdout + ended.stderr
-            assert f" {said}" in ended.stdout
+            assert f" {change}" in ended.stdout
             assert leaks_reported(ended) == []
         _bring_up_outputs(replace(engine, project=tmp_path / "burst"), {"place": "northeurope"})
         refused = engine.preview()

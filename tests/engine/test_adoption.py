@@ -41,7 +41,7 @@ def test_what_is_protected_waits_until_all_that_it_builds_on_is_known() -> None:
     assert names(second) == ["mine", "plain", "protected"]
 
 
-def test_what_stays_unknown_keeps_nothing_out_of_the_state_for_ever() -> None:
+def test_values_that_are_never_known_keep_nothing_out_of_the_state() -> None:
     provider = {"urn": PROVIDER, "type": "pulumi:providers:gcp", "custom": True, "inputs": {}}
     protected = announced("protected", inputs={"key": UNKNOWN}, protect=True)
     state, found = adopted(EMPTY, [provider, protected], find)

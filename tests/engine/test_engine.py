@@ -133,7 +133,7 @@ def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(benc
     assert copy.read_text() == bench.stack_file.read_text()
 
 
-def test_the_organisations_configuration_goes_with_every_policy_pack(bench: EngineBench) -> None:
+def test_the_organisations_configuration_is_passed_to_every_policy_pack(bench: EngineBench) -> None:
     file, packs = bench.paths.state / "organisation.json", [Path("one"), Path("two")]
     bench.engine = Engine(replace(bench.paths, organisation=file), bench.engine._environment)
     bench.engine.up("dev", RecordedProgress(), policy_packs=packs)
@@ -153,7 +153,7 @@ def test_a_stack_is_made_once(bench: EngineBench) -> None:
     assert bench.commands() == ["stack init", "up", "up"]
 
 
-def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: EngineBench) -> None:
+def test_temporary_files_are_in_a_private_folder_that_is_deleted_after_the_run(bench: EngineBench) -> None:
     bench.engine.up("dev", RecordedProgress())
     folder = Path(bench.asked()[-1][1])
     assert folder.parent == recovery.temporary(bench.paths.engine)
@@ -306,8 +306,8 @@ def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
     (engine,) = psutil.Process(command.pid).children()
     command.kill()
     command.wait()
-    gone, _ = psutil.wait_procs([engine], timeout=TIMEOUT_SECONDS)
-    assert gone == [engine]
+    ended, _ = psutil.wait_procs([engine], timeout=TIMEOUT_SECONDS)
+    assert ended == [engine]
 
 
 def test_plugins_are_installed_by_kind_name_and_version(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def step(op: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"op": op, "urn": URN, "type": "x"}, **more}
 
 
-def test_what_is_done_is_reported_and_what_stays_is_not() -> None:
+def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
     lines = RecordedProgress()
     report = EventReporter(lines, lines)
     for op in ("create", "same"):
@@ -355,7 +355,7 @@ def test_what_is_done_is_reported_and_what_stays_is_not() -> None:
     assert lines.status == ["apps/v1:Deployment web"]
 
 
-def test_a_preview_says_what_it_would_do() -> None:
+def test_a_preview_reports_what_it_would_do() -> None:
     lines = RecordedProgress()
     EventReporter(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
     assert lines.lines == ["update   apps/v1:Deployment web"]
@@ -455,7 +455,7 @@ def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found
     assert "pending_operations" not in json.loads(text)["deployment"]
 
 
-def test_attributes_that_were_half_written_are_removed_and_whole_ones_stay(tmp_path: Path) -> None:
+def test_half_written_attributes_are_removed_and_whole_ones_retained(tmp_path: Path) -> None:
     folder = tmp_path / ".pulumi" / "stacks" / "p"
     folder.mkdir(parents=True)
     for name, text in {"dev.json.attrs": "", "dev.json.bak.attrs": '{"md5": "x"}', "dev.json": ""}.items():

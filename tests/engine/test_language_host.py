@@ -241,7 +241,7 @@ def test_dependencies_name_what_nothing_else_requires(
     assert "protobuf" not in names(False)
 
 
-def test_the_program_runs_with_the_python_that_about_tells_of(
+def test_the_program_runs_with_the_python_that_about_reports(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     answer = host.About(language_pb2.AboutRequest(info=program(tmp_path)))

@@ -20,7 +20,7 @@ def test_a_pipe_gets_lines_and_a_terminal_gets_bars() -> None:
     assert isinstance(for_stream(FakeTerminal()), RichProgress)
 
 
-def test_lines_say_start_state_and_end() -> None:
+def test_lines_have_start_state_and_end() -> None:
     stream = io.StringIO()
     with PlainProgress(stream, interval_seconds=0).task("build kubelet") as task:
         task.advanced(3, 40, "k8s.io/api")

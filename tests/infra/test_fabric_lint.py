@@ -86,7 +86,7 @@ def test_several_nodes_claim_what_their_fabric_has(fabric: str, claims: list[str
     assert [each for each in output(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
 
 
-def test_machines_of_the_catalogue_say_their_fabric() -> None:
+def test_machines_of_the_catalogue_have_their_fabric() -> None:
     assert fabric_lint.machine_fabric("p5en.48xlarge") == "efav3"
     assert fabric_lint.machine_fabric("g6.xlarge") == "none"
     assert fabric_lint.machine_fabric("p9.xlarge") == ""

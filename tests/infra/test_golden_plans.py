@@ -61,7 +61,7 @@ def test_a_value_that_differs_is_found_in_a_shared_block(plans: dict[str, Blocks
         assert_golden(changed, "azure")
 
 
-def test_a_resource_that_is_new_or_gone_is_found(plans: dict[str, Blocks]) -> None:
+def test_a_new_or_missing_resource_is_found(plans: dict[str, Blocks]) -> None:
     fewer = {urn: block for urn, block in plans["gcp"].items() if urn != QUEUE}
     with pytest.raises(AssertionError, match=r"gone:\n- .*::normal$"):
         assert_golden(fewer, "gcp")

@@ -17,7 +17,7 @@ def test_a_fitted_name_is_within_the_limit_and_a_short_one_is_unchanged(name: st
 
 
 @given(NAMES, NAMES)
-def test_two_names_stay_two_names(one: str, other: str) -> None:
+def test_two_names_are_never_merged(one: str, other: str) -> None:
     assert (names.fit(one) == names.fit(other)) == (one == other)
 
 

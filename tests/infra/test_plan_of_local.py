@@ -24,7 +24,7 @@ def test_the_same_stack_gives_the_same_plan_twice(local: Stack, local_plan: Plan
     assert plan(local, rendered).resources == local_plan.resources
 
 
-def test_every_object_uses_the_stacks_one_provider_and_goes_with_the_cluster(local_plan: Plan) -> None:
+def test_every_object_uses_the_stacks_provider_and_is_deleted_with_the_cluster(local_plan: Plan) -> None:
     cluster = next(each for each in local_plan.resources if each.type == "trainyard:local:EmbeddedCluster")
     objects = [each for each in local_plan.resources if each.type.startswith("kubernetes:")]
     assert len({each.provider for each in objects}) == 1

@@ -32,16 +32,16 @@ def test_a_jurisdiction_that_the_catalogue_lacks_is_refused(monkeypatch: pytest.
         configured(monkeypatch, residency={"allowed": ["in:atlantis"]})
 
 
-def test_the_program_reads_the_answers_that_the_engine_hands_it_and_says_what_they_change(
+def test_the_program_reads_the_engines_answers_and_logs_what_they_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", messages.append)
     section = yaml.safe_load((ROOT / "stacks/Pulumi.local.yaml").read_text())["config"]["trainyard:stack"]
     config = {"trainyard:stack": json.dumps(section), "trainyard:stack.pools[1].num_nodes": "5"}
     monkeypatch.setattr(pulumi.runtime.config, "CONFIG", ContextVar("config", default=config))
     assert load_stack("none").pools[1].num_nodes == 5
     number = section["pools"][1]["num_nodes"]
     change = f"trainyard:stack.pools[1].num_nodes is 5, in place of {number} in trainyard:stack"
-    assert said == [change]
+    assert messages == [change]
     assert load_stack("none").name == section["name"]

@@ -89,7 +89,7 @@ def test_what_is_made_of_a_refused_one_fails_with_it(wait: Wait) -> None:
         run(program, wait)
 
 
-def test_no_resource_says_in_which_line_of_the_machines_files_it_is_declared() -> None:
+def test_no_resource_has_the_file_and_line_of_its_declaration() -> None:
     seen: list[Any] = []
 
     class CountingMonitor(MockMonitor):

@@ -9,7 +9,7 @@ def test_the_table_in_the_docs_is_made_from_the_metadata() -> None:
     assert updated(page) == page, "run `python -m policies.catalogue`"
 
 
-def test_every_policy_says_why_what_to_do_and_what_it_serves() -> None:
+def test_every_policy_has_a_reason_a_fix_and_frameworks() -> None:
     for policy in POLICIES:
         for text in (policy.title, policy.reason, policy.remedy):
             assert len(text) > 10, policy.name

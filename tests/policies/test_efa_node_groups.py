@@ -55,7 +55,7 @@ def test_every_group_and_each_of_its_machine_types_counts() -> None:
     assert [each.rpartition(" on ")[2] for each in output] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
 
 
-def test_groups_of_another_template_say_nothing_of_this_one() -> None:
+def test_groups_of_another_template_do_not_count() -> None:
     (output,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
     assert output.startswith("instanceType: got EFA interfaces for no machine type;")
 

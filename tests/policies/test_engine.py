@@ -107,7 +107,7 @@ def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: Pol
     assert run.refused("advisory") == {("region", "somewhere")}
 
 
-def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine: PolicyEngine) -> None:
+def test_the_region_of_the_environment_is_the_last_default(engine: PolicyEngine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "drifting")
 
@@ -307,7 +307,7 @@ def test_a_component_is_evaluated_by_its_spec_before_it_has_children(engine: Pol
     assert run.created == ()
 
 
-def test_reports_are_written_where_the_environment_says(engine: PolicyEngine, tmp_path: Path) -> None:
+def test_reports_are_written_to_the_folder_in_the_environment(engine: PolicyEngine, tmp_path: Path) -> None:
     engine.run(queue_abroad, config=EUROPE, environment={"TRAINYARD_POLICY_REPORTS": str(tmp_path)})
     data = json.loads((tmp_path / "policies.json").read_text())
     assert [violation["policy"] for violation in data["violations"]] == ["residency-region"]

@@ -45,7 +45,7 @@ def test_only_types_that_a_policy_names_are_evaluated() -> None:
     assert list(PolicyEvaluator([POLICY]).evaluate(Resource("y:x:Z", "z"))) == []
 
 
-def test_a_disabled_policy_says_nothing_and_an_advisory_one_advises() -> None:
+def test_a_disabled_policy_reports_nothing_and_an_advisory_one_advises() -> None:
     assert messages(PolicyEvaluator([POLICY], {"a-policy": EnforcementLevel.DISABLED})) == []
     assert (
         messages(PolicyEvaluator([POLICY], {"a-policy": EnforcementLevel.ADVISORY}))[0][0]

@@ -42,7 +42,7 @@ def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subpr
 
 
 @pytest.mark.parametrize("cloud", EXPECTED)
-def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gone(
+def test_a_plain_program_is_refused_for_all_reasons_and_passes_without_them(
     cloud: str, engine: PolicyEngine, tmp_path: Path
 ) -> None:
     project = tmp_path / f"plain_{cloud}"

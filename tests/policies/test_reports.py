@@ -51,7 +51,7 @@ def test_every_format_is_written(report: PolicyReport, tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == set(FORMATS)
 
 
-def test_json_tells_violations_from_exemptions(report: PolicyReport) -> None:
+def test_json_distinguishes_violations_and_exemptions(report: PolicyReport) -> None:
     data = json.loads(FORMATS["policies.json"](report))
     assert data["passed"] is False
     assert data["run"] == "preview"
@@ -121,7 +121,7 @@ def test_junit_has_what_ci_systems_require_of_it(report: PolicyReport) -> None:
     ]
 
 
-def test_xml_stays_whole_whatever_a_property_holds() -> None:
+def test_xml_is_whole_whatever_a_property_holds() -> None:
     props = PropertyBlock({"region": "us\x00\x1b[31m-east\ufffe"})
     resource = Resource(
         "aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=EvaluatedStack(config=CONFIG)

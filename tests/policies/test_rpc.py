@@ -73,7 +73,7 @@ def test_calls_at_once_do_not_mix(client: analyzer_pb2_grpc.AnalyzerStub) -> Non
         assert [response.diagnostics[1].message for response in responses] == texts
 
 
-def test_a_call_that_is_refused_says_why_and_the_next_is_answered(
+def test_a_call_that_is_refused_has_a_reason_and_the_next_is_answered(
     client: analyzer_pb2_grpc.AnalyzerStub,
 ) -> None:
     expected = {

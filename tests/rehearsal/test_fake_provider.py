@@ -172,7 +172,7 @@ def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
     assert name.startswith("nat-")
 
 
-def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_stays_with_changes(
+def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_survives_changes(
     tmp_path: Path,
 ) -> None:
     cloud = Anything({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})

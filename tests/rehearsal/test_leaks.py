@@ -70,7 +70,7 @@ def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass(
         assert kinds_in(output) == set(), output
 
 
-def test_a_known_secret_is_named_and_a_leak_says_the_first_place_of_its_line(tmp_path: Path) -> None:
+def test_a_known_secret_is_named_and_a_leak_has_the_first_location_of_its_line(tmp_path: Path) -> None:
     secret = "four words of passphrase"
     encoded = base64.b64encode(f"one more {secret}".encode()).decode()
     first, second = tmp_path / "first.log", tmp_path / "second.log"

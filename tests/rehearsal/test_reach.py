@@ -126,7 +126,7 @@ def test_an_existing_cluster_is_its_owners_to_open() -> None:
     assert ReachableClouds("aws", ELSEWHERE).answers()
 
 
-def test_the_reason_and_the_next_step_come_before_what_the_engine_says() -> None:
+def test_the_reason_and_the_next_step_come_before_the_engines_output() -> None:
     stage = ReachableClouds("azure", HERE)
     with pytest.raises(TrainyardError) as raised, stage.reach.explained():
         stage.make(stage.type, PRIVATE["azure"])
@@ -155,7 +155,7 @@ def test_other_errors_are_left_as_they_are() -> None:
     assert [each.path for each in raised.value.problems] == ["another"]
 
 
-def test_the_engine_runs_where_the_stack_says_unless_it_is_reported() -> None:
+def test_the_engine_runs_where_the_stack_requires_or_it_is_reported() -> None:
     named = {"provider": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
     assert origin_of("", named) == "192.0.2.64"
     assert origin_of("", {"provider": {}}) == ELSEWHERE

@@ -68,7 +68,7 @@ def test_what_nobody_knows_gets_no_advice(message: str) -> None:
         ({"kind": {"among": ["a", "b"]}}, {}, False),
     ],
 )
-def test_a_row_meets_what_is_asked_for_so(
+def test_a_row_matches_the_requested_operation(
     where: dict[str, Any], inputs: dict[str, Any], matches: bool
 ) -> None:
     row = KnownRefusal("no", "", ("Subnet",), "no", "", where=where)
@@ -105,7 +105,7 @@ def test_a_deletion_is_refused_and_what_it_was_for_is_still_there(tmp_path: Path
         assert provider.Read(provider_pb2.ReadRequest(urn=URN, id=made.id)).id == made.id
 
 
-def test_what_stays_half_made_is_reported_to_the_engine_with_its_id(tmp_path: Path) -> None:
+def test_a_half_created_resource_is_reported_to_the_engine_with_its_id(tmp_path: Path) -> None:
     half = KnownRefusal("half", "", ("Subnet",), "no machines", "", retained=True)
     request = provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct())
     with serving(Anything({}), tmp_path, Faults(refusals=(half,))) as provider:
@@ -150,7 +150,7 @@ def run_rehearsal(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusin
     return rehearse_on(opened, FakeProviders({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
 
 
-def test_a_rehearsal_goes_on_where_the_user_knows_what_to_do(
+def test_a_rehearsal_continues_where_the_user_knows_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     done = run_rehearsal(monkeypatch, tmp_path, RefusingEngine(settled()))
@@ -169,7 +169,7 @@ def test_a_rehearsal_fails_where_the_user_is_left_alone(
         run_rehearsal(monkeypatch, tmp_path, engine)
 
 
-def test_what_meets_nothing_is_reported_as_survived(tmp_path: Path) -> None:
+def test_a_refusal_that_nothing_triggers_is_reported_as_survived(tmp_path: Path) -> None:
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
     assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
 

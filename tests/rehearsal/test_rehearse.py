@@ -83,7 +83,7 @@ def settled() -> dict[str, list[Mapping[str, int]]]:
     }
 
 
-def test_a_program_that_settles_goes_through_all_phases() -> None:
+def test_a_program_that_settles_passes_all_phases() -> None:
     seen: list[Phase] = []
     rehearse(lambda _: FakeEngine(settled()), seen.append)
     assert [phase.name for phase in seen] == ["preview", "up", "up again", "refresh", "update", "destroy"]

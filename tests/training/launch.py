@@ -190,7 +190,7 @@ def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
     return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
 
 
-def tell_ranks(mpirun: subprocess.Popen[bytes]) -> None:
+def terminate_ranks(mpirun: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to the ranks, as the preStop of their pods does.
 
     `mpirun` would give them a quarter of a second to save in.

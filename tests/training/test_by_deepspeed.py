@@ -15,7 +15,7 @@ import yaml
 
 from engine.paths import REPOSITORY
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
-from tests.training.launch import events, reached, run, settings, tell_ranks
+from tests.training.launch import events, reached, run, settings, terminate_ranks
 from trainyard_train.by_deepspeed import read_settings
 from trainyard_train.config import load_config
 from trainyard_train.config_base import ConfigError
@@ -114,7 +114,7 @@ def test_the_parts_of_a_step_are_a_step_also_under_torchrun(
 @WITH
 @pytest.mark.ranks
 @pytest.mark.soak
-def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[float]]) -> None:
+def test_autocast_to_bfloat16_is_close(tmp_path: Path, ours: dict[str, list[float]]) -> None:
     zero = {"zero_optimization": {"stage": 1}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
     subprocess.run(by_mpirun(*command(tmp_path, zero)), env=surroundings(), check=True)
     assert losses(tmp_path) == pytest.approx(ours["sgd"], abs=0.05)
@@ -124,7 +124,7 @@ def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[fl
 @WITH
 @pytest.mark.ranks
 @pytest.mark.parametrize("stage", [1, pytest.param(3, marks=pytest.mark.soak)])
-def test_a_run_that_is_reported_to_leave_goes_on_with_the_same_losses(tmp_path: Path, stage: int) -> None:
+def test_a_preempted_run_resumes_with_the_same_losses(tmp_path: Path, stage: int) -> None:
     zero = {"zero_optimization": {"stage": stage}}
     values = ADAMW | {"model.dropout": 0.1}
     whole, parted = tmp_path / "whole", tmp_path / "parted"
@@ -132,7 +132,7 @@ def test_a_run_that_is_reported_to_leave_goes_on_with_the_same_losses(tmp_path: 
     paced = by_mpirun(*command(parted, zero, **values, pace_seconds=1))
     slow = subprocess.Popen(paced, env=surroundings())
     wait_for(lambda: reached(parted, 4) or slow.poll() is not None)
-    tell_ranks(slow)
+    terminate_ranks(slow)
     assert slow.wait(TIMEOUT_SECONDS) != 0
     (left,) = events(parted, "preempted")
     assert 4 <= left["step"] < STEPS

@@ -115,7 +115,7 @@ def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_we
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest", "step-00000020"}
 
 
-def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_configuration_is_refused_and_retained(tmp_path: Path) -> None:
     assert not train(configure(tmp_path), NoticeAt(3))
     before = (tmp_path / FILE).read_text()
     message = refused(tmp_path, "seed=9")
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Pa
     assert (tmp_path / FILE).read_text() == before
 
 
-def test_a_checkpoint_of_another_version_is_refused_and_stays(
+def test_a_checkpoint_of_another_version_is_refused_and_retained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -100,7 +100,7 @@ def test_a_run_learns(tmp_path: Path) -> None:
     assert evaluations[-1] > 0.85
 
 
-def test_the_digest_tells_runs_apart(tmp_path: Path, undisturbed: str) -> None:
+def test_the_digest_differs_by_run(tmp_path: Path, undisturbed: str) -> None:
     train(configure(tmp_path, seed=8))
     assert sha256(tmp_path) != undisturbed
 
@@ -253,7 +253,7 @@ def test_a_longer_warmup_is_advised_only_where_it_would_change_the_rate(
         train(configure(tmp_path, optim={"lr": 1e30, **optim}))
 
 
-def test_where_a_rule_of_the_rate_is_in_doubt_a_run_says_so_at_each_start(
+def test_where_a_scaling_rule_is_unreliable_a_run_warns_at_each_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = configure(tmp_path, optim={"scaling": "linear", "lr": 1e-4, "reference_batch_size": 5})
@@ -266,7 +266,7 @@ def test_where_a_rule_of_the_rate_is_in_doubt_a_run_says_so_at_each_start(
     assert capfd.readouterr().err.count(f"training: {warning}\n") == 2
 
 
-def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
+def test_an_evaluation_whose_loss_is_not_a_number_is_reported_without_a_later_step(tmp_path: Path) -> None:
     config = configure(tmp_path)
     trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60))
     trainer.model.register_forward_hook(
@@ -425,7 +425,7 @@ def test_a_clock_that_jumps_while_it_trains_changes_no_bit_and_spoils_no_account
 @pytest.mark.parametrize(
     ("bounds", "allowed"), [({"min_ranks": 2}, "2 or more"), ({"min_ranks": 2, "max_ranks": 4}, "2 to 4")]
 )
-def test_too_few_ranks_are_refused_and_what_was_saved_stays(
+def test_too_few_ranks_are_refused_and_checkpoints_are_retained(
     tmp_path: Path, bounds: dict[str, int], allowed: str
 ) -> None:
     train(configure(tmp_path), NoticeAt(3))
@@ -585,12 +585,12 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     config, notice = configure(tmp_path), PreemptionNotice(60)
     output: list[float] = []
 
-    def tell(line: dict[str, Any]) -> None:
+    def preempt_at_end(line: dict[str, Any]) -> None:
         if line["event"] == "finished":
             output.append(time.monotonic())
             notice.request()
 
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [tell])
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [preempt_at_end])
     assert trainer.run(0)
     assert time.monotonic() - output[0] < 3
     assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err

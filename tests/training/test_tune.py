@@ -62,7 +62,7 @@ def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: 
         assert len(study.get_trials()) == 3
 
 
-def test_a_trial_that_was_reported_to_leave_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_preempted_trial_resumes(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=1), [])
     assert search_for(search, config, [], NoticeAt(15)) is None
     study = search_for(search, config, [], PreemptionNotice(60))
@@ -94,7 +94,7 @@ def test_a_worker_is_a_separate_process(tmp_path: Path) -> None:
     assert set(json.loads(done.stdout)["settings"]) == set(SPACE)
 
 
-def test_a_worker_that_was_killed_goes_on_with_its_trial_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_worker_resumes_its_trial_from_its_checkpoint(tmp_path: Path) -> None:
     source, short = write(tmp_path, trials=1), ["steps=20", "checkpoint.every_steps=10"]
     pair = load_search(source, short)
 
@@ -164,7 +164,7 @@ class Faulty(PreemptionNotice):
             raise RuntimeError("CUDA out of memory")
 
 
-def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_goes_on(
+def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_continues(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     short = ["steps=2"]
@@ -178,7 +178,7 @@ def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_goes_on(
     assert failed["error"] == "RuntimeError: CUDA out of memory"
 
 
-def test_a_worker_whose_trials_all_fail_ends_and_says_so(
+def test_a_worker_whose_trials_all_fail_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)

@@ -82,7 +82,7 @@ def session(folder: Path, *, context: str = "", cluster: object = None, output: 
 TOKEN = {"token": "a-token"}
 
 
-def test_a_context_of_the_users_goes_before_all(
+def test_a_context_of_the_user_has_precedence(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text(kubeconfig(server, TOKEN))
@@ -94,12 +94,12 @@ def test_a_context_of_the_users_goes_before_all(
         connect(session(tmp_path, context="nowhere"))
 
 
-def test_without_a_context_the_stacks_output_leads_to_the_cluster(server: str, tmp_path: Path) -> None:
+def test_without_a_context_the_stacks_output_has_the_kubeconfig(server: str, tmp_path: Path) -> None:
     assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
 
 
 @pytest.mark.parametrize("output", [None, ""])
-def test_a_stack_that_is_not_up_says_where_its_state_was_looked_for(
+def test_a_stack_that_is_not_up_is_reported_with_the_state_that_was_read(
     output: str | None, tmp_path: Path
 ) -> None:
     with pytest.raises(TrainyardError, match=r"s3://state(.|\n)*--context"):
@@ -130,7 +130,7 @@ def test_who_may_not_ask_for_the_version_is_still_connected(server: str, tmp_pat
     assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
 
 
-def test_an_endpoint_that_does_not_answer_leads_to_the_guide(tmp_path: Path) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported_with_the_guide(tmp_path: Path) -> None:
     text = kubeconfig("http://127.0.0.1:9", TOKEN)  # the discard port: nothing listens
     with pytest.raises(TrainyardError, match=r"no answer(.|\n)*docs/aws\.md"):
         connect(session(tmp_path, output=text))

@@ -73,7 +73,7 @@ def aws() -> Stack:
     return load(stack_file("aws"))
 
 
-def test_only_pools_whose_nodes_stay_can_lack_any(aws: Stack) -> None:
+def test_only_fixed_pools_can_lack_nodes(aws: Stack) -> None:
     output = list(lacking(aws, {"system": 3, "spot": 1, "preprocessing": 1}))
     assert [line.partition(" (")[0] for line in output] == [
         "pool spot: 1 of 4 nodes have come so far",
@@ -82,7 +82,7 @@ def test_only_pools_whose_nodes_stay_can_lack_any(aws: Stack) -> None:
     assert not list(lacking(aws, {"system": 3, "spot": 4, "preprocessing": 6}))
 
 
-def test_a_block_says_when_its_nodes_come() -> None:
+def test_a_block_reports_when_its_nodes_start() -> None:
     (line,) = lacking(load(CASES / "efa-claims" / "aws.yaml"), {"system": 2})
     assert "from 2030-01-07T11:30:00Z to 2030-01-14T11:30:00Z" in line
 

@@ -72,7 +72,7 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
     assert_matches(as_text(SCHEMA), PATH)
 
 
-def test_nothing_tells_people_to_install_by_the_name_alone() -> None:
+def test_no_text_advises_to_install_by_the_name_alone() -> None:
     """It is another project's on PyPI."""
     assert re.search(BY_NAME_ALONE, "run: pip install --upgrade trainyard")
     assert re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws]'")
@@ -178,7 +178,7 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
         ({"nodes": 2}, "job.nodes"),
     ],
 )
-def test_a_job_alone_is_refused_what_only_a_stack_can_say(change: dict[str, Any], path: str) -> None:
+def test_a_job_alone_is_refused_settings_of_a_stack(change: dict[str, Any], path: str) -> None:
     job = {"name": "vision", "team": "research", "runtime": "torch-none", "command": ["python", "train.py"]}
     data = {key: value for key, value in {**job, **change}.items() if value is not None}
     with pytest.raises(InputError) as error:
@@ -324,13 +324,13 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     def check_host(*_: object) -> None:
         raise HostError([taken])
 
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(needs, "check_host", check_host)
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
     stack = parse(shipped("local"))
     needs.warn_or_refuse_host(stack, must_fit=False)
     refused = str(replace(taken, path="stack.provider.network.node_cidr"))
-    assert said == [f"`pulumi up` on this host will be refused: {refused}"]
+    assert messages == [f"`pulumi up` on this host will be refused: {refused}"]
     with pytest.raises(HostError) as error:
         needs.warn_or_refuse_host(stack, must_fit=True)
     assert _status(error.value).message == refused
@@ -352,7 +352,7 @@ def test_a_preview_provides_what_is_missing_and_an_update_looks_at_all_of_it(
     assert asked[1] >= {"env/training", "binary/helm", *CHART_PARTS, *CLUSTER_PARTS}
 
 
-def test_a_component_of_known_values_and_one_of_unknown_values_are_told_apart() -> None:
+def test_components_of_known_and_of_unknown_values_are_distinguished() -> None:
     unknown = pulumi.UNKNOWN
 
     async def known() -> list[Any]:
@@ -373,10 +373,10 @@ def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pyte
     (problem,) = error.value.problems
     assert (problem.path, problem.got) == ("job.environment.TOKEN", "a secret")
     assert "job.secrets" in problem.fix
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
     COMPONENTS[f"{MODULE}Cluster"].on_secrets(["stack.provider.account"])
-    assert said[0].startswith("stack.provider.account: a secret, which")
+    assert messages[0].startswith("stack.provider.account: a secret, which")
 
 
 def test_providers_that_a_component_does_not_use_are_warned_of() -> None:
@@ -385,7 +385,7 @@ def test_providers_that_a_component_does_not_use_are_warned_of() -> None:
     assert [name for name, kind in COMPONENTS.items() if not kind.makes_providers] == [f"{MODULE}TrainingJob"]
 
 
-def test_a_plan_without_a_policy_pack_says_how_to_add_it(
+def test_a_plan_without_a_policy_pack_shows_how_to_add_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))

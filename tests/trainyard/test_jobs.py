@@ -40,7 +40,7 @@ def test_a_job_with_a_grace_period_gives_up_before_it_is_over() -> None:
     assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
 
 
-def test_a_job_goes_to_its_teams_queue_with_its_priority() -> None:
+def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
     metadata = manifest(JOB, "run-001")["metadata"]
     assert metadata["namespace"] == "team-research"
     assert metadata["labels"] == {

@@ -115,12 +115,12 @@ def test_all_images_that_are_not_to_be_had_are_named_together(registry: str) -> 
 
 def test_a_registry_that_asks_to_wait_is_waited_for_and_not_for_hours(registry: str) -> None:
     waited: list[float] = []
-    patient = Registries(sleep=waited.append)
+    retrying = Registries(sleep=waited.append)
     _TokenRegistry.busy = {"busy": ["3", "1"], "closed": ["3600"]}
-    assert len(resolve([f"{registry}/busy:1"], patient)) == 1
+    assert len(resolve([f"{registry}/busy:1"], retrying)) == 1
     assert waited == [3, 1]
     with pytest.raises(TrainyardError) as refused:
-        resolve([f"{registry}/closed:1"], patient)
+        resolve([f"{registry}/closed:1"], retrying)
     assert refused.value.problems[0].got == "too many requests: it gives no more for now"
     assert waited == [3, 1]
 
@@ -179,7 +179,7 @@ def test_a_stack_on_one_line_is_left_to_its_author(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["aws", "gcp", "onprem"])
-def test_once_locked_no_workload_of_the_stack_goes_by_a_tag(name: str) -> None:
+def test_once_locked_no_workload_of_the_stack_uses_a_tag(name: str) -> None:
     stack = load(stack_file(name))
     digests = dict.fromkeys(by_tag(stack, Artifacts.from_environment()), DIGEST)
     locked = plan(stack.model_copy(update={"images": ImagesSpec(digests=digests)}), LINKS / "rendered")

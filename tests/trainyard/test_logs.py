@@ -61,10 +61,10 @@ def node(number: int, name: str = "", **status: Any) -> Object:
 
 def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple[list[str], JobState]:
     """Return what is said of the job, and its end."""
-    said: list[str] = []
+    messages: list[str] = []
     jobs: Any = StatesJobs(*states)
     shown = logs.NodeLogs(cluster, KEY, num_nodes)
-    return said, logs.follow_logs(jobs, KEY, shown, said.append)
+    return messages, logs.follow_logs(jobs, KEY, shown, messages.append)
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +110,8 @@ def test_pods_in_the_place_of_others_are_followed_and_named(
         [node(0, "second", phase="Succeeded")],
         n0=[[b"T1 before\n"], [b"T2 after\n"]],
     )
-    said, _ = followed(cluster, RUNNING, COMPLETE)
-    assert said[-1] == "  queue  its pods were started again"
+    messages, _ = followed(cluster, RUNNING, COMPLETE)
+    assert messages[-1] == "  queue  its pods were started again"
     assert capfdbinary.readouterr().out == b"node 0 | before\nnode 0 | after\n"
 
 
@@ -121,8 +121,8 @@ def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
     monkeypatch.setattr(logs, "NUM_FOLLOWED", 1)
     found = [node(0, phase="Succeeded"), node(1, phase="Failed"), node(2, phase="Succeeded")]
     cluster = NodesJobs(found, n0=[[b"T1 ok\n"]], n1=[[b"T1 RuntimeError: boom\n"]], n2=[[b"T1 unseen\n"]])
-    said, _ = followed(cluster, FAILED, num_nodes=3)
-    assert said[0] == "  nodes 0 to 0 of 3 are shown, and others that fail; all: trainyard logs -f tune"
+    messages, _ = followed(cluster, FAILED, num_nodes=3)
+    assert messages[0] == "  nodes 0 to 0 of 3 are shown, and others that fail; all: trainyard logs -f tune"
     assert sorted(capfdbinary.readouterr().out.splitlines()) == [
         b"node 0 | ok",
         b"node 1 | RuntimeError: boom",
@@ -165,5 +165,5 @@ def test_an_output_that_takes_no_more_lines_ends_the_command_and_not_the_job(
 )
 def test_who_writes_beside_the_code_is_noticed(line: bytes, found: bool) -> None:
     cluster = NodesJobs([node(0, phase="Failed")], n0=[[b"T1 " + line + b"\n"]])
-    said, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
-    assert said.count(f"  {logs.READ_ONLY}") == found
+    messages, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
+    assert messages.count(f"  {logs.READ_ONLY}") == found

@@ -39,7 +39,7 @@ def test_a_run_without_checkpoints_measures_nothing(lines: list[dict[str, object
     assert not (tmp_path / "checkpoint.aws.json").exists()
 
 
-def test_an_assumption_says_that_it_is_one(tmp_path: Path) -> None:
+def test_an_assumption_is_marked_as_one(tmp_path: Path) -> None:
     found = Measurement.read(assume(60, tmp_path / "Pulumi.aws.yaml"))
     assert found is not None
     assert (found.seconds, found.is_assumed) == (60, True)

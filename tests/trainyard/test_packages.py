@@ -178,7 +178,7 @@ def test_an_environment_without_pip_is_not_made_anew_under_the_command(
         ({"pulumi-aws": "7.9.0", "moto": "5.2.0"}, True, DoctorStatus.OK, "installed"),
     ],
 )
-def test_the_doctor_says_who_installs_them(
+def test_the_doctor_names_who_installs_them(
     installed: Installed,
     clone: Path,
     found: dict[str, str],

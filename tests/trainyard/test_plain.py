@@ -87,7 +87,7 @@ def test_a_refusal_keeps_what_the_server_reported(host: str) -> None:
     assert (refused.value.status, json.loads(refused.value.body or "")["message"]) == (401, "who are you?")
 
 
-def test_no_answer_is_told_after_the_first_try() -> None:
+def test_a_missing_answer_is_an_error_after_the_first_try() -> None:
     with pytest.raises(HTTPError):
         plain.read(api("http://127.0.0.1:1"), "/version", seconds=1)
 

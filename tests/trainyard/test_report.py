@@ -48,7 +48,7 @@ def test_the_comment_is_a_table_with_details() -> None:
     assert "<summary>Not proven here (3)</summary>" in output
 
 
-def test_the_terminal_shows_faults_and_what_stays() -> None:
+def test_the_terminal_shows_faults_and_what_is_retained() -> None:
     text = io.StringIO()
     REPORT.show(Console(file=text, width=200))
     assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next up put it right" in text.getvalue()

@@ -66,7 +66,7 @@ def test_the_stacks_own_job_is_continued_by_submit() -> None:
     assert cancelled("tune", on_host=True).endswith(f"stay in /data/research/tune{resume}")
 
 
-def test_of_two_jobs_of_a_name_the_team_says_which() -> None:
+def test_of_two_jobs_of_a_name_the_team_selects_one() -> None:
     known = [JobKey("research", "tune"), JobKey("speech", "tune")]
     jobs = SimpleNamespace(of_teams=lambda _: known)
     session: Any = SimpleNamespace(team="", namespaces=[], jobs=jobs)

@@ -24,7 +24,7 @@ def test_without_a_word_the_state_is_on_this_machine(tmp_path: Path) -> None:
     assert backend_variables(stack_file(tmp_path), LOCAL, {}) == LOCAL
 
 
-def test_the_stack_file_goes_before_the_environment(tmp_path: Path) -> None:
+def test_the_stack_file_precedes_the_environment(tmp_path: Path) -> None:
     file, environ = (
         stack_file(tmp_path, "s3://ours"),
         {"PULUMI_BACKEND_URL": "gs://other", "HOME": "/home/me"},
@@ -36,7 +36,7 @@ def test_the_stack_file_goes_before_the_environment(tmp_path: Path) -> None:
     assert variables["PULUMI_BACKEND_URL"] == "gs://other"
 
 
-def test_a_state_elsewhere_is_sent_compressed_unless_the_user_says_otherwise(tmp_path: Path) -> None:
+def test_a_remote_state_is_sent_compressed_unless_the_user_sets_it(tmp_path: Path) -> None:
     file = stack_file(tmp_path, "s3://ours")
     assert backend_variables(file, LOCAL, {})["PULUMI_DIY_BACKEND_GZIP"] == "true"
     variables = backend_variables(file, LOCAL, {"PULUMI_DIY_BACKEND_GZIP": "false"})

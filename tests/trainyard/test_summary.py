@@ -72,7 +72,7 @@ def finished(tmp_path: Path) -> Summary:
     return dataclasses.replace(summary(lines), run_dir=run_dir)
 
 
-def test_the_learning_curve_takes_the_place_of_a_link_and_not_of_what_it_leads_to(finished: Summary) -> None:
+def test_the_learning_curve_replaces_a_link_and_not_its_target(finished: Summary) -> None:
     """A member's job can plant one, and the command that draws is root's on the embedded cluster's host."""
     secret = finished.run_dir.parents[2] / "secret"
     secret.write_text("the host's own")
@@ -100,7 +100,7 @@ def test_events_of_all_sources_share_one_clock() -> None:
     assert merged([queue], [cloud, queue]) == [cloud, queue]
 
 
-def test_the_timeline_tells_errors_as_they_were_written() -> None:
+def test_the_timeline_has_errors_as_they_were_written() -> None:
     console = Console(width=120, record=True)
     console.print(table([TimelineEvent(1, "job", "ends: [/src/pair.cc:545] Read error")]))
     assert "ends: [/src/pair.cc:545] Read error" in console.export_text()

@@ -182,7 +182,7 @@ def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:
     assert '"sizeLimit": "16Gi"' in json.dumps(patch)
 
 
-def test_a_job_that_ends_sooner_tells_torchrun() -> None:
+def test_a_job_that_ends_sooner_sets_torchruns_timeout() -> None:
     output = variables(job("python", "a.py", grace_seconds=60))
     assert (output["TRAINYARD_GRACE_SECONDS"], output["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
 

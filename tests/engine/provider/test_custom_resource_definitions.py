@@ -173,7 +173,7 @@ def test_what_the_api_server_refuses_is_reported_in_its_words(
         )
 
 
-def test_an_api_server_that_does_not_answer_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_an_api_server_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"127\.0\.0\.1"):
         CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), RecordedProgress())
 

@@ -34,20 +34,20 @@ class FakeApiServers(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append((self.command, path, body))
         if self.refusal:
-            self._say(403, {"kind": "Status", "message": self.refusal})
+            self._respond(403, {"kind": "Status", "message": self.refusal})
         elif path == TOKENS:
             ends = (datetime.now(UTC) + self.given).strftime("%Y-%m-%dT%H:%M:%SZ")
             number = sum(asked == TOKENS for _, asked, _ in self.asked)
-            self._say(201, {"status": {"token": f"token-{number}", "expirationTimestamp": ends}})
+            self._respond(201, {"status": {"token": f"token-{number}", "expirationTimestamp": ends}})
         elif self.command == "PATCH":
             self.secrets[path] = body
-            self._say(200, body)
+            self._respond(200, body)
         elif path in self.secrets:
-            self._say(200, self.secrets[path] if self.command == "GET" else self.secrets.pop(path))
+            self._respond(200, self.secrets[path] if self.command == "GET" else self.secrets.pop(path))
         else:
-            self._say(404, {"kind": "Status", "message": "not found"})
+            self._respond(404, {"kind": "Status", "message": "not found"})
 
-    def _say(self, code: int, answer: Any) -> None:
+    def _respond(self, code: int, answer: Any) -> None:
         data = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
@@ -101,7 +101,7 @@ def test_a_token_is_asked_of_one_cluster_and_kept_by_the_other(inputs: dict[str,
     assert "token" not in json.dumps(outputs)
 
 
-def test_what_it_says_on_the_way_holds_no_token(inputs: dict[str, Any]) -> None:
+def test_its_messages_hold_no_token(inputs: dict[str, Any]) -> None:
     progress = RecordedProgress()
     RotatedKubeconfig().create(inputs, progress)
     assert "token-1" not in str(vars(progress))
@@ -141,7 +141,7 @@ def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) ->
         resource.read(inputs, outputs, RecordedProgress())
 
 
-def test_it_goes_and_may_be_gone_already(inputs: dict[str, Any]) -> None:
+def test_it_is_deleted_even_if_it_is_missing_already(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
     resource.create(inputs, RecordedProgress())
     resource.delete(inputs, RecordedProgress())

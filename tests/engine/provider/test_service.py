@@ -143,7 +143,7 @@ def test_inputs_that_are_not_known_yet_are_checked_later(bench: ProviderBench) -
     assert answer.inputs == news
 
 
-def test_a_secret_input_stays_secret_in_inputs_and_state(bench: ProviderBench) -> None:
+def test_a_secret_input_is_secret_in_inputs_and_state(bench: ProviderBench) -> None:
     news = properties(socket="a", note=secret("mine"))
     checked = bench.provider.Check(provider_pb2.CheckRequest(urn=URN, news=news))
     made = bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=checked.inputs))
@@ -263,7 +263,7 @@ def test_an_update_that_fails_leaves_the_state_as_it_was(bench: ProviderBench) -
     assert "no space left" in found.reasons[0]
 
 
-def test_a_resource_that_has_vanished_reads_as_gone(bench: ProviderBench) -> None:
+def test_a_resource_that_was_deleted_elsewhere_reads_as_missing(bench: ProviderBench) -> None:
     request = provider_pb2.ReadRequest(urn=URN, id="lamp-a", inputs=properties(socket="a"))
     assert bench.provider.Read(request).id == ""
 

@@ -191,7 +191,7 @@ def output(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
     return [f"{'.'.join(map(str, path))}: {got}; {allowed}" for path, got, allowed, _ in found]
 
 
-def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
+def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
     assert output(fleet) == []
 
 
@@ -224,7 +224,7 @@ def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
         ),
     ],
 )
-def test_a_stack_that_is_not_as_the_fleet_says_is_refused(
+def test_a_stack_that_differs_from_the_fleet_is_refused(
     fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str
 ) -> None:
     assert any(each.startswith(fault) for each in output(fleet, **{stack: facts})), output(

@@ -124,7 +124,7 @@ def test_every_list_that_a_rule_reads_is_made_and_declared() -> None:
     assert set(LISTS) <= used
 
 
-def test_every_refusal_says_what_to_do_within_what_the_api_server_takes() -> None:
+def test_every_refusal_has_a_fix_within_the_api_servers_limit() -> None:
     for policy in policies():
         names = [each["message"] for each in policy["spec"]["validations"]]
         assert all(20 < len(name) < 300 and "\n" not in name for name in names)
@@ -142,7 +142,7 @@ def test_names_of_rules_differ() -> None:
     assert len(names) == len(set(names))
 
 
-def test_paths_lead_to_each_template_of_a_kind() -> None:
+def test_paths_reach_each_template_of_a_kind() -> None:
     rule = AdmissionRule("any", "pod.spec.hostPID == false", "")
     output = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
     assert output["jobs"].startswith("(object.?spec.?template.optMap(pod, ")

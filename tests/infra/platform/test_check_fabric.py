@@ -199,12 +199,12 @@ def test_a_variable_that_turns_the_network_off_is_refused(
         {"TRAINYARD_FABRIC": ""},
     ],
 )
-def test_a_job_that_says_otherwise_or_has_one_node_passes(root: Root, variables: dict[str, str]) -> None:
+def test_a_job_that_overrides_it_or_has_one_node_passes(root: Root, variables: dict[str, str]) -> None:
     done = root.check("ib-ndr", **variables)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_mpi_job_whose_pods_do_not_say_how_many_they_are_is_checked(root: Root) -> None:
+def test_an_mpi_job_whose_pods_lack_their_number_is_checked(root: Root) -> None:
     assert root.check("ib-ndr", PET_NNODES="").returncode == 1
 
 

@@ -111,7 +111,7 @@ def test_a_job_without_code_starts_as_it_did(tmp_path: Path) -> None:
     assert list((tmp_path / "pod").iterdir()) == []
 
 
-def test_an_image_or_a_runtime_that_cannot_unpack_says_so(code: Pack, tmp_path: Path) -> None:
+def test_an_image_or_a_runtime_that_cannot_unpack_is_reported(code: Pack, tmp_path: Path) -> None:
     store = tmp_path / "store"
     receive(store, code.digest, given(code))
     done = unpack(store, tmp_path / "pod", code.digest, path="/nowhere")
@@ -156,7 +156,7 @@ SMALL = 'mount -t tmpfs -o size="$0" none "$1" && shift && exec "$@"'
 
 
 @pytest.mark.parametrize("size", ["4k", "16k"], ids=["by the pack", "by its files"])
-def test_code_that_fills_the_volume_says_so_in_one_line(code: Pack, tmp_path: Path, size: str) -> None:
+def test_code_that_fills_the_volume_is_reported_in_one_line(code: Pack, tmp_path: Path, size: str) -> None:
     store, folder = tmp_path / "store", tmp_path / "pod"
     receive(store, code.digest, given(code))
     folder.mkdir()

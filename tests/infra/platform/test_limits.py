@@ -28,7 +28,7 @@ def test_every_team_has_a_quota_and_defaults(local_plan: Plan, local: Stack) -> 
     assert quotas == set(local_plan.named("LimitRange")) == expected
 
 
-def test_a_quota_holds_what_the_stack_says_and_what_the_platform_claims(found: Plan) -> None:
+def test_a_quota_holds_the_stacks_limits_and_what_the_platform_uses(found: Plan) -> None:
     hard = found.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]
     assert hard == {
         "pods": "64",
@@ -67,7 +67,7 @@ def test_quantities_are_written_as_they_come_back(rendered: Path) -> None:
     assert many.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]["count/jobs.batch"] == "2k"
 
 
-def test_containers_that_say_nothing_ask_for_little_and_none_fills_its_node(found: Plan) -> None:
+def test_containers_without_requests_get_small_ones_and_none_fills_its_node(found: Plan) -> None:
     [container] = found.named("LimitRange")["team-speech/team"]["spec"]["limits"]
     assert container["defaultRequest"] == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
     assert container["max"] == container["default"] == {"ephemeral-storage": "50Gi"}

@@ -62,7 +62,7 @@ def test_clouds_pull_the_publisher_s_image_by_digest(rendered: Path) -> None:
     assert re.search(r"opentelemetry-collector-contrib:[0-9.]+@sha256:[0-9a-f]{64}$", container["image"])
 
 
-def test_old_logs_are_deleted_when_the_stack_says(local: Stack, rendered: Path) -> None:
+def test_old_logs_are_deleted_after_the_stacks_retention(local: Stack, rendered: Path) -> None:
     found = plan(local.model_copy(update={"logs": LogsSpec(retention_days=7)}), rendered)
     template = found.named("CronJob")["trainyard-logs/retention"]["spec"]["jobTemplate"]["spec"]["template"]
     assert "-mtime +6 -delete" in template["spec"]["containers"][0]["command"][-1]
@@ -73,7 +73,7 @@ def test_a_stack_may_keep_none(local: Stack, rendered: Path) -> None:
     assert not [each.name for each in found.resources if "trainyard-logs" in each.name]
 
 
-def test_the_folder_of_a_log_says_whose_it_is() -> None:
+def test_the_folder_of_a_log_names_its_job() -> None:
     """As the kubelet names folders: namespace, pod and UID (`BuildPodLogsDirectory`)."""
     [read, *_] = configuration()["receivers"]["filelog"]["operators"]
     path = "/var/log/pods/team-research_digits-node-0-1-abcde_6b1c-2f/node/0.log.20261124-101112"

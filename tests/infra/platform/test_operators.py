@@ -154,12 +154,12 @@ def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: St
 
 
 def test_how_long_pods_may_take_to_be_ready_can_be_set() -> None:
-    patient = OperatorsSpec(pods_ready_minutes=45, pods_recovery_minutes=10)
-    waiting = configuration(patient, "local", autoscaled=True)["waitForPodsReady"]
+    spec = OperatorsSpec(pods_ready_minutes=45, pods_recovery_minutes=10)
+    waiting = configuration(spec, "local", autoscaled=True)["waitForPodsReady"]
     assert (waiting["timeout"], waiting["recoveryTimeout"]) == ("45m", "10m")
 
 
-def test_what_a_hub_sends_goes_by_its_name_and_fabrics_have_no_quota_there(local_plan: Plan) -> None:
+def test_what_a_hub_sends_has_its_name_as_origin_and_fabrics_have_no_quota_there(local_plan: Plan) -> None:
     config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
     settings = yaml.safe_load(config["data"]["controller_manager_config.yaml"])
     assert settings["multiKueue"] == {"origin": "local"}

@@ -48,7 +48,7 @@ def run(text: str, tools: Path, *, shell: str = "sh", moved: Mapping[str, Path] 
     return subprocess.run([shell, "-c", text], env=environment, check=False, timeout=20).returncode
 
 
-def test_every_program_says_at_its_head_what_it_is_and_what_runs_it() -> None:
+def test_every_program_begins_with_its_purpose_and_what_runs_it() -> None:
     assert SHELL
     assert PYTHON
     for name in SHELL + PYTHON:
@@ -91,7 +91,7 @@ def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> No
     assert "MISSING" not in call
 
 
-def test_a_worker_that_is_to_end_says_so_by_its_exit_status(tmp_path: Path) -> None:
+def test_a_worker_that_is_to_end_has_its_exit_code(tmp_path: Path) -> None:
     with worker(tmp_path, "exec sleep 60") as process:
         until(lambda: bool(calls(tmp_path)))
         time.sleep(0.5)  # it handles the signal from the line after the one that starts sshd
@@ -312,14 +312,14 @@ def joined(folder: Path, *words: str) -> str:
         ("-m trl.scripts.sft --use_peft", " --multi_gpu"),
     ],
 )
-def test_accelerate_is_told_of_the_other_nodes(tmp_path: Path, words: str, way: str) -> None:
+def test_accelerate_gets_the_addresses_of_the_other_nodes(tmp_path: Path, words: str, way: str) -> None:
     assert joined(tmp_path, "accelerate", "launch", *words.split()) == (
         f"accelerate launch{way} --num_machines=2 --machine_rank=1 --num_processes=8"
         f" --main_process_ip=tune-node-0-0.tune --main_process_port=29400 {words}"
     )
 
 
-def test_deepspeed_is_told_of_the_other_nodes(tmp_path: Path) -> None:
+def test_deepspeed_gets_the_addresses_of_the_other_nodes(tmp_path: Path) -> None:
     assert joined(tmp_path, "deepspeed", "a.py", "--deepspeed", "zero.json").endswith(
         " --no_ssh --node_rank=1 --master_addr=tune-node-0-0.tune --master_port=29400"
         " a.py --deepspeed zero.json"

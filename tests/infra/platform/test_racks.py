@@ -197,7 +197,7 @@ def test_kueue_does_not_count_places_in_a_domain(plans: Mapping[str, Plan], targ
     assert gates == {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
 
 
-def test_a_job_says_its_claim_again_and_the_lint_misses_it() -> None:
+def test_a_job_repeats_its_claim_and_the_lint_reports_a_missing_one() -> None:
     job = JobSpec(
         name="digits",
         team="research",

@@ -59,7 +59,7 @@ def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> N
     assert {each["name"] for each in container["env"]} <= set(container["args"])
 
 
-def test_pods_of_an_mpi_job_tell_its_ranks_before_they_end(local_plan: Plan) -> None:
+def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -> None:
     for pod in pods(local_plan, "mpi-none").values():
         [container] = pod["containers"]
         python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]

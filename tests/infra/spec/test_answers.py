@@ -84,7 +84,7 @@ def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_sta
     assert answers_to(SECTION, {}, STACK_KEY) == {}
 
 
-def test_an_answer_that_changes_a_value_is_said_with_both_and_where_they_are() -> None:
+def test_an_answer_that_changes_a_value_is_reported_with_both_and_their_locations() -> None:
     config = {
         f"{STACK_KEY}.pools[0].num_nodes": "3",
         f"{STACK_KEY}.provider.public": "false",  # as the section has it
@@ -124,7 +124,7 @@ def test_a_stack_file_has_its_answers_and_problems_are_at_their_lines(tmp_path: 
     assert problem.location.startswith(f"{file}:{line}:")
 
 
-def test_validate_says_which_value_holds_where_file_and_answer_differ(
+def test_validate_reports_which_value_holds_where_file_and_answer_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, **{"pools[1].num_nodes": "7", "name": "local"})

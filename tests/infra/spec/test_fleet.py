@@ -39,6 +39,6 @@ def test_a_fleet_survives_a_round_trip(fleet: Fleet) -> None:
     assert parse_fleet(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)) == fleet
 
 
-def test_a_file_with_no_fleet_says_how_to_begin_one() -> None:
+def test_a_file_without_a_fleet_is_refused_with_how_to_begin_one() -> None:
     with pytest.raises(InputError, match=r"begin with a copy of stacks/Pulumi\.hybrid\.yaml"):
         load_fleet(stack_file("local"))

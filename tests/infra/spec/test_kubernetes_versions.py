@@ -36,7 +36,7 @@ def test_left_out_it_is_the_one_that_this_release_is_tested_with(name: str) -> N
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_an_existing_cluster_says_its_version_itself(cloud: str) -> None:
+def test_an_existing_cluster_reports_its_version(cloud: str) -> None:
     file = CASES / "existing-cluster" / f"{cloud}.yaml"
     data = yaml.safe_load(file.read_text())["config"]["trainyard:stack"]
     data["provider"]["existing_cluster"]["version"] = "1.34"

@@ -43,11 +43,11 @@ def test_there_is_a_step_to_each_version() -> None:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
-def test_a_present_file_stays_as_it_is(file: Path) -> None:
+def test_a_present_file_is_unchanged(file: Path) -> None:
     assert migrate(file.read_text()) == file.read_text()
 
 
-def test_a_key_moves_and_each_other_line_stays() -> None:
+def test_a_key_moves_and_no_other_line_changes() -> None:
     before, after = BLOCK.splitlines(), migrate(BLOCK).splitlines()
     assert [line for line in before if line not in after] == [
         "    schema: 0",
@@ -112,7 +112,7 @@ def test_a_file_of_before_the_first_release_is_shown_and_then_written(tmp_path: 
         ("config: {}", "config"),
     ],
 )
-def test_what_cannot_be_migrated_says_why(text: str, path: str) -> None:
+def test_what_cannot_be_migrated_is_reported_with_a_reason(text: str, path: str) -> None:
     with pytest.raises(InputError) as error:
         migrate(text)
     (problem,) = error.value.problems

@@ -51,12 +51,12 @@ def assert_refused(case: Wrong, load: Load, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", STACKS, ids=str)
-def test_a_wrong_stack_says_where_what_is_allowed_and_what_to_do(case: Wrong, tmp_path: Path) -> None:
+def test_a_wrong_stack_is_reported_with_path_allowed_and_fix(case: Wrong, tmp_path: Path) -> None:
     assert_refused(case, load, tmp_path)
 
 
 @pytest.mark.parametrize("case", FLEETS, ids=str)
-def test_a_wrong_fleet_says_where_what_is_allowed_and_what_to_do(case: Wrong, tmp_path: Path) -> None:
+def test_a_wrong_fleet_is_reported_with_path_allowed_and_fix(case: Wrong, tmp_path: Path) -> None:
     assert_refused(case, load_fleet, tmp_path)
 
 

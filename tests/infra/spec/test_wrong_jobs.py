@@ -26,13 +26,13 @@ def output(job: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
-def test_a_wrong_job_says_where_what_is_allowed_and_what_to_do(case: Mapping[str, Any]) -> None:
+def test_a_wrong_job_is_reported_with_path_allowed_and_fix(case: Mapping[str, Any]) -> None:
     assert output(changed(GOOD, case["set"])) == case["problems"]
 
 
 def test_they_cover_the_keys() -> None:
-    met = {path.split(".")[0].split("[")[0] for case in WRONG for path in case["set"]}
-    assert set(GOOD) <= met
+    covered = {path.split(".")[0].split("[")[0] for case in WRONG for path in case["set"]}
+    assert set(GOOD) <= covered
 
 
 def test_a_sound_job_is_read_from_its_file_with_defaults_for_what_it_leaves_out(tmp_path: Path) -> None:

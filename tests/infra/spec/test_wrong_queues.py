@@ -20,7 +20,7 @@ WRONG = yaml.safe_load((FOLDER / "wrong.yaml").read_text())
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
-def test_a_wrong_queue_or_team_says_where_what_is_allowed_and_what_to_do(case: Mapping[str, Any]) -> None:
+def test_a_wrong_queue_or_team_is_reported_with_path_allowed_and_fix(case: Mapping[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         parse(changed(GOOD, case["set"]))
     assert caught.value.exit_code is ExitCode.WRONG_INPUT
@@ -29,12 +29,12 @@ def test_a_wrong_queue_or_team_says_where_what_is_allowed_and_what_to_do(case: M
 
 
 def test_they_cover_the_keys_of_queues_and_teams() -> None:
-    met = {key.split("[")[0] for case in WRONG for path in case["set"] for key in path.split(".")}
+    covered = {key.split("[")[0] for case in WRONG for path in case["set"] for key in path.split(".")}
     stack = parse(GOOD)
     queue, team = stack.queues[0], stack.teams[0]
     keys = {*type(queue).model_fields, *type(queue.flavors[0]).model_fields}
     keys |= {*type(team).model_fields, *type(team.limits).model_fields}
-    assert keys <= met
+    assert keys <= covered
 
 
 def test_limits_that_are_left_out_come_from_the_pools_of_the_teams_queues() -> None:

@@ -127,7 +127,7 @@ def test_a_cloud_takes_every_name_of_a_stack(file: Path, length: int, rendered: 
     assert not refused_names(cluster_plan(parse(renamed(file, length)), rendered))
 
 
-def test_the_spec_refuses_a_name_that_coreweave_would_and_says_what_it_takes() -> None:
+def test_the_spec_refuses_a_name_that_coreweave_would_with_what_is_allowed() -> None:
     with pytest.raises(InputError) as refused:
         parse(renamed(stack_file("coreweave"), 31))
     (problem,) = refused.value.problems

@@ -101,7 +101,7 @@ def test_no_two_parts_share_an_address(names: list[str]) -> None:
 
 
 @given(NAMES, NAMES)
-def test_a_node_that_stays_keeps_its_index(before: list[str], after: list[str]) -> None:
+def test_a_remaining_node_keeps_its_index(before: list[str], after: list[str]) -> None:
     first = allocate(before, {})
     second = allocate(after, first)
     assert set(second) == set(after)

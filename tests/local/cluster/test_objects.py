@@ -26,7 +26,7 @@ def test_a_declared_taint_replaces_what_was_declared_before() -> None:
     ]
 
 
-def test_taints_of_kubernetes_and_of_a_preemption_stay() -> None:
+def test_taints_of_kubernetes_and_of_a_preemption_are_retained() -> None:
     found = [
         {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
         {"key": "trainyard.dev/preempting", "value": "1", "effect": "NoExecute"},
@@ -44,12 +44,14 @@ def test_taints_of_kubernetes_and_of_a_preemption_stay() -> None:
         ({"spec": {"taints": [{"key": SPOT.key}]}, "status": READY}, True),
     ],
 )
-def test_a_node_is_ready_when_it_says_so_and_pods_may_run_on_it(node: dict[str, Any], ready: bool) -> None:
+def test_a_node_is_ready_by_its_condition_and_if_pods_may_run_on_it(
+    node: dict[str, Any], ready: bool
+) -> None:
     assert is_ready(node) is ready
 
 
 @pytest.mark.parametrize(
-    ("toleration", "stays"),
+    ("toleration", "remains"),
     [
         ({"operator": "Exists"}, True),
         ({"key": "trainyard.dev/preempting", "operator": "Exists", "effect": "NoExecute"}, True),
@@ -58,8 +60,10 @@ def test_a_node_is_ready_when_it_says_so_and_pods_may_run_on_it(node: dict[str, 
         ({"operator": "Exists", "tolerationSeconds": 5}, False),
     ],
 )
-def test_only_a_pod_that_tolerates_the_loss_for_good_stays(toleration: dict[str, Any], stays: bool) -> None:
-    assert _tolerates_preemption({"spec": {"tolerations": [toleration]}}) is stays
+def test_only_a_pod_that_tolerates_the_taint_without_limit_remains(
+    toleration: dict[str, Any], remains: bool
+) -> None:
+    assert _tolerates_preemption({"spec": {"tolerations": [toleration]}}) is remains
 
 
 def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_no_file_means_no_events(tmp_path: Path) -> None:
     assert read_events(tmp_path / "events.jsonl") == []
 
 
-def test_a_record_tells_the_seconds_between_two_phases() -> None:
+def test_a_record_has_the_seconds_between_two_phases() -> None:
     events = (PreemptionEvent("spot-0", "killed", 10.0), PreemptionEvent("spot-0", "pods-failed", 21.5))
     assert PreemptionRecord("spot-0", None, events, ()).seconds("killed", "pods-failed") == 11.5
 
@@ -95,7 +99,7 @@ def archive(path: Path, *annotations: dict[str, str]) -> Path:
     return path
 
 
-def test_an_archive_tells_its_names_and_its_digest(tmp_path: Path) -> None:
+def test_an_archive_has_its_names_and_its_digest(tmp_path: Path) -> None:
     names = ({"io.containerd.image.name": "a:1"}, {"org.opencontainers.image.ref.name": "b:1"})
     found = read_archive(archive(tmp_path / "image.tar", *names))
     assert (found.names, found.digest) == (("a:1", "b:1"), "sha256:1")

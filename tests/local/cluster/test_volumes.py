@@ -45,7 +45,7 @@ def test_without_loop_devices_the_folder_serves(
         volume.attach(nodes_run=False)
 
 
-def test_files_and_nodes_that_exist_stay_as_they_are(volume: BoundedVolume) -> None:
+def test_existing_files_and_nodes_are_unchanged(volume: BoundedVolume) -> None:
     assert "its nodes run" in volume.attach(nodes_run=True)
     volume.folder.mkdir()
     (volume.folder / "checkpoint").touch()

@@ -51,7 +51,7 @@ def test_a_layer_has_the_files_with_their_modes_and_owners_and_the_folders_above
         assert tar.getmember("home/me").isdir()
 
 
-def test_every_descriptor_of_an_archive_leads_to_a_blob_of_its_digest_and_size(
+def test_every_descriptor_of_an_archive_names_a_blob_of_its_digest_and_size(
     layer: Path, tmp_path: Path
 ) -> None:
     files = write(tmp_path / "image.tar", [layer])
@@ -65,7 +65,7 @@ def test_every_descriptor_of_an_archive_leads_to_a_blob_of_its_digest_and_size(
         ]
 
 
-def test_an_archive_goes_by_all_its_names_for_containerd_and_for_docker(layer: Path, tmp_path: Path) -> None:
+def test_an_archive_has_all_its_names_for_containerd_and_for_docker(layer: Path, tmp_path: Path) -> None:
     files = write(tmp_path / "image.tar", [layer])
     index = json.loads(files["index.json"])["manifests"]
     names = ["example.test/tool:1", "example.test/alias:1"]
@@ -75,7 +75,7 @@ def test_an_archive_goes_by_all_its_names_for_containerd_and_for_docker(layer: P
     assert all(name in files for name in (docker["Config"], *docker["Layers"]))
 
 
-def test_a_container_starts_as_the_settings_say(layer: Path, tmp_path: Path) -> None:
+def test_a_container_starts_by_its_settings(layer: Path, tmp_path: Path) -> None:
     files = write(tmp_path / "image.tar", [layer], user="1000:1000")
     config = json.loads(files[json.loads(files["manifest.json"])[0]["Config"]])
     assert config["config"]["Entrypoint"] == ["/opt/tool"]

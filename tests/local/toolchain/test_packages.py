@@ -81,7 +81,7 @@ def test_a_policy_that_a_killed_run_left_is_removed(apt: Path, policy: Path, pro
     assert not policy.exists()
 
 
-def test_the_machines_own_policy_stays(apt: Path, policy: Path, progress: Recorder) -> None:
+def test_the_hosts_policy_is_unchanged(apt: Path, policy: Path, progress: Recorder) -> None:
     policy.write_text(OWN_POLICY)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert policy.read_text() == OWN_POLICY

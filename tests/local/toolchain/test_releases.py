@@ -99,7 +99,9 @@ def test_an_archive_without_the_program_is_refused(
         fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
 
 
-def test_a_download_that_breaks_off_says_so(site: ReleaseSite, tmp_path: Path, progress: Recorder) -> None:
+def test_a_download_that_breaks_off_is_reported(
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
     with pytest.raises(BrokenOffError, match="404"):

@@ -55,7 +55,7 @@ def layer(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_root_filesystem_tells_its_installed_packages_and_its_python(layer: Path) -> None:
+def test_a_root_filesystem_lists_its_packages_and_its_python(layer: Path) -> None:
     found = RootContents.of(layer)
     assert [(each.name, each.version) for each in found.packages] == [
         ("python3", "3.11.2-1+b1"),
@@ -65,7 +65,7 @@ def test_a_root_filesystem_tells_its_installed_packages_and_its_python(layer: Pa
     assert found.python == "3.11"
 
 
-def test_a_lock_tells_what_is_installed_for_this_python_and_machine(tmp_path: Path) -> None:
+def test_a_lock_lists_what_is_installed_for_this_python_and_platform(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(
         "# a comment\n"

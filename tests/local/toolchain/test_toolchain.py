@@ -36,7 +36,7 @@ def steps(toolchain: Toolchain, *names: str) -> dict[str, tuple[Action, str]]:
     return {step.name: (step.action, step.why) for step in toolchain.plan(names)}
 
 
-def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(
+def test_a_plan_lists_what_would_be_done_and_why_and_does_nothing(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     plan = steps(toolchain, "image/tool")
@@ -153,7 +153,7 @@ def test_a_fault_of_the_machine_gets_its_own_next_step(
         toolchain.ensure("binary/tool")
 
 
-def test_work_goes_on_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_work_continues_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_fails("main.go:3: undefined: x\n")
     with pytest.raises(TrainyardError):
         toolchain.ensure("binary/tool")
@@ -194,7 +194,7 @@ def test_without_root_and_packages_both_problems_are_shown_at_once(
     )
 
 
-def test_a_cache_that_cannot_be_written_says_so(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.paths.cache.parent.mkdir(exist_ok=True)
     workshop.paths.cache.symlink_to("/proc/1/map_files")
     with pytest.raises(HostError, match="TRAINYARD_CACHE"):

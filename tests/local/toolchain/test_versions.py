@@ -82,7 +82,7 @@ def test_a_wrong_file_shows_every_fault_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", None])
-def test_a_torn_or_missing_file_says_what_to_do(tmp_path: Path, text: str | None) -> None:
+def test_a_torn_or_missing_file_is_reported_with_a_next_step(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "versions.yaml"
     if text:
         file.write_text(text)

@@ -60,7 +60,7 @@ def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Bl
     assert not [name for name in cloud.blobs.objects if "step-00000001" in name]
 
 
-def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
+def test_a_file_of_many_megabytes_is_written_in_parts_and_read_in_ranges(
     cloud: BlobCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("digests", "checkpoint"):
@@ -73,7 +73,7 @@ def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
 
 @pytest.mark.parametrize(("status", "advice"), [(503, "overloaded or down"), (403, "check the credentials")])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
+def test_a_store_that_fails_at_any_put_loses_nothing_and_the_error_has_a_next_step(
     cloud: BlobCloud, status: int, advice: str, number: int
 ) -> None:
     save(ObjectStore(cloud.url), 1)

@@ -63,7 +63,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert (tmp_path / "latest").read_text() == "step-00000020"
 
 
-def test_a_checkpoint_says_what_its_run_was_started_from(
+def test_a_checkpoint_records_what_its_run_was_started_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody says, or what is said is no JSON, it is as one of an earlier version."""
@@ -168,7 +168,7 @@ def test_only_the_last_k_are_kept(tmp_path: Path) -> None:
     assert store.committed() == [100_000_000, 11]
 
 
-def test_every_nth_stays_for_good(tmp_path: Path) -> None:
+def test_every_nth_is_never_deleted(tmp_path: Path) -> None:
     store = FolderStore(tmp_path, retention=Retention(last=2, every_steps=20))
     for step in range(10, 80, 10):
         save(store, step)

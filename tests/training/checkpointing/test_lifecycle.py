@@ -156,7 +156,7 @@ def store(google: GoogleLifecycleApi, **retention: Any) -> ObjectStore:
     return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
 
 
-def test_what_is_superseded_gets_a_custom_time_and_stays_until_the_rule_deletes_it(
+def test_what_is_superseded_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
     google: GoogleLifecycleApi,
 ) -> None:
     kept = store(google)
@@ -213,7 +213,7 @@ def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: AzureLifecycl
     assert set(azure.asked) == {"the-first", "the-second"}
 
 
-def test_a_pod_without_an_identity_and_one_without_the_right_say_so(
+def test_a_pod_without_an_identity_and_one_without_the_right_are_reported(
     azure: AzureLifecycleApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = container(azure)

@@ -30,7 +30,7 @@ def url(s3: Proxy, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is soon given up, however slow the machine is."""
     monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
 
@@ -75,7 +75,7 @@ def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch
     assert store.open(1).read(FILES[1]) == data
 
 
-def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back(url: str) -> None:
+def test_a_file_of_many_megabytes_is_written_in_parts_and_read_back(url: str) -> None:
     store = ObjectStore(url)
     data = os.urandom(1 << 20) * 12
     save(store, 1, data)
@@ -129,9 +129,7 @@ def test_a_process_tags_again_nothing_that_another_has_tagged(url: str, s3: Prox
     assert all("step-00000003/" in path for path in tagged)
 
 
-def test_a_store_that_hangs_while_it_tags_is_given_up_and_the_next_goes_on_where_it_was(
-    url: str, s3: Proxy
-) -> None:
+def test_a_store_that_hangs_while_it_tags_times_out_and_the_next_call_continues(url: str, s3: Proxy) -> None:
     store = ObjectStore(url, Retention(last=1, tag=True), timeout_seconds=1.5)
     save(store, 1)
     save(store, 2)
@@ -228,7 +226,7 @@ def written(store: ObjectStore, step: int) -> tuple[str, Manifest]:
     return staged, manifest(step, {name: store.write(staged, name, content(step)) for name in FILES})
 
 
-def test_of_two_runs_that_commit_a_step_at_once_one_stands_and_the_other_s_draft_goes(url: str) -> None:
+def test_of_two_runs_that_commit_a_step_at_once_one_succeeds_and_the_other_is_cleaned_up(url: str) -> None:
     """S3 answers 412 where the object is there (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
 
     class LateStore(ObjectStore):
@@ -248,7 +246,7 @@ def test_of_two_runs_that_commit_a_step_at_once_one_stands_and_the_other_s_draft
 
 @pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "501 NotImplemented", "mute"])
 def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_its_answer(
-    url: str, s3: Proxy, impatient: None, fault: str
+    url: str, s3: Proxy, short_timeouts: None, fault: str
 ) -> None:
     """S3 answers 409 if another request for the key is under way: "retry the upload" (API_PutObject).
 
@@ -306,8 +304,8 @@ def from_put(number: int, fault: str) -> Callable[[str, str, int], str]:
     ],
 )
 @pytest.mark.parametrize("at", [0, 2, 3])
-def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
-    url: str, s3: Proxy, impatient: None, fault: str, advice: str, at: int
+def test_a_store_that_fails_at_any_put_loses_nothing_and_the_error_has_a_next_step(
+    url: str, s3: Proxy, short_timeouts: None, fault: str, advice: str, at: int
 ) -> None:
     save(ObjectStore(url), 1)
     s3.reset(from_put(at, fault))
@@ -320,7 +318,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
 
 
 def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
-    url: str, s3: Proxy, impatient: None
+    url: str, s3: Proxy, short_timeouts: None
 ) -> None:
     store = ObjectStore(url, timeout_seconds=timeout("mute"))
     save(store, 1)
@@ -344,7 +342,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(url: str, s3: Proxy) -> 
 
 
 def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_scheme_are_reported(
-    s3: Proxy, impatient: None, monkeypatch: pytest.MonkeyPatch
+    s3: Proxy, short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StoreError, match=r"make the bucket, or correct checkpoint\.store"):
         save(ObjectStore("s3://none/run"), 1)
@@ -374,7 +372,7 @@ def test_a_run_that_leaves_resumes_from_the_store_to_the_bit(url: str, tmp_path:
 
 
 def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
-    url: str, s3: Proxy, impatient: None, tmp_path: Path
+    url: str, s3: Proxy, short_timeouts: None, tmp_path: Path
 ) -> None:
     s3.reset(lambda verb, path, number: "503" if "step-00000010" in path and verb == "PUT" else "")
     checkpoint = {"every_steps": 5, "store": url}
@@ -396,7 +394,7 @@ def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
 )
 @pytest.mark.parametrize("asked", ["list-type", "manifest.json", "rank-00000"])
 def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginning(
-    url: str, s3: Proxy, impatient: None, tmp_path: Path, fault: str, advice: str, asked: str
+    url: str, s3: Proxy, short_timeouts: None, tmp_path: Path, fault: str, advice: str, asked: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 5, "store": url}, steps=9)
     assert not train(config, NoticeAt(6))

@@ -279,7 +279,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: 
     assert "model: the checkpoint has {'name': 'mlp'}" in text
 
 
-def test_data_that_have_changed_are_refused_and_older_checkpoints_do_not_say(tmp_path: Path) -> None:
+def test_changed_data_are_refused_unless_the_checkpoint_is_older_than_the_check(tmp_path: Path) -> None:
     on_ranks(tmp_path, lambda saver: save(saver, 10))
     now = {**IDENTITY, DATASET: {"samples": 175, "classes": 257}}
     assert on_ranks(tmp_path, lambda saver: saver.newest(now)[0])[0]

@@ -134,7 +134,7 @@ def test_the_ranks_share_the_writing_evenly(tmp_path: Path) -> None:
     assert max(parts) < 0.75 * whole
 
 
-def test_what_is_captured_does_not_change_when_training_goes_on() -> None:
+def test_what_is_captured_does_not_change_when_training_continues() -> None:
     """Asynchronous saves have written values of later steps (pytorch#144657)."""
     (state,) = ranks(1, seed=1)
     held = state.capture()

@@ -69,7 +69,7 @@ def test_other_contents_are_refused_and_leave_nothing(source: str, tmp_path: Pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_fetch_that_was_stopped_goes_on_and_drops_what_is_no_more(source: str, tmp_path: Path) -> None:
+def test_a_fetch_that_was_stopped_continues_and_drops_what_is_no_more(source: str, tmp_path: Path) -> None:
     digest = str(describe(source)["digest"])
     staging = tmp_path / "out" / f".{folder_name(digest)}"
     (staging / "train").mkdir(parents=True)
@@ -111,7 +111,7 @@ def test_damage_after_staging_is_named_file_by_file(source: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", MARKER])
-def test_names_that_lead_out_of_the_folder_are_refused(
+def test_names_outside_of_the_folder_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Hostile:
@@ -189,7 +189,7 @@ def test_a_file_of_a_web_server_is_staged(web: str, tmp_path: Path) -> None:
         fetch(f"{web}/train/", tmp_path, DIGEST)
 
 
-def test_the_command_says_what_is_wrong_and_exits_by_kind(
+def test_the_command_reports_what_is_wrong_and_exits_by_kind(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fetch", source, str(tmp_path / "out"), "--digest", DIGEST]) == 2

@@ -229,7 +229,7 @@ def test_a_gpt_learns_to_write_python_and_resumes_to_the_bit(tmp_path: Path, sha
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
 
 
-def test_text_that_has_grown_is_refused_before_a_step_and_what_was_saved_stays(tmp_path: Path) -> None:
+def test_text_that_has_grown_is_refused_before_a_step_and_checkpoints_are_retained(tmp_path: Path) -> None:
     location, values = tmp_path / "text", {"steps": 6, "model.layers": 1}
     for tokens in (16_000, 35_000):
         shutil.rmtree(location, ignore_errors=True)
@@ -372,7 +372,7 @@ def test_a_large_vocabulary_is_kept_in_uint32_and_read_over_the_ends_of_shards(t
     assert samples.inputs.max() > 1 << 16
 
 
-def test_shards_that_do_not_say_their_type_are_of_uint16(shards: Path, tmp_path: Path) -> None:
+def test_shards_without_a_type_are_of_uint16(shards: Path, tmp_path: Path) -> None:
     shutil.copytree(shards, tmp_path / "old")
     index = json.loads((shards / INDEX).read_text())
     assert index.pop("dtype") == "uint16"
@@ -396,7 +396,7 @@ def test_shards_that_do_not_say_their_type_are_of_uint16(shards: Path, tmp_path:
         ({"dtype": "int8"}, r"index\.json: dtype: got 'int8'; allowed: uint16 or uint32"),
     ],
 )
-def test_tokens_of_another_size_than_the_index_says_are_refused(
+def test_tokens_of_another_size_than_in_the_index_are_refused(
     tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
     large_tokens(tmp_path)

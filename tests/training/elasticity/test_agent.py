@@ -59,7 +59,7 @@ def test_a_place_that_makes_no_sense_is_reported(change: dict[str, str], output:
     assert any(problem.startswith(output) for problem in refused.value.problems)
 
 
-def test_several_nodes_must_know_where_to_meet() -> None:
+def test_several_nodes_need_a_rendezvous_address() -> None:
     with pytest.raises(ConfigError, match="PET_MASTER_ADDR, PET_MASTER_PORT: missing; 2 nodes"):
         node_of({"PET_NNODES": "2"})
 
@@ -81,7 +81,7 @@ def test_several_nodes_must_know_where_to_meet() -> None:
         ([120, 76], 120),  # Python could not end as it should
     ],
 )
-def test_one_code_says_what_became_of_all(ends: list[int], code: int) -> None:
+def test_one_exit_code_covers_all_ranks(ends: list[int], code: int) -> None:
     assert combined_exit_code(ends) == code
 
 
@@ -175,7 +175,7 @@ def test_a_rank_that_hangs_does_not_keep_the_others_from_their_restart(tmp_path:
     assert len(notes(tmp_path, 1)) == 2
 
 
-def test_a_rank_that_stays_stopped_is_a_lost_one(tmp_path: Path) -> None:
+def test_a_rank_that_is_stopped_for_long_has_failed(tmp_path: Path) -> None:
     """Its peers wait for it, and its connections stay open."""
 
     def work(folder: Path, _: float) -> int:
@@ -190,7 +190,7 @@ def test_a_rank_that_stays_stopped_is_a_lost_one(tmp_path: Path) -> None:
     assert len(notes(tmp_path, 0)) == 2
 
 
-def test_a_rank_that_goes_on_in_time_is_not_lost(tmp_path: Path) -> None:
+def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
     def work(folder: Path, _: float) -> int:
         process = os.getpid()
         if note(folder, "came") == 1 and not os.fork():
@@ -263,8 +263,8 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
     tmp_path: Path, undisturbed: str, lost: int
 ) -> None:
     meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    patient = settings(tmp_path, **PACED, **{"timeouts.rejoin": TIMEOUT_SECONDS})
-    nodes = [node(patient, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
+    long_timeout = settings(tmp_path, **PACED, **{"timeouts.rejoin": TIMEOUT_SECONDS})
+    nodes = [node(long_timeout, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
     try:
         wait_for(lambda: reached(tmp_path, 15))
         for file in tmp_path.glob("checkpoints/step-*/rank-*"):
@@ -297,7 +297,7 @@ def test_a_node_that_does_not_come_back_is_reported_from_a_failure(tmp_path: Pat
 
 
 @pytest.mark.ranks
-def test_ctrl_c_saves_the_step_and_the_next_start_goes_on(tmp_path: Path, undisturbed: str) -> None:
+def test_ctrl_c_saves_the_step_and_the_next_start_resumes(tmp_path: Path, undisturbed: str) -> None:
     arguments = ["--nproc-per-node=2", *settings(tmp_path, **PACED)]
     process = node(arguments)
     wait_for(lambda: reached(tmp_path, 15))

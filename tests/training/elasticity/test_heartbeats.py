@@ -86,7 +86,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RankGroup:
     return RankGroup(tmp_path, monkeypatch, stall=15)
 
 
-def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(pair: RankGroup) -> None:
+def test_rank_0_logs_once_which_rank_delays_the_others_and_again_if_it_returns(pair: RankGroup) -> None:
     for seconds in (0.05, 0):
         for heartbeats, pause in zip(pair.ranks, (0.001, seconds), strict=True):
             for step in range(1, 60 if not seconds else 2):
@@ -276,7 +276,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
 
 
 @pytest.mark.ranks
-def test_a_run_of_one_process_whose_data_hangs_in_an_evaluation_says_where_and_ends(
+def test_one_process_whose_data_hangs_in_an_evaluation_reports_where_and_ends(
     tmp_path: Path,
 ) -> None:
     """The third evaluation never ends."""
@@ -302,7 +302,7 @@ train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "time
 
 
 @pytest.mark.ranks
-def test_a_rank_that_stands_still_for_a_while_leaves_stacks_of_all_and_the_run_goes_on(
+def test_after_a_stall_the_stacks_of_all_ranks_are_written_and_the_run_continues(
     tmp_path: Path,
 ) -> None:
     limits = ["--set", "timeouts.stall=2", "--set", "timeouts.silence=60"]

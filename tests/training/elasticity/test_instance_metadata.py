@@ -76,7 +76,7 @@ def cloud() -> Iterator[FakeMetadataService]:
 ACTION = "/latest/meta-data/spot/instance-action"
 
 
-def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: FakeMetadataService) -> None:
+def test_aws_reports_an_interruption_to_clients_with_a_token(cloud: FakeMetadataService) -> None:
     aws = Aws(Metadata(cloud.base))
     assert aws.notice() == ""
     assert aws.notice() == ""
@@ -86,7 +86,7 @@ def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: FakeMetadataServ
     assert aws.notice() == "EC2 will terminate this instance at 2026-11-21T20:00:00Z"
 
 
-def test_google_says_preemption_and_maintenance_that_ends_the_machine(cloud: FakeMetadataService) -> None:
+def test_gcp_reports_preemption_and_maintenance_that_ends_the_machine(cloud: FakeMetadataService) -> None:
     gcp = Gcp(Metadata(cloud.base))
     instance = "/computeMetadata/v1/instance"
     cloud.answers = {
@@ -114,7 +114,7 @@ def azure_event(kind: str, *machines: str) -> str:
     return json.dumps({"DocumentIncarnation": 1, "Events": [event]})
 
 
-def test_azure_says_what_ends_this_machine_and_not_another(cloud: FakeMetadataService) -> None:
+def test_azure_reports_events_of_this_machine_only(cloud: FakeMetadataService) -> None:
     azure = Azure(Metadata(cloud.base))
     events_path = "/metadata/scheduledevents"
     cloud.answers["/metadata/instance/compute/name"] = (200, "node-1")

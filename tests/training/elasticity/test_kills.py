@@ -37,7 +37,7 @@ EVERY_STEP = {
     "checkpoint.keep_last": 2,
     "model.dropout": 0.2,
 }
-PATIENT = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
+LONG_TIMEOUTS = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
 PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
 CUT_SECONDS = 4.0
 """For which the connection to a store is gone at most; some cuts last longer than a request may take."""
@@ -57,7 +57,7 @@ class SingleNode:
         self.start()
 
     def start(self, pace_seconds: float = 0.02) -> None:
-        values: dict[str, object] = {**EVERY_STEP, **PATIENT, "pace_seconds": pace_seconds}
+        values: dict[str, object] = {**EVERY_STEP, **LONG_TIMEOUTS, "pace_seconds": pace_seconds}
         if self.store:
             values["checkpoint.store"] = self.store
         self.agent: Rank = start_agent(2, settings(self.run_dir, **values), self.variables)
@@ -119,7 +119,7 @@ class RunHistory:
         self.lines = len(known)
         self.attempt = max((line["attempt"] for line in known), default=0)
 
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether a later attempt has taken a step, or this one many, if it was not ended."""
         steps = [
             line["attempt"]
@@ -134,7 +134,7 @@ def survive(node: SingleNode, store: CheckpointStore, chance: random.Random, los
     story = RunHistory(node.run_dir)
     for _ in range(KILLS):
         if chance.random() < 0.7:
-            node.until(story.goes_on)
+            node.until(story.continues)
         time.sleep(chance.random() * 0.2)
         promised = max((line["step"] for line in events(node.run_dir, "checkpoint")), default=0)
         story.mark()

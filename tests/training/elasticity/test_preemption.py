@@ -184,7 +184,7 @@ def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]
     return ended
 
 
-def test_a_save_has_the_pods_grace_and_says_that_a_spot_node_would_give_less(tmp_path: Path) -> None:
+def test_a_save_has_the_pods_grace_and_warns_that_a_spot_node_gives_less(tmp_path: Path) -> None:
     code, words = reported_while_training(tmp_path, "30")
     assert code == 75, words
     [saved] = events(tmp_path, "checkpoint")

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from trainyard_train.elasticity.rendezvous import own_round
 
 
-def meet(store: dist.Store, world_size: int, order: list[int]) -> list[dist.Store]:
+def rendezvous(store: dist.Store, world_size: int, order: list[int]) -> list[dist.Store]:
     """What each rank gets, all of them arriving in this order."""
     with ThreadPoolExecutor(world_size) as pool:
         found = {rank: pool.submit(own_round, store, rank, world_size, 60) for rank in order}
@@ -21,7 +21,7 @@ def test_each_round_has_a_part_of_the_store_that_all_its_ranks_share_and_no_othe
     store = dist.HashStore()
     for number, world_size in enumerate((2, 2, 3, 1, 2, 4)):
         for order in (list(range(world_size)), list(reversed(range(world_size)))):
-            parts = meet(store, world_size, order)
+            parts = rendezvous(store, world_size, order)
             assert not parts[-1].check(["here"]), "a round before has written to it"
             parts[0].set("here", str(number))
             assert {part.get("here") for part in parts} == {str(number).encode()}
@@ -29,13 +29,13 @@ def test_each_round_has_a_part_of_the_store_that_all_its_ranks_share_and_no_othe
 
 def test_rank_0_takes_no_word_of_a_dead_rank_for_one_that_has_not_come() -> None:
     store = dist.HashStore()
-    meet(store, 2, [0, 1])
+    rendezvous(store, 2, [0, 1])
     with pytest.raises(TimeoutError):
         own_round(store, 0, 2, 0.3)
 
 
 def test_a_rank_agrees_to_no_round_that_is_over() -> None:
     store = dist.HashStore()
-    meet(store, 2, [0, 1])
+    rendezvous(store, 2, [0, 1])
     with pytest.raises(TimeoutError):
         own_round(store, 1, 2, 0.3)

@@ -42,7 +42,7 @@ def stacks(folder: Path) -> str:
     return done.stdout
 
 
-def test_every_rank_says_where_it_is_and_goes_on(tmp_path: Path) -> None:
+def test_every_rank_writes_its_stacks_and_continues(tmp_path: Path) -> None:
     ranks = [started(tmp_path, rank) for rank in (1, 0)]
     try:
         for _ in range(2):  # the second answer is not the first one's

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
-from tests.training.launch import Ranks, events, reached, run, settings, sha256, start, tell_ranks
+from tests.training.launch import Ranks, events, reached, run, settings, sha256, start, terminate_ranks
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.state import load_tensors
 
@@ -112,7 +112,7 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     run_module = [*command, "trainyard_train.train", *settings(tmp_path)]
     launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=1"])
     wait_for(lambda: reached(tmp_path, 4))
-    tell_ranks(launcher)
+    terminate_ranks(launcher)
     assert launcher.wait(TIMEOUT_SECONDS) != 0
     saved = events(tmp_path, "preempted")[0]["step"]
     subprocess.run(run_module, check=True)
@@ -147,7 +147,7 @@ def test_a_rank_that_never_arrives_is_reported(tmp_path: Path) -> None:
         assert "not all 2 ranks arrived within 2 s" in words
 
 
-def test_another_world_size_goes_on_in_the_same_order_of_samples(tmp_path: Path) -> None:
+def test_another_world_size_continues_in_the_same_order_of_samples(tmp_path: Path) -> None:
     taken = 0
     for attempt, world_size in enumerate((2, 1, 2), start=1):
         ranks: Ranks = start(world_size, settings(tmp_path, steps=1000, pace_seconds=0.05))
@@ -206,7 +206,7 @@ def of_two_ranks_or_one(run_dir: Path, world_sizes: list[int]) -> bool:
     return [size for size, _ in groupby(sizes)] == world_sizes
 
 
-def test_a_job_takes_in_a_node_that_comes_and_goes_on_without_one_that_is_lost(tmp_path: Path) -> None:
+def test_a_job_adds_a_new_node_and_continues_without_a_failed_one(tmp_path: Path) -> None:
     port = free_port()
     agents = [agent(port, tmp_path)]
     try:

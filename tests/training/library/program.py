@@ -109,11 +109,11 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
             scheduler.step()
             notes["epochs"].append((epoch, optimizer.param_groups[0]["lr"]))
     if not run.exit_code:
-        _tell(run, model, notes)
+        _write_result(run, model, notes)
     return run.exit_code
 
 
-def _tell(run: Run, model: nn.Module, notes: Mapping[str, Any]) -> None:
+def _write_result(run: Run, model: nn.Module, notes: Mapping[str, Any]) -> None:
     """Write down what came out; all ranks call it."""
     state = model.state_dict().items()
     whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in state}

@@ -111,7 +111,7 @@ def test_a_sampler_that_gives_another_order_is_reported_of(capfd: pytest.Capture
     assert "batches: the sampler gives another order" in capfd.readouterr().err
 
 
-def test_steps_that_take_more_batches_than_they_say_are_refused() -> None:
+def test_steps_that_take_more_batches_than_declared_are_refused() -> None:
     one = iter(found := batches(DataLoader))
     next(one)
     next(one)

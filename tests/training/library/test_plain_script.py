@@ -54,7 +54,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("killed_rank", [0, 3], ids=["rank 0, whose store it is", "a rank of the other node"])
-def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, killed_rank: int) -> None:
+def test_ranks_of_two_nodes_rendezvous_again_after_one_failed(tmp_path: Path, killed_rank: int) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "helper.py").write_text("NAME = 'helped'\n")
     (tmp_path / "sub" / "sum.py").write_text(SUM)
@@ -84,7 +84,7 @@ def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp
             each.kill()
 
 
-def test_a_node_that_waits_for_others_leaves_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_node_that_waits_for_others_exits_on_sigterm(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("print('done')\n")
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     node = start(tmp_path, ["ends.py"], PET_NODE_RANK="0", **place)

@@ -41,7 +41,7 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
     ],
     ids=str,
 )
-def test_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_not_been_ended(
+def test_in_the_middle_of_an_epoch_it_resumes_as_if_it_had_not_been_ended(
     tmp_path: Path, ranks: int, settings: dict[str, Any]
 ) -> None:
     go_on(tmp_path, ranks, settings, settings)

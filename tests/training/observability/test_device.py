@@ -43,7 +43,7 @@ def test_the_work_of_a_step_is_that_of_all_products_of_matrices() -> None:
     assert flops_of(model, inputs) == tokens * (6 * weights + 12 * 3 * 64 * 32)
 
 
-def test_steps_say_what_memory_they_took_and_no_utilisation_of_a_cpu(tmp_path: Path) -> None:
+def test_steps_have_their_memory_and_no_utilisation_of_a_cpu(tmp_path: Path) -> None:
     train(configure(tmp_path, steps=2))
     for line in events(tmp_path, "step"):
         assert line["resident_peak_bytes"] > 50 << 20

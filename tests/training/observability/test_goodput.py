@@ -38,7 +38,7 @@ LINES = [
 ]
 
 
-def test_each_second_goes_to_what_took_it() -> None:
+def test_each_second_is_attributed_to_what_took_it() -> None:
     assert goodput(LINES) == Goodput(
         productive=1.0 + 1.0 + 1.0,
         repeated=1.0,

@@ -35,7 +35,7 @@ LINES = [
 ]
 
 
-def test_interruptions_say_what_was_lost_and_for_how_long() -> None:
+def test_interruptions_have_the_lost_steps_and_the_duration() -> None:
     killed, preempted = interruptions(LINES)
     assert killed.label == "lost without notice\n19 s, 2 steps repeated"
     assert preempted.label == "preempted\n13 s, 0 steps repeated"

@@ -30,12 +30,12 @@ from trainyard_train.observability.trackers import _InBackground
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes to a server has come there when a run ends, however slow the machine is."""
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has all values when a run ends, however slow this computer is."""
     monkeypatch.setattr("trainyard_train.observability.trackers._TIMEOUT_SECONDS", TIMEOUT_SECONDS)
 
 
-def test_prometheus_is_reported_what_the_log_says(tmp_path: Path) -> None:
+def test_prometheus_gets_the_values_of_the_log(tmp_path: Path) -> None:
     port = free_port()
     train(configure(tmp_path, export={"prometheus_port": port}))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -79,7 +79,7 @@ def as_in_a_pod() -> dict[str, str]:
 
 
 @pytest.mark.ranks
-def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_values_of_the_log(tmp_path: Path) -> None:
     only_that = as_in_a_pod()
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
@@ -142,7 +142,7 @@ class Collector(BaseHTTPRequestHandler):
         pass
 
 
-def test_opentelemetry_is_sent_what_the_log_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opentelemetry_is_sent_the_values_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)

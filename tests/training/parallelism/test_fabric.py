@@ -14,7 +14,7 @@ from trainyard_train.parallelism.fabric import choose, measure, port_rates, refu
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
-def test_the_backend_follows_the_device_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backend_follows_the_device_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (choose("auto", CPU).backend, choose("auto", CPU).why) == ("gloo", "this process sees no GPU")
     assert (choose("auto", GPU).backend, choose("auto", GPU).why) == ("nccl", "NCCL, since there is a GPU")
     assert choose("gloo", GPU).backend == "gloo"
@@ -46,7 +46,7 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_ports_that_are_up_say_what_they_can(devices: Path) -> None:
+def test_active_ports_report_their_rate(devices: Path) -> None:
     assert port_rates(devices) == [50, 50, 50]
     assert port_rates(devices / "none") == []
 
@@ -75,13 +75,13 @@ def test_a_fabric_that_exists_and_is_not_in_use_is_reported(
     assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
 
 
-def test_an_error_of_nccl_is_of_its_network_only_where_it_says_so() -> None:
+def test_an_error_of_nccl_is_of_its_network_only_where_its_text_has_it() -> None:
     for text in ("Failed to initialize any NET plugin", "Error: network AWS Libfabric not found."):
         assert refused_network(torch.distributed.DistBackendError(f"NCCL error\n{text}"))
         assert refused_network(RuntimeError(text)) is None
     assert refused_network(torch.distributed.DistBackendError("NCCL error: remote process exited")) is None
 
 
-def test_a_node_without_devices_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_devices_uses_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric, "port_rates", list)
     assert "no RDMA device" in verdict_of(monkeypatch, 1.2, "nccl", TWO_NODES)

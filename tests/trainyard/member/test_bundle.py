@@ -17,7 +17,7 @@ def test_values_of_variables_that_are_named_as_secrets_are_left_out(name: str) -
 
 
 @pytest.mark.parametrize("name", ["NCCL_DEBUG", "MASTER_ADDR", "TOKENIZERS_DIR"[10:], "KEYBOARD"])
-def test_other_variables_and_references_stay(name: str) -> None:
+def test_other_variables_and_references_are_unchanged(name: str) -> None:
     env = [{"name": name, "value": "WARN"}, REFERENCE]
     assert masked(env) == env
 
@@ -35,6 +35,6 @@ def test_secrets_among_arguments_are_left_out(arguments: list[str]) -> None:
     assert "swordfish" not in str(masked({"args": arguments}))
 
 
-def test_arguments_that_are_none_stay() -> None:
+def test_arguments_that_are_none_are_unchanged() -> None:
     arguments = ["python", "train.py", "--lr", "3e-4", "--tokens", "100"]
     assert masked(arguments)[:4] == arguments[:4]

@@ -42,7 +42,7 @@ def test_a_job_that_outlasts_all_others_can_take_any_time() -> None:
     assert latest(PoolCapacity(free=0, holders=(Holder(2, 1001, limit=2000),)), 2, [], USUAL) == 999
 
 
-def test_what_goes_first_takes_its_time_too() -> None:
+def test_jobs_ahead_in_the_queue_count_in_the_estimate() -> None:
     room = PoolCapacity(free=2)
     assert earliest(room, 2, USUAL) == 0, "it may be overtaken, or removed"
     assert latest(room, 2, [2, 2], USUAL) == 2000
@@ -54,7 +54,7 @@ def test_jobs_of_others_may_end_now_or_never() -> None:
     assert math.isinf(latest(room, 8, [], USUAL))
 
 
-def test_few_jobs_tell_nothing_of_the_next() -> None:
+def test_few_jobs_give_no_estimate_of_the_next() -> None:
     assert Lengths.of([10, 20]) == Lengths(2)
     many = Lengths.of([float(each) for each in range(1, 101)])
     assert (round(many.shortest), round(many.longest)) == (11, 90)

@@ -34,7 +34,7 @@ def saved(folder: Path, **changes: Any) -> Path:
     return file
 
 
-def test_a_context_is_added_and_the_rest_of_the_kubeconfig_stays(tmp_path: Path) -> None:
+def test_a_context_is_added_and_the_rest_of_the_kubeconfig_is_unchanged(tmp_path: Path) -> None:
     mine = {"name": "mine", "user": {"token": "kept"}}
     before: dict[str, Any] = {
         "users": [mine],
@@ -84,7 +84,7 @@ def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "format: other/1", "[]"])
-def test_a_file_of_something_else_says_where_to_get_one(tmp_path: Path, text: str) -> None:
+def test_a_file_of_something_else_is_refused_with_where_to_get_one(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file"
     file.write_text(text)
     with pytest.raises(InputError, match="trainyard access export"):

@@ -102,7 +102,7 @@ def job(**more: Any) -> JobSpec:
     ],
     ids=lambda value: str(value) if isinstance(value, Size | dict) else "",
 )
-def test_a_job_goes_to_the_first_queue_with_room_for_all_of_it(
+def test_a_job_is_submitted_to_the_first_queue_with_room_for_all_of_it(
     size: Size, more: dict[str, Any], found: tuple[object, ...]
 ) -> None:
     chosen = choose(job(**more), size, flavors_of(lab(), "team-research"))
@@ -156,7 +156,7 @@ def test_an_offer_of_a_newer_version_is_read() -> None:
         PoolOffer.read('{"accelerator": "h100"}')
 
 
-def test_a_dry_run_says_where_when_and_at_what_price() -> None:
+def test_a_dry_run_shows_queue_start_and_price() -> None:
     priced = replace(H100, cloud="aws", region="us-east-1", machine="p5.48xlarge", capacity="on-demand")
     cluster = Lists(
         {

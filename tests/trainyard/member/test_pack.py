@@ -121,7 +121,7 @@ def test_a_file_that_vanishes_while_packing_is_left_out(
     assert set(entries(pack(folder, names))) == set(names) - {"train.py"}
 
 
-def test_only_what_git_tracks_goes_along_and_the_rest_is_named(folder: Path) -> None:
+def test_only_files_that_git_tracks_are_sent_and_the_rest_is_named(folder: Path) -> None:
     (folder / "notes.txt").write_text("mine\n")
     (folder / ".gitignore").write_text("*.bin\n")
     (folder / "weights.bin").write_text("w\n")
@@ -154,7 +154,7 @@ def test_a_submodule_is_part_of_the_code(folder: Path, tmp_path: Path) -> None:
     assert "inner/train.py" in list_files(tmp_path / "outer").names
 
 
-def test_without_git_all_goes_along_that_nothing_ignores(tmp_path: Path) -> None:
+def test_without_git_all_files_are_sent_that_nothing_ignores(tmp_path: Path) -> None:
     for name in ("train.py", "a.log", "data/big.bin", "data/keep.txt", "sub/b.log"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -201,7 +201,7 @@ def test_certificates_and_examples_are_no_secrets(folder: Path) -> None:
     assert {"ca.pem", ".env.example"} <= set(entries(packed(folder)))
 
 
-def test_links_that_lead_out_and_secrets_are_reported_at_once(folder: Path) -> None:
+def test_links_to_outside_and_secrets_are_reported_at_once(folder: Path) -> None:
     (folder / "data").symlink_to("/data")
     (folder / "lib" / "up").symlink_to("../../other")
     (folder / "lib" / "down").symlink_to("../train.py")

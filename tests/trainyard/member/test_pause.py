@@ -18,7 +18,7 @@ from trainyard.member.pause import outcome
         ({"a": None}, "a went unseen"),
     ],
 )
-def test_the_ends_of_pods_say_whether_a_checkpoint_was_committed(
+def test_exit_codes_of_pods_show_whether_a_checkpoint_was_committed(
     codes: Mapping[str, int | None], text: str
 ) -> None:
     assert text in outcome(codes)

@@ -46,7 +46,7 @@ def queue_of(
     return found
 
 
-def test_what_waits_says_why_and_what_goes_first() -> None:
+def test_what_waits_has_its_reason_and_the_jobs_ahead_of_it() -> None:
     early = workload("early", WAITS, created="2026-11-24T00:01:00Z")
     urgent = workload("urgent", WAITS, created="2026-11-24T00:05:00Z", priority=10000)
     late = workload("late", WAITS, created="2026-11-24T00:02:00Z")

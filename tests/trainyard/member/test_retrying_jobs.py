@@ -52,7 +52,7 @@ def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_an_expired_credential_ends_the_command_and_says_how_to_go_on(
+def test_an_expired_credential_ends_the_command_with_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     jobs, _ = retrying(monkeypatch, ApiException(status=status, reason="Unauthorized"))

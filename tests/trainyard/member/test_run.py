@@ -51,7 +51,7 @@ class KnownJobs:
     ],
     ids=["before", "after", "no connection", "pressed twice"],
 )
-def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, message: str) -> None:
+def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownJobs, message: str) -> None:
     session: Any = SimpleNamespace(jobs=known)
     with pytest.raises(InterruptedByUser) as stopped, interruptible(session, KEY):
         raise KeyboardInterrupt
@@ -68,7 +68,9 @@ def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, message: s
     ],
     ids=["expired", "reset", "in an exec"],
 )
-def test_what_ends_the_command_before_the_job_is_submitted_says_so(error: Exception, message: str) -> None:
+def test_what_ends_the_command_before_the_job_is_submitted_is_reported(
+    error: Exception, message: str
+) -> None:
     session: Any = SimpleNamespace(jobs=KnownJobs())
     with pytest.raises(TrainyardError, match=message) as ended, interruptible(session, KEY):
         raise error
@@ -76,7 +78,7 @@ def test_what_ends_the_command_before_the_job_is_submitted_says_so(error: Except
     assert "no job was submitted: then run the same command again" in str(ended.value)
 
 
-def test_a_refusal_of_the_cluster_stays_what_it_is() -> None:
+def test_a_refusal_of_the_cluster_is_passed_on() -> None:
     session: Any = SimpleNamespace(jobs=KnownJobs())
     with pytest.raises(ApiException), interruptible(session, KEY):
         raise ApiException(status=403, reason="Forbidden")

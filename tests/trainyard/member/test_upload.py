@@ -133,7 +133,7 @@ def test_code_is_sent_once(code: Pack, connections: list[Exec]) -> None:
     assert all(each.process.returncode is not None for each in connections), "no program is left behind"
 
 
-def test_an_upload_that_breaks_off_says_so_and_the_next_one_sends_it(
+def test_an_upload_that_breaks_off_is_reported_and_the_next_one_sends_it(
     code: Pack, connections: list[Exec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RemoteHere, "breaks_after", 100)
@@ -150,7 +150,7 @@ def test_an_upload_that_breaks_off_says_so_and_the_next_one_sends_it(
 
 
 @pytest.mark.usefixtures("connections")
-def test_a_pod_that_does_not_start_says_why(code: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_does_not_start_has_a_reason(code: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "POD_SECONDS", 0.0)
     waiting = {"reason": "ErrImagePull", "message": "no such host"}
     starting = pod(("Ready", "False"), containerStatuses=[{"state": {"waiting": waiting}}])

@@ -85,7 +85,7 @@ def test_a_pod_claims_the_nics_and_asks_for_no_resource_of_the_plugin(claims_pla
         }
 
 
-def test_the_device_plugin_goes_where_the_driver_comes(claims_plan: Plan, aws_plan: Plan) -> None:
+def test_the_driver_replaces_the_device_plugin(claims_plan: Plan, aws_plan: Plan) -> None:
     assert "kube-system/efa-device-plugin" not in claims_plan.named("DaemonSet")
     assert driver_nodes(claims_plan) == (["trainyard.dev/fabric"], ["efav3-dra"])
     labels = claims_plan.named("NodeGroup")["training-on-demand-us-east-2b"]["labels"]

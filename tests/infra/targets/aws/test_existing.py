@@ -159,7 +159,7 @@ def test_its_teams_are_let_in_and_nobody_else(beside: Plan) -> None:
     assert {each["clusterName"] for each in entries.values()} == {"shared"}
 
 
-def test_its_objects_go_one_by_one_since_the_cluster_stays(beside: Plan) -> None:
+def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside: Plan) -> None:
     objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
     assert objects
     assert {each.deleted_with for each in objects} == {""}

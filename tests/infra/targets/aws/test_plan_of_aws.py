@@ -33,7 +33,7 @@ def test_the_first_preview_lists_every_resource_that_up_makes(
     assert [each.urn for each in preview.resources] == [each.urn for each in aws_plan.resources]
 
 
-def test_every_resource_says_its_region_and_none_another(aws_plan: Plan) -> None:
+def test_every_resource_has_the_stacks_region(aws_plan: Plan) -> None:
     regions = {
         each.inputs.get("region") for each in aws_resources(aws_plan) if not each.type.startswith("aws:iam/")
     }
@@ -101,7 +101,7 @@ def test_keys_name_no_role_as_principal_that_a_new_account_lacks(aws_plan: Plan)
         )
 
 
-def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket_stays(
+def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket_is_retained(
     aws: Stack, aws_plan: Plan, rendered: Path
 ) -> None:
     def protected(found: Plan) -> set[str]:

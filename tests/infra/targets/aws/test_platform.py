@@ -113,7 +113,7 @@ def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan)
     assert lists["Resource"] == "arn:aws:s3:::example-data"
 
 
-def test_teams_share_the_datasets_by_volumes_that_a_node_tells_apart(staged: Plan) -> None:
+def test_teams_share_the_datasets_by_volumes_with_different_handles(staged: Plan) -> None:
     volumes = [
         each["spec"]["csi"]
         for each in staged.named("PersistentVolume").values()

@@ -321,7 +321,7 @@ def test_the_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path)
     assert kept["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
 
 
-def test_the_storage_account_is_private_and_nothing_current_goes_by_age(azure_plan: Plan) -> None:
+def test_the_storage_account_is_private_and_no_current_blob_expires(azure_plan: Plan) -> None:
     account = azure_plan.named("StorageAccount")["training-storage"]
     assert account["publicNetworkAccess"] == "Disabled"
     assert account["allowSharedKeyAccess"] is False
@@ -391,7 +391,7 @@ def test_objects_go_with_the_cluster(azure_plan: Plan) -> None:
     assert owners == {"azure-native:containerservice:ManagedCluster::training"}
 
 
-def test_data_and_its_keys_stay_in_a_separate_group(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
+def test_data_and_its_keys_are_in_a_separate_group(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
     def kinds(found: Plan, *, retained: bool) -> set[str]:
         chosen = [each for each in own(found) if (each.retained if retained else each.protect)]
         return {each.type.rpartition(":")[2] for each in chosen}
@@ -442,7 +442,7 @@ def test_what_exists_already_is_used_and_not_made(azure: Stack, rendered: Path) 
     assert found.named("RoleAssignment")["training-nodes-registry"]["scope"].endswith("/registries/before")
 
 
-def test_machines_are_priced_and_what_has_no_price_says_so(azure: Stack) -> None:
+def test_machines_are_priced_and_missing_prices_are_reported(azure: Stack) -> None:
     found = price_report(azure, date(2026, 11, 21))
     assert {cost.name for cost in found.pools if isinstance(cost.price, MissingPrice)} == {"spot"}
     assert found.usd_per_hour is not None
@@ -512,7 +512,7 @@ def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(azure: S
     assert "minCount" not in found.named("ManagedCluster")["training"]["agentPoolProfiles"][0]
 
 
-def test_an_empty_pool_says_what_its_nodes_would_have(azure: Stack, rendered: Path) -> None:
+def test_an_empty_pool_is_tagged_with_what_its_nodes_would_have(azure: Stack, rendered: Path) -> None:
     found = cluster_plan(with_pools(azure, **QUEUED_POOL), rendered)
     tags = found.named("AgentPool")["training-call"]["tags"]
     resources = "k8s.io_cluster-autoscaler_node-template_resources_"

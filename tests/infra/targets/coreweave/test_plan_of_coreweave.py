@@ -174,7 +174,7 @@ def test_machines_are_priced_by_the_zone(coreweave: Stack) -> None:
     assert pools == {"system", "spot", "on-demand"}
 
 
-def test_data_stays_and_the_cluster_is_protected(coreweave_plan: Plan) -> None:
+def test_data_is_retained_and_the_cluster_is_protected(coreweave_plan: Plan) -> None:
     kept = {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.retained}
     assert "ObjectStorageBucket" in kept
     assert {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.protect} == {

@@ -132,17 +132,17 @@ def test_pools_go_into_it_by_names_that_nobody_else_has(beside: Plan) -> None:
 
 
 def test_its_teams_are_let_in_and_nobody_else(beside: Plan, gcp: Stack) -> None:
-    people = {
+    bindings = {
         (each["role"], each["member"])
         for each in beside.named("IAMMember").values()
         if not each["member"].startswith("serviceAccount:")
     }
-    assert {role for role, _ in people} <= {"roles/container.clusterViewer"}
+    assert {role for role, _ in bindings} <= {"roles/container.clusterViewer"}
     groups = {f"group:{group}" for team in gcp.teams for group in team.groups}
-    assert {member for _, member in people} == groups
+    assert {member for _, member in bindings} == groups
 
 
-def test_its_objects_go_one_by_one_since_the_cluster_stays(beside: Plan) -> None:
+def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside: Plan) -> None:
     objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
     assert objects
     assert {each.deleted_with for each in objects} == {""}

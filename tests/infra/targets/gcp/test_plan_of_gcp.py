@@ -93,14 +93,14 @@ def test_objects_go_with_the_cluster(gcp_plan: Plan) -> None:
     assert owners == {"gcp:container/cluster:Cluster::training"}
 
 
-def test_the_kubeconfig_goes_by_dns_name_and_holds_no_token(gcp_plan: Plan) -> None:
+def test_the_kubeconfig_has_the_dns_name_and_no_token(gcp_plan: Plan) -> None:
     kubeconfig = gcp_plan.outputs["kubeconfig"]
     assert "https://gke-0123456789abcdef-123456789012.europe-west1.gke.goog" in kubeconfig
     assert '"command": "gke-gcloud-auth-plugin"' in kubeconfig
     assert '"token"' not in kubeconfig
 
 
-def test_the_kubeconfig_goes_by_address_where_the_dns_name_takes_no_calls(gcp: Stack, rendered: Path) -> None:
+def test_the_kubeconfig_has_the_address_where_the_dns_endpoint_is_off(gcp: Stack, rendered: Path) -> None:
     assert isinstance(gcp.provider, GcpSpec)
     access = gcp.provider.access.model_copy(update={"dns_endpoint": False})
     found = cluster_plan(with_provider(gcp, access=access), rendered)
@@ -109,7 +109,7 @@ def test_the_kubeconfig_goes_by_address_where_the_dns_name_takes_no_calls(gcp: S
     assert cluster["cluster"] == {"server": "https://10.64.0.2", "certificate-authority-data": CERTIFICATE}
 
 
-def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_stays(
+def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_retained(
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
     def kinds(found: Plan, *, retained: bool) -> set[str]:

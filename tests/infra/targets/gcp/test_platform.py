@@ -155,7 +155,7 @@ def test_without_claims_kueue_keeps_its_own_features(gcp_plan: Plan) -> None:
     assert "featureGates" not in kueue(gcp_plan)
 
 
-def test_a_job_says_the_claim_and_the_resource_of_its_fabric_again() -> None:
+def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
     def asked(runtime: str, accelerators: int) -> dict[str, Any]:
         spec = JobSpec(
             name="digits",

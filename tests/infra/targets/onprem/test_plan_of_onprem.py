@@ -37,7 +37,7 @@ def test_nodes_are_labelled_with_what_queues_look_for(onprem_plan: Plan) -> None
     assert all(set(levels[:2]) <= set(labels) for labels in nodes.values())
 
 
-def test_the_cluster_stays_and_what_the_stack_added_goes(onprem_plan: Plan) -> None:
+def test_destroy_retains_the_cluster_and_deletes_what_the_stack_added(onprem_plan: Plan) -> None:
     objects = [each for each in onprem_plan.resources if each.type.startswith("kubernetes:")]
     assert {each.deleted_with for each in objects} == {""}
 
@@ -53,6 +53,6 @@ def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan)
     assert provider.inputs["clusterIdentifier"] == "datacenter"
 
 
-def test_no_key_of_the_object_store_goes_through_the_stack(onprem_plan: Plan) -> None:
+def test_no_key_of_the_object_store_is_in_the_stack(onprem_plan: Plan) -> None:
     assert not any(name.endswith("/object-store") for name in onprem_plan.named("Secret"))
     assert onprem_plan.outputs["objectStore"]["secret"] == "object-store"

@@ -239,7 +239,7 @@ def test_folders_of_teams_are_separate_volumes(onprem_plan: Plan) -> None:
     assert len({each["csi"]["volumeHandle"] for each in volumes}) == len(volumes)
 
 
-def test_an_image_of_the_mirrors_own_host_stays_where_it_is() -> None:
+def test_an_image_on_the_mirror_is_not_renamed() -> None:
     mirror = Mirror("registry.example.com/mirror", "oci://registry.example.com/charts")
     assert mirror.image("registry.example.com/own:1") == "registry.example.com/own:1"
     assert mirror.image("nvcr.io/a:1") == "registry.example.com/mirror/nvcr.io/a:1"

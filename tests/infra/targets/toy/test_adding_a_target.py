@@ -55,7 +55,7 @@ def test_its_checks_are_made(registered: None, local: Stack) -> None:
         stack_on_toys(local, address="toy.invalid")
 
 
-def test_its_price_says_why_nothing_is_bought(registered: None, local: Stack) -> None:
+def test_its_price_explains_why_nothing_is_bought(registered: None, local: Stack) -> None:
     text = io.StringIO()
     show_price(stack_on_toys(local), ReportForm.TEXT, Console(file=text, width=120))
     assert text.getvalue() == "local is a toy: nothing is bought\n"

@@ -144,7 +144,7 @@ def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
     assert finder.find_begun("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
 
 
-def test_what_is_not_known_yet_tells_nothing(account: MotoAccount, finder: AwsFinder) -> None:
+def test_unknown_values_identify_nothing(account: MotoAccount, finder: AwsFinder) -> None:
     subnet = {"vpcId": UNKNOWN, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
     assert finder.find_announced("aws:ec2/subnet:Subnet", "a", subnet) is None
     group = {"clusterName": "gone", "nodeGroupName": "gpu-1a2b3c4"}

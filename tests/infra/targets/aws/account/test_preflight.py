@@ -158,7 +158,7 @@ class Reservations:
         ),
     ],
 )
-def test_a_block_is_as_the_stack_file_says_it(block: dict[str, Any], output: dict[str, str]) -> None:
+def test_a_block_matches_the_stack_file(block: dict[str, Any], output: dict[str, str]) -> None:
     stack = load(CASES / "efa-claims" / "aws.yaml")
     problems = preflight._reservations(stack, Reservations(**block))
     assert {problem.path: problem.got for problem in problems} == output
@@ -376,7 +376,7 @@ def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, 
         ),
     ],
 )
-def test_an_existing_cluster_is_as_the_file_says(
+def test_an_existing_cluster_matches_the_file(
     change: dict[str, Any], problem: dict[str, str], dev: Stack
 ) -> None:
     assert of_cluster(dev, EksClusters(**change)) == problem

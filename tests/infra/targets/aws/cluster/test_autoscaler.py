@@ -82,7 +82,7 @@ def test_the_policies_let_the_plan_and_the_first_preview_pass(
     assert findings("training", plan(stack, rendered, preview=True), file=CASE) == []
 
 
-def test_a_stack_whose_pools_stay_has_no_autoscaler(dev_plan: Plan) -> None:
+def test_a_stack_of_fixed_pools_has_no_autoscaler(dev_plan: Plan) -> None:
     assert not dev_plan.named("Release")
     assert not dev_plan.named("Tag")
     assert not any("autoscaling" in service for service in _services(dev_plan))
@@ -112,7 +112,7 @@ def test_a_runtime_whose_grace_the_stack_sets_has_it_and_its_twins_have_not(foun
     }
 
 
-def test_groups_begin_with_what_stays_and_grow_to_what_the_pool_may_have(found: Plan) -> None:
+def test_groups_begin_at_the_minimum_and_grow_to_the_pools_maximum(found: Plan) -> None:
     sizes = {
         name.removeprefix("training-"): tuple(
             each["scalingConfig"][key] for key in ("minSize", "desiredSize", "maxSize")
@@ -149,7 +149,7 @@ def test_only_groups_that_come_and_go_may_be_resized(found: Plan) -> None:
     assert statement["Resource"].endswith(":autoScalingGroup:*:autoScalingGroupName/eks-*")
 
 
-def test_a_group_without_nodes_says_what_a_node_of_it_would_have(found: Plan) -> None:
+def test_an_empty_group_is_tagged_with_what_its_nodes_would_have(found: Plan) -> None:
     pod = found.named("ClusterTrainingRuntime")["torch-efav3"]["spec"]["template"]["spec"]
     template = pod["replicatedJobs"][0]["template"]["spec"]["template"]
     asked = template["spec"]["containers"][0]["resources"]["limits"]

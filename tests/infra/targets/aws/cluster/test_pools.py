@@ -115,7 +115,7 @@ def test_every_node_needs_a_session_for_its_metadata_and_has_an_encrypted_disk(a
         assert disk["ebs"]["kmsKeyId"]
 
 
-def test_tags_stay_out_of_the_metadata_whatever_the_accounts_default_is(all_machines: Plan) -> None:
+def test_tags_are_not_in_the_metadata_whatever_the_accounts_default_is(all_machines: Plan) -> None:
     """With them EC2 refuses to launch an instance that has a tag with `/` in its key, as ours have."""
     for template in all_machines.named("LaunchTemplate").values():
         assert template["metadataOptions"]["instanceMetadataTags"] == "disabled"
@@ -182,7 +182,7 @@ def test_a_targeted_reservation_is_bought_on_demand(bought: Plan) -> None:
     assert "instanceMarketOptions" not in template
 
 
-def test_a_spot_group_says_why_it_buys_in_one_market(bought: Plan) -> None:
+def test_a_spot_group_records_why_it_buys_in_one_market(bought: Plan) -> None:
     group = bought.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]
     assert group["capacityType"] == "SPOT"
     assert "one market per group" in group["tags"]["trainyard.dev/spot-waiver"]
@@ -197,7 +197,7 @@ def test_a_spot_group_says_why_it_buys_in_one_market(bought: Plan) -> None:
         ("x" * 300, "x" * 256),
     ],
 )
-def test_a_reason_becomes_a_tag_that_aws_takes_and_stays_whole_in_the_spec(
+def test_a_reason_becomes_a_valid_tag_and_is_whole_in_the_spec(
     aws: Stack, rendered: Path, reason: str, tag: str
 ) -> None:
     pool = _pool("p5.48xlarge", name="spot", capacity="spot", spot_waiver=reason)

@@ -83,7 +83,7 @@ def test_an_autoscaled_pool_is_a_group_per_zone_and_shares_out_both_sizes(least:
     assert all(group.min_nodes <= group.num_nodes for group in found)
 
 
-def test_a_pool_whose_nodes_all_stay_is_not_autoscaled() -> None:
+def test_a_pool_with_all_nodes_as_minimum_is_not_autoscaled() -> None:
     (group,) = groups(pool(capacity="on-demand", min_nodes=9), ZONES)
     assert not group.is_autoscaled
     assert group.role == "work"

@@ -112,7 +112,7 @@ def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: S
         ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
     ],
 )
-def test_what_is_missing_is_reported_where_the_stack_says_it(
+def test_what_is_missing_is_reported_at_the_stacks_key(
     change: dict[str, Any], path: str, got: str | None, stack: Stack
 ) -> None:
     subscription = FakeSubscription()

@@ -246,7 +246,7 @@ def test_an_existing_lustre_is_looked_for(
         ),
     ],
 )
-def test_an_existing_cluster_is_as_the_file_says(
+def test_an_existing_cluster_matches_the_file(
     change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
