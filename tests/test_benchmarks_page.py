@@ -25,7 +25,7 @@ def changed(before: Mapping[Path, str], after: Mapping[Path, str], page: Path) -
     return [line for line in after[page].splitlines() if line not in old and line.startswith("|")]
 
 
-def test_the_pages_have_the_figures_that_were_kept() -> None:
+def test_the_pages_have_the_stored_figures() -> None:
     for page, text in write_pages().items():
         assert page.read_text() == text, "run `python -m benchmarks.figures`"
 
@@ -61,7 +61,7 @@ def test_the_summary_leaves_no_missed_target_out(results: Path) -> None:
     assert after[SUMMARY].count("| **missed** |") == sum(not figure.holds for figure in every)
 
 
-def test_each_headline_is_of_a_figure_that_is_kept() -> None:
+def test_each_headline_is_of_a_stored_figure() -> None:
     for name, claim, peer, text in HEADLINES:
         found = [
             figure

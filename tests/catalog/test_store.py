@@ -117,7 +117,7 @@ def test_a_way_to_buy_is_known_by_region_where_the_price_list_has_it() -> None:
     assert tpu.name in {row.name for row in catalog.machines(region="europe-west4", purchase="spot")}
 
 
-def test_google_sells_its_newest_machines_in_other_ways_than_on_demand() -> None:
+def test_gcp_sells_its_newest_machines_in_other_ways_than_on_demand() -> None:
     ways = {name: catalog.machine("gcp", name).ways for name in ("a4x-highgpu-4g", "a4-highgpu-8g")}
     assert ways == {
         "a4x-highgpu-4g": ("reservation",),

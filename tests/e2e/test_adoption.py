@@ -97,7 +97,7 @@ def progress() -> RecordedProgress:
     return RecordedProgress()
 
 
-def test_after_a_destroy_what_was_kept_is_adopted_and_made_no_second_time(
+def test_after_a_destroy_what_was_retained_is_adopted_and_not_created_again(
     place: AdoptionProject, progress: RecordedProgress
 ) -> None:
     engine = place.engine("state")

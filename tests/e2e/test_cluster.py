@@ -288,7 +288,7 @@ def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: Embedde
     wait_until_up(cluster)
 
 
-def test_a_notice_lets_a_pod_end_before_its_node_is_deleted(
+def test_a_preemption_notice_lets_a_pod_end_before_its_node_is_deleted(
     cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
 ) -> None:
     warned = Path(cluster.config.data_dir, "warned")
@@ -304,7 +304,7 @@ def test_a_notice_lets_a_pod_end_before_its_node_is_deleted(
     assert read_events(cluster.layout.events)[: len(record.events)] == list(record.events)
 
 
-def test_without_notice_pods_fail_soon_after_their_nodes_death(
+def test_without_a_preemption_notice_pods_fail_soon_after_their_node(
     cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
 ) -> None:
     pods.run("worker", "spot-1", "/bin/sh", "-c", NOTED)
@@ -325,7 +325,7 @@ def test_only_a_running_node_can_be_preempted(cluster: EmbeddedCluster) -> None:
         cluster.preempt("spot-7", notice_seconds=None)
 
 
-def test_nodes_come_and_go_in_place(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
+def test_nodes_are_added_and_removed_in_place(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
     old = cluster.config
     changed = SPOTS[0].model_copy(update={"gpus": 4, "labels": {"trainyard.dev/pool": "other"}})
     new = old.model_copy(update={"nodes": (SYSTEM, changed, node("spot-9"))})

@@ -232,7 +232,7 @@ def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(j
     assert joined.hub.names("multikueueclusters") == []
 
 
-def test_a_place_outside_of_the_stacks_residency_is_refused_by_the_policies(joined: FleetOfTwo) -> None:
+def test_a_location_outside_of_the_stacks_residency_is_refused_by_the_policies(joined: FleetOfTwo) -> None:
     document = yaml.safe_load(joined.file.read_text())
     document["config"]["trainyard:residency"] = {"allowed": ["in:us"]}
     joined.file.write_text(yaml.safe_dump(document))

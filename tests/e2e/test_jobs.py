@@ -48,7 +48,7 @@ def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(
     assert "calm" in stack.trainyard("status").out
 
 
-def test_a_job_that_is_reported_to_leave_has_time_to_save_and_ends_with_the_same_weights(
+def test_a_preempted_job_has_time_to_save_and_ends_with_the_same_weights(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("noticed")
@@ -222,7 +222,7 @@ def test_a_job_that_would_fall_back_to_tcp_fails_within_a_minute(on_fabric: Loca
     assert "ranks would train over TCP" in described
 
 
-def test_a_job_that_means_tcp_is_left_alone(on_fabric: LocalStack) -> None:
+def test_a_job_that_requests_tcp_is_not_changed(on_fabric: LocalStack) -> None:
     ends(on_fabric, "means-tcp", "Complete")
 
 
@@ -240,7 +240,7 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
     assert log.count("ranks would train over TCP") == 1
 
 
-def test_fsdp_leaves_on_notice_and_ends_with_the_weights_that_a_laptop_gets(
+def test_fsdp_exits_on_a_preemption_notice_and_ends_with_the_weights_that_a_laptop_gets(
     stack: LocalStack, tmp_path: Path
 ) -> None:
     sharded = {"strategy": "fsdp"}
@@ -264,7 +264,7 @@ def on_this_machine(folder: Path, **settings: object) -> str:
     return TrainingRun(folder).sha256
 
 
-def test_an_mpi_job_that_loses_its_worker_and_its_launcher_on_notice_loses_no_step(
+def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("mpi")
@@ -298,7 +298,7 @@ def node_of_role(stack: LocalStack, name: str, role: str) -> str:
     return str(node)
 
 
-def test_every_lost_node_is_given_back_when_its_job_has_ended(stack: LocalStack) -> None:
+def test_every_preempted_node_is_given_back_when_its_job_has_ended(stack: LocalStack) -> None:
     stack.wait_until(lambda: stack.trainyard("status").out.count(" ready ") == 5, "five ready nodes")
 
 

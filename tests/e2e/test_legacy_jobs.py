@@ -28,7 +28,7 @@ PRINT_RANK = f"{LAST}print('rank', os.environ['RANK'], 'of', os.environ['WORLD_S
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_job_is_left(stack: LocalStack) -> Iterator[None]:
+def no_job_remains(stack: LocalStack) -> Iterator[None]:
     """What follows begins with a stack that had no job."""
     yield
     stack.kubectl("delete", "pytorchjobs,xgboostjobs", "--all", "-n", NAMESPACE)

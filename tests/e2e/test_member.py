@@ -189,7 +189,7 @@ SPOKEN = "spoken"
 
 
 @pytest.mark.soak
-def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(
+def test_all_that_the_ranks_wrote_is_retained_after_two_failed_nodes(
     stack: LocalStack, member: Command, tmp_path: Path
 ) -> None:
     written = stack.data / "checkpoints" / "research" / "written"

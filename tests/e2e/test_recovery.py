@@ -140,7 +140,7 @@ def test_a_wrong_stack_file_is_reported_with_every_problem_and_its_line(other: L
     assert not other.state.exists()
 
 
-def assert_nothing_is_left(stack: LocalStack, before: Traces) -> None:
+def assert_nothing_remains(stack: LocalStack, before: Traces) -> None:
     """Of the cluster, of the engine, and of what they keep while they run."""
     assert not Traces.of(stack.folder, NAME).beyond(before)
     assert not stack.run.exists()
@@ -188,7 +188,7 @@ def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_i
     done = stack.trainyard("down")
     assert list(done.changes) == ["deleted"]
     assert f"checkpoints stay in {stack.data}" in done.out
-    assert_nothing_is_left(stack, before)
+    assert_nothing_remains(stack, before)
     assert stack.run_of("calm").sha256
 
 

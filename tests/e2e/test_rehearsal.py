@@ -54,7 +54,7 @@ def refusing(*names: str) -> list[str]:
 
 
 @pytest.mark.soak
-def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     survived = ["block-not-begun", "no-cards", "spot-empty"]
     output = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
     refused = refusing(*survived, *output)
@@ -76,7 +76,7 @@ def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 
 @pytest.mark.soak
-def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     output, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
     refused = refusing(*output, *survived)
     report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
@@ -90,7 +90,7 @@ def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 
 @pytest.mark.soak
-def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+def test_the_azure_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     output, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
     refused = refusing(*output, *survived)
     report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
@@ -122,7 +122,7 @@ def rehearse_case(
 
 
 @pytest.mark.soak
-def test_pools_that_come_and_go_live_their_whole_life(tmp_path: Path) -> None:
+def test_autoscaled_pools_pass_their_lifecycle(tmp_path: Path) -> None:
     report = rehearse_case(tmp_path, AUTOSCALED)
     assert [phase["name"] for phase in report["phases"]] == PHASES
     order = report["order"]
@@ -204,7 +204,7 @@ def test_refusals_that_no_shipped_stack_causes(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("case", OTHERS, ids=subject)
-def test_every_other_case_lives_its_whole_life(case: Path, tmp_path: Path) -> None:
+def test_every_other_case_passes_its_lifecycle(case: Path, tmp_path: Path) -> None:
     report = rehearse_case(tmp_path, case)
     expect_a_whole_lifecycle(report, load(case))
 
@@ -221,7 +221,7 @@ def expect_a_whole_lifecycle(report: Any, stack: Stack) -> None:
 
 
 @pytest.mark.soak
-def test_the_tpu_stack_lives_its_whole_life(tmp_path: Path) -> None:
+def test_the_tpu_stack_passes_its_lifecycle(tmp_path: Path) -> None:
     report = rehearse(tmp_path, "gcp-tpu")
     assert [phase["name"] for phase in report["phases"]] == PHASES
     slices = [
@@ -233,7 +233,7 @@ def test_the_tpu_stack_lives_its_whole_life(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stack", ["aws-dev", "aws", "azure", "gcp", "gcp-tpu"])
-def test_a_lost_state_is_rebuilt_and_a_stack_comes_back_with_what_it_kept(stack: str, tmp_path: Path) -> None:
+def test_a_lost_state_is_rebuilt_and_a_stack_adopts_what_destroy_retained(stack: str, tmp_path: Path) -> None:
     report = rehearse(tmp_path, stack, "--adopt", "--assume-checkpoint", "10")
     names = [phase["name"] for phase in report["phases"]]
     assert names[2:4] == ["adopt", "up with all of it"]
@@ -303,7 +303,7 @@ def test_a_private_api_server_stops_up_with_the_next_step(tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
-def test_a_runner_inside_lives_the_whole_life_of_a_private_stack(tmp_path: Path) -> None:
+def test_a_runner_inside_passes_the_lifecycle_of_a_private_stack(tmp_path: Path) -> None:
     access = {"admins": ["arn:aws:iam::123456789012:role/platform"]}
     (tmp_path / "closed").mkdir()
     output = rehearse_case(

@@ -32,7 +32,7 @@ def steady(stack: LocalStack) -> TrainingRun:
         ("bereft", [SILENT], 7),  # more than the restarts that a job has for its faults
     ],
 )
-def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(
+def test_a_job_whose_nodes_fail_again_and_again_ends_with_the_same_weights(
     stack: LocalStack, steady: TrainingRun, name: str, words: list[list[str]], losses: int
 ) -> None:
     run, chance = stack.run_of(name), random.Random(SEED)

@@ -167,7 +167,7 @@ def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None
 
 
 @pytest.mark.soak
-def test_a_training_job_lives_its_whole_life_under_the_policies(tmp_path: Path) -> None:
+def test_a_training_job_passes_its_lifecycle_under_the_policies(tmp_path: Path) -> None:
     """On a cluster that is there: up, the same again, a change that takes its place, destroy."""
     project = new_project("job", tmp_path)
     program = project / "Pulumi.yaml"
@@ -227,7 +227,7 @@ def test_the_way_in_is_an_output_of_the_project_that_has_the_stack_file(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("template", [name for name in CLUSTERS if name != "aws"])
-def test_a_template_lives_its_whole_life_under_the_policies(
+def test_a_template_passes_its_lifecycle_under_the_policies(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the pipelines' organisation file; the template of AWS does so in the pipeline's own tests."""

@@ -388,7 +388,7 @@ def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
         assert message in output
 
 
-def test_a_member_sees_a_jobs_place_in_the_queue_and_cannot_end_the_queue_by_asking(
+def test_a_member_sees_a_jobs_position_in_the_queue_and_cannot_end_the_queue_by_asking(
     stack: LocalStack, member: Person
 ) -> None:
     """Before 0.18.4 a large `limit` ended Kueue (kubernetes-sigs/kueue#13053)."""

@@ -40,7 +40,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session("toy", replace(paths, state=tmp_path / "state", stacks_folder=tmp_path / "stacks"))
 
 
-def test_a_foreign_target_lives_its_whole_life_by_its_own_fake(session: Session) -> None:
+def test_a_foreign_target_passes_its_lifecycle_by_a_separate_fake(session: Session) -> None:
     done = rehearse_isolated(session, Faults(), Assumption(10), adopts=True)
     names = [phase.name for phase in done.phases]
     assert names[:6] == ["preview", "up", "adopt", "up with all of it", "up again", "refresh"]

@@ -218,7 +218,7 @@ def test_a_lock_of_an_engine_that_died_and_is_not_reaped_yet_is_dropped(bench: E
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: EngineBench, here: bool) -> None:
+def test_a_lock_of_a_running_engine_or_of_another_host_is_respected(bench: EngineBench, here: bool) -> None:
     engine = subprocess.Popen(["sleep", "600"], executable=_named("pulumi", bench.paths.state))
     bench.lock(engine.pid, socket.gethostname() if here else "elsewhere")
     try:
@@ -361,7 +361,7 @@ def test_a_preview_reports_what_it_would_do() -> None:
     assert lines.lines == ["update   apps/v1:Deployment web"]
 
 
-def test_a_status_line_is_shown_and_not_kept() -> None:
+def test_a_status_line_is_shown_and_not_logged() -> None:
     lines = RecordedProgress()
     diagnosis = {"urn": URN, "message": "node spot-0 …", "severity": "info", "ephemeral": True}
     EventReporter(lines, lines).take(event(diagnosticEvent=diagnosis))

@@ -42,6 +42,6 @@ LINES = (2, 5, 8, 11, 14)
 """Lines after the port; at those from 5 on, a `threading.Event` deadlocked with its own `wait`."""
 
 
-def test_a_plugin_that_is_reported_to_end_right_after_its_port_ends() -> None:
+def test_a_plugin_that_is_stopped_right_after_its_port_ends() -> None:
     plugins = [subprocess.Popen([sys.executable, "-c", STOPPED_AT_A_LINE, str(line)]) for line in LINES]
     assert [plugin.wait(TIMEOUT_SECONDS) for plugin in plugins] == [0] * len(plugins)

@@ -22,7 +22,7 @@ from infra.targets.base import PoolSettings
 from infra.targets.registry import target_of
 from tests.infra.targets.aws.answers import computed, identity
 from tests.infra.targets.azure import answers as azure
-from tests.infra.targets.gcp import answers as google
+from tests.infra.targets.gcp import answers as gcp
 
 reduce_overhead()  # as the program has it
 ExistingOutputs = Mapping[str, Mapping[str, Any]]
@@ -83,7 +83,7 @@ class _Answers(Mocks):
         if args.typ.startswith("gcp:"):
             return identity(args.typ, args.name), {
                 **args.inputs,
-                **google.computed(args.typ, args.name, args.inputs),
+                **gcp.computed(args.typ, args.name, args.inputs),
             }
         if args.typ.startswith("azure-native:"):
             return azure.identity(args.typ, args.name), {

@@ -50,7 +50,7 @@ def test_awss_command_line_signs_in_to_eks() -> None:
 
 
 @pytest.fixture
-def google() -> Iterator[str]:
+def token_service() -> Iterator[str]:
     """Google's token service, which takes the pipeline's token alone."""
     app = flask.Flask("sts")
 
@@ -72,13 +72,15 @@ def google() -> Iterator[str]:
     thread.join()
 
 
-def test_googles_library_signs_in_to_gke_by_workload_identity_federation(google: str, tmp_path: Path) -> None:
+def test_google_auth_signs_in_to_gke_by_workload_identity_federation(
+    token_service: str, tmp_path: Path
+) -> None:
     (tmp_path / "token").write_text("of the pipeline")
     config = {
         "type": "external_account",
         "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/p",
         "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
-        "token_url": google,
+        "token_url": token_service,
         "credential_source": {"file": str(tmp_path / "token")},
     }
     (tmp_path / "google.json").write_text(json.dumps(config))

@@ -227,10 +227,8 @@ def test_on_gitlab_each_cloud_gets_its_token_as_a_file_of_the_user_alone(tmp_pat
         "true",
     }
     pool = "projects/1/locations/global/workloadIdentityPools/gitlab/providers/project"
-    google = sign_in(
-        folder, GOOGLE_PROVIDER=pool, GOOGLE_SERVICE_ACCOUNT="up@example.iam.gserviceaccount.com"
-    )
-    written = json.loads(Path(google["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())
+    gcp = sign_in(folder, GOOGLE_PROVIDER=pool, GOOGLE_SERVICE_ACCOUNT="up@example.iam.gserviceaccount.com")
+    written = json.loads(Path(gcp["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())
     assert written["audience"] == f"//iam.googleapis.com/{pool}"
     assert (
         "serviceAccounts/up@example.iam.gserviceaccount.com:" in written["service_account_impersonation_url"]

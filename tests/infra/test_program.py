@@ -22,7 +22,7 @@ def configured(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[str, ...
     return _residency()
 
 
-def test_admission_is_reported_where_data_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_admission_gets_the_residency(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch, residency={"allowed": ["in:eu", "us-*"]}) == ("in:eu", "us-*")
     assert configured(monkeypatch) is None
 

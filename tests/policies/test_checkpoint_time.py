@@ -28,7 +28,7 @@ def refusals(kind: str, seconds: float) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["aws", "azure", "coreweave"])
-def test_twenty_seconds_are_enough_where_the_notice_is_thirty_or_more(kind: str) -> None:
+def test_twenty_seconds_fit_into_a_preemption_notice_of_thirty_or_more(kind: str) -> None:
     assert refusals(kind, 20) == []
 
 
@@ -38,6 +38,6 @@ def test_the_measurement_is_beside_the_stack_file(tmp_path: Path) -> None:
     assert stack_folder(tmp_path, {"TRAINYARD_STACKS": "/elsewhere"}) == Path("/elsewhere")
 
 
-def test_twenty_seconds_are_refused_where_gke_leaves_fifteen() -> None:
+def test_twenty_seconds_are_refused_on_gke_with_fifteen_usable_seconds() -> None:
     [message] = refusals("gcp", 20)
     assert message.startswith("checkpoint time: got 20 s; allowed: 11.25 s at most (15 s of notice")

@@ -35,7 +35,7 @@ def queue_abroad() -> None:
     declare("aws:sqs/queue:Queue", "abroad", region="us-east-1")
 
 
-def test_a_resource_that_leaves_its_providers_region_is_refused_at_preview(engine: PolicyEngine) -> None:
+def test_a_resource_outside_its_providers_region_is_refused_at_preview(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE)
     assert not run.succeeded
     assert run.refused() == {("residency-region", "abroad")}

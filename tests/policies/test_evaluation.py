@@ -28,7 +28,7 @@ def messages(evaluator: PolicyEvaluator, **props: object) -> list[tuple[Enforcem
     ]
 
 
-def test_what_was_found_before_an_unknown_value_is_kept() -> None:
+def test_what_was_found_before_an_unknown_value_is_reported() -> None:
     first, second = messages(PolicyEvaluator([POLICY]), later=UNKNOWN)
     assert first == (EnforcementLevel.MANDATORY, "first: got bad; allowed: good. A remedy.")
     assert second[0] is EnforcementLevel.MANDATORY

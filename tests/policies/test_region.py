@@ -65,7 +65,7 @@ def test_services_without_a_region_have_none() -> None:
     ("name", "same"),
     [("EUROPE-WEST4", "europe-west4"), ("europe-west4-a", "europe-west4"), ("West Europe", "westeurope")],
 )
-def test_one_place_has_one_name(name: str, same: str) -> None:
+def test_a_region_has_one_canonical_name(name: str, same: str) -> None:
     assert canonical(name) == same
 
 

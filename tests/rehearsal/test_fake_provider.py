@@ -41,7 +41,7 @@ def struct(**values: object) -> struct_pb2.Struct:
     return made
 
 
-def test_the_engine_is_reported_to_attach_for_every_package(fake_provider: FakeProvider) -> None:
+def test_the_engine_attaches_to_the_fake_for_every_package(fake_provider: FakeProvider) -> None:
     attached = fake_provider.environment()["PULUMI_DEBUG_PROVIDERS"]
     assert attached == f"aws:{fake_provider.port},gcp:{fake_provider.port}"
 
@@ -162,7 +162,7 @@ def test_what_names_no_creation_is_refused(text: str) -> None:
         parse_fail(text)
 
 
-def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
+def test_a_name_that_gcp_requires_is_generated_once(tmp_path: Path) -> None:
     urn = "urn:pulumi:s::p::gcp:compute/router:Router::nat"
     with serving(GcpProject("example-training", "europe-west1"), tmp_path) as provider:
         checked = provider.Check(provider_pb2.CheckRequest(urn=urn, news=struct(network="vpc")))

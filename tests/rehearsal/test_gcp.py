@@ -124,7 +124,7 @@ NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/2
         ("gcp:filestore/instance:Instance", {"tier": "ZONEL"}, "tier", "ZONAL"),
     ],
 )
-def test_a_value_that_the_sdk_has_as_text_is_held_against_googles_own_documents(
+def test_a_value_that_the_sdk_has_as_text_is_validated_by_the_discovery_documents(
     token: str, inputs: Mapping[str, Any], path: str, word: str
 ) -> None:
     needed = {"gcp:container/nodePool:NodePool": {"cluster": "training"}}.get(token, {})

@@ -148,7 +148,7 @@ def refusals(stage: ReachableClouds, number: int) -> list[RefusedError]:
     return found
 
 
-def test_other_errors_are_left_as_they_are() -> None:
+def test_other_errors_are_not_changed() -> None:
     stage = ReachableClouds("azure", HERE)
     with pytest.raises(TrainyardError) as raised, stage.reach.explained():
         raise TrainyardError([Problem("another", "thing", "", "")])

@@ -160,7 +160,7 @@ def test_a_rehearsal_continues_where_the_user_knows_what_to_do(
     assert done.phases[1].name == "up after refusals"
 
 
-def test_a_rehearsal_fails_where_the_user_is_left_alone(
+def test_a_rehearsal_fails_where_a_refusal_has_no_next_step(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = RefusingEngine(settled())

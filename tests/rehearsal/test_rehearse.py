@@ -108,7 +108,7 @@ def test_a_phase_that_differs_from_the_preview_is_named(
         rehearse(lambda _: FakeEngine(message))
 
 
-def test_the_engine_is_reported_to_attach_to_the_stand_ins() -> None:
+def test_the_engine_attaches_to_the_fakes() -> None:
     attached: dict[str, str] = {}
 
     def open_engine(environment: Mapping[str, str]) -> FakeEngine:

@@ -42,7 +42,7 @@ def test_ours_saves_as_often_as_takes_no_more_time_and_not_before_a_save_is_done
         interval(0.001, -0.01, under_way=0)
 
 
-def test_what_saves_add_is_reported_from_runs_without() -> None:
+def test_what_saves_add_is_the_difference_to_runs_without() -> None:
     calm, saving = [run(20, 0, 1.0), run(20, 0, 2.0)], [run(20, 0, 1.1), run(20, 0, 2.3)]
     assert seconds_added(saving, calm) == pytest.approx((0.1, 0.3))
     assert seconds_added(calm, calm) == (0, 0)

@@ -79,7 +79,7 @@ train.main(sys.argv[1:])
 """
 
 
-def test_a_network_that_nccl_does_not_find_is_wrong_configuration_and_no_lost_rank(
+def test_a_network_that_nccl_does_not_find_is_wrong_configuration_and_no_failed_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_NET", "IB")

@@ -106,7 +106,9 @@ def test_the_digest_differs_by_run(tmp_path: Path, undisturbed: str) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS - 1))
-def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undisturbed: str, step: int) -> None:
+def test_a_preemption_at_any_step_and_a_resume_change_no_bit(
+    tmp_path: Path, undisturbed: str, step: int
+) -> None:
     assert not train(configure(tmp_path), NoticeAt(step))
     saved = events(tmp_path, "preempted")[0]["step"]
     evaluated = step % 10 == 0
@@ -120,7 +122,7 @@ def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undistu
 
 
 @pytest.mark.parametrize(("batch", "looks"), [(0, 0), (1, 1), (3, 3)])
-def test_a_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
+def test_a_preemption_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, batch: int, looks: int
 ) -> None:
     """Batch 0: it comes in the step before, and is left at once."""
@@ -146,7 +148,7 @@ def test_a_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
     assert sha256(tmp_path) == undisturbed
 
 
-def test_a_notice_in_the_last_evaluation_costs_that_alone(
+def test_a_preemption_notice_in_the_last_evaluation_costs_that_alone(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice = PreemptionNotice(60)
@@ -162,7 +164,7 @@ def test_a_notice_in_the_last_evaluation_costs_that_alone(
 
 @settings(max_examples=8)
 @given(notices=st.lists(st.integers(1, 12), max_size=6))
-def test_leaving_any_number_of_times_changes_no_bit(
+def test_any_number_of_preemptions_changes_no_bit(
     tmp_path_factory: pytest.TempPathFactory, undisturbed: str, notices: list[int]
 ) -> None:
     run_dir = tmp_path_factory.mktemp("run")
@@ -504,7 +506,7 @@ def test_a_disk_that_is_full_for_a_while_costs_a_checkpoint_and_not_the_run(
     assert sha256(tmp_path) == undisturbed
 
 
-def test_a_notice_on_a_full_disk_is_a_failure_and_what_was_committed_stands(
+def test_a_preemption_notice_on_a_full_disk_is_a_failure_and_checkpoints_are_retained(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_disk(monkeypatch, for_step="step-00000008")
@@ -567,7 +569,9 @@ def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_
     assert (folder / "latest").read_text() == "step-00000024"
 
 
-def test_on_notice_nobody_waits_for_a_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_preemption_notice_no_rank_waits_for_a_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow_clean_up(monkeypatch, 5)
     config = configure(tmp_path)
     trainer = Trainer(config, process_group.join(config.timeouts, {}), NoticeAt(7))
@@ -578,7 +582,7 @@ def test_on_notice_nobody_waits_for_a_clean_up(tmp_path: Path, monkeypatch: pyte
     trainer.saver.wait_for_clean_up(60)
 
 
-def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
+def test_a_preemption_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     slow_clean_up(monkeypatch, 5)
@@ -597,7 +601,7 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     trainer.saver.wait_for_clean_up(60)
 
 
-def test_the_pace_is_kept_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+def test_the_pace_is_observed_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
     train(configure(tmp_path, pace_seconds=0.02))
     lines = events(tmp_path, "step")
     assert lines[-1]["time"] - lines[0]["time"] >= 0.02 * (STEPS - 2)

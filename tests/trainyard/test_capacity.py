@@ -115,7 +115,7 @@ def test_what_lacks_is_reported(
     assert "pool spot: 1 of 4 nodes have come so far (spot comes" in capsys.readouterr().out
 
 
-def test_a_machine_that_is_not_sold_so_is_reported_to_be() -> None:
+def test_a_machine_that_is_not_sold_in_that_way_is_reported() -> None:
     """Only a declaration of the stack's own lets it through: nodes would be waited for in vain."""
     (output,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
     assert "pool gb200: 0 of 18 nodes" in output

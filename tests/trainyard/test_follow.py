@@ -83,7 +83,7 @@ def test_what_a_cloud_did_before_this_job_is_not_part_of_its_story(tmp_path: Pat
 
 
 @pytest.mark.parametrize("event", ["evaluation", "checkpoint", "step"])
-def test_routine_is_left_to_the_bar(event: str) -> None:
+def test_routine_is_shown_by_the_bar_only(event: str) -> None:
     assert describe(line(event, step=3)) == ""
 
 

@@ -81,7 +81,7 @@ def test_reading_ends_with_the_layer_that_has_enough(tmp_path: Path) -> None:
     ],
     ids=["cut short", "zstd", "no layer"],
 )
-def test_a_layer_that_cannot_be_read_is_reported_to_be(tmp_path: Path, broken: bytes, why: str) -> None:
+def test_a_layer_that_cannot_be_read_is_reported(tmp_path: Path, broken: bytes, why: str) -> None:
     with pytest.raises(UnreadableImageError, match=why):
         read(tmp_path, broken)
 

@@ -167,13 +167,13 @@ config:
         f"images:\n      digests: # by hand\n        a/b:1: {OTHER}\n        # more\n        c/d:1: {OTHER}",
     ],
 )
-def test_digests_take_the_place_of_those_before_however_they_are_written(images: str) -> None:
+def test_digests_replace_those_before_however_they_are_written(images: str) -> None:
     text = with_digests(WRITTEN.replace("{images}", images), {"a.b/c:1": DIGEST})
     before, _, after = WRITTEN.partition("    {images}\n")
     assert text == f"{before}    images:\n      digests:\n        a.b/c:1: {DIGEST}\n{after}"
 
 
-def test_a_stack_on_one_line_is_left_to_its_author(tmp_path: Path) -> None:
+def test_a_stack_on_one_line_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lines of their own"):
         with_digests("config: {trainyard:stack: {schema: 1}}\n", {})
 

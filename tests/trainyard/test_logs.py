@@ -102,7 +102,7 @@ def test_one_node_writes_its_lines_as_they_are(capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == b"10%|#   | 1/10\n"
 
 
-def test_pods_in_the_place_of_others_are_followed_and_named(
+def test_pods_that_replace_others_are_followed_and_named(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     cluster = NodesJobs(

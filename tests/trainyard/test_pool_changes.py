@@ -130,7 +130,7 @@ def test_groups_of_a_pool_that_change_alike_are_reported_together_and_by_name() 
     ]
 
 
-def test_pools_of_one_embedded_cluster_are_reported_apart() -> None:
+def test_pools_of_one_embedded_cluster_are_reported_separately() -> None:
     change = step("update", EMBEDDED, nodes(spot=2, gone=1), nodes(spot=2, come=1))
     assert output(change) == ["pool come: num_nodes 0 → 1, in place", "pool gone: num_nodes 1 → 0, in place"]
 

@@ -69,7 +69,7 @@ def test_storage_of_a_known_size_is_in_the_totals() -> None:
     assert "filesystem: the price is 101 days old" in remark(share)
 
 
-def test_snapshots_that_are_kept_apart_are_named() -> None:
+def test_snapshots_that_are_stored_separately_are_named() -> None:
     stack = load(stack_file("aws-dev"))
     assert "snapshots: not in the totals" in " ".join(price_report(stack, TODAY).remarks)
     checkpoints = stack.storage.checkpoints.model_copy(update={"snapshot_days": 0})
@@ -100,11 +100,11 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
     }
     unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
     assert unknown in found.remarks
-    google = {
+    gcp = {
         each["name"]: each["number"]
         for each in price_report(load(stack_file("gcp")), TODAY).data()["services"]
     }
-    assert google == {"control plane": 1, "NAT": 15}
+    assert gcp == {"control plane": 1, "NAT": 15}
     assert "control plane" in price_report(load(stack_file("coreweave")), TODAY).not_included
 
 
@@ -114,7 +114,7 @@ def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
     assert bought == {"m7i.8xlarge": 3, "m7i.16xlarge": 3}
 
 
-def test_an_old_price_is_reported_to_be_old() -> None:
+def test_an_old_price_is_reported_as_old() -> None:
     later = price_report(load(stack_file("aws")), date(2026, 11, 21))
     assert any("spot: the price is 107 days old, more than 90" in each for each in later.remarks)
     assert not later.is_complete
@@ -199,7 +199,7 @@ def test_egress_is_priced_by_where_the_data_are_and_where_they_go() -> None:
     assert [(each["usd"], each["priceDate"]) for each in outside] == [(9.0, "2026-03-08")]
 
 
-def test_egress_without_a_price_is_reported_to_be_unknown_and_never_guessed() -> None:
+def test_egress_without_a_price_is_reported_as_unknown_and_never_guessed() -> None:
     aws = load(stack_file("aws"))
     for source, region, reason in (
         ("s3://example-data/pile/", "eu-central-1", "no price of data from aws eu-central-1 to us-east-2"),

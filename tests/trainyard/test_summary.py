@@ -36,7 +36,7 @@ def test_recovery_counts_from_the_nodes_death_to_the_next_attempts_first_step() 
     assert output.repeated_steps == 1
 
 
-def test_with_a_notice_the_clock_starts_at_the_notice() -> None:
+def test_with_a_preemption_notice_the_time_counts_from_the_notice() -> None:
     lines = [step(10, 1), step(15, 2, attempt=2)]
     events = [
         TimelineEvent(12, "cloud", "spot-1 gets a preemption notice"),

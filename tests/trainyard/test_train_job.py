@@ -78,7 +78,7 @@ def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
     assert "args" not in trainer
 
 
-def test_a_jobs_packages_come_before_the_images_and_not_in_their_place() -> None:
+def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
     given = job("sh", "-c", "echo $PYTHONPATH", environment={"PYTHONPATH": "/mine"})
     found = variables(given)
     assert "PYTHONPATH" not in found and found["TRAINYARD_PYTHONPATH"] == "/mine"
@@ -103,7 +103,7 @@ def test_secrets_are_there_by_reference_alone() -> None:
     assert mount == {"name": "secret-files", "mountPath": "/var/run/secrets/trainyard", "readOnly": True}
 
 
-def test_a_command_is_reported_where_its_data_are_and_what_it_came_from() -> None:
+def test_a_command_gets_its_data_paths_and_its_origin() -> None:
     given = job("python", "a.py", datasets=["the-pile"], ports={"tensor-board": 6006}, image=IMAGE)
     output = variables(given)
     assert output["TRAINYARD_DATASET_THE_PILE"] == f"/mnt/datasets/the-pile/sha256-{'0' * 64}"
@@ -142,7 +142,7 @@ def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime
     }
 
 
-def test_a_job_is_kept_as_it_was_asked_for_to_be_started_again() -> None:
+def test_a_job_is_stored_as_it_was_requested_to_be_started_again() -> None:
     given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
     kept = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
     assert parse_job(json.loads(kept)) == given

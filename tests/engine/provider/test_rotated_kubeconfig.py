@@ -92,7 +92,7 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def test_a_token_is_asked_of_one_cluster_and_kept_by_the_other(inputs: dict[str, Any]) -> None:
+def test_a_token_is_requested_from_one_cluster_and_stored_in_the_other(inputs: dict[str, Any]) -> None:
     outputs = RotatedKubeconfig().create(inputs, RecordedProgress())
     [(_, _, request), _] = FakeApiServers.asked
     assert request["spec"] == {"expirationSeconds": 86400}

@@ -161,7 +161,7 @@ def test_regions_and_endpoints_are_within_the_residency(
         assert (output in answer) and (bool(answer) is not sound), answer
 
 
-def test_a_checkpoint_fits_into_the_notice_where_its_time_is_reported(server: ApiServer) -> None:
+def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(server: ApiServer) -> None:
     """CoreWeave's is 420 s, of which a quarter stays free."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))

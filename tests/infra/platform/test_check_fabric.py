@@ -180,7 +180,7 @@ def test_libraries_of_conda_are_found_beside_its_programs(root: Root) -> None:
         ("ib-ndr", "NCCL_NET_PLUGIN", "none", True),
     ],
 )
-def test_a_variable_that_turns_the_network_off_is_refused(
+def test_a_variable_that_disables_the_network_is_refused(
     root: Root, fabric: str, name: str, value: str, passes: bool
 ) -> None:
     root.fill(fabric)

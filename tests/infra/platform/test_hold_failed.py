@@ -30,7 +30,7 @@ def held(output: Path, seconds: int, script: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("code", [0, 75])
-def test_what_is_done_or_has_left_on_notice_is_not_held(output: Path, code: int) -> None:
+def test_what_is_done_or_was_preempted_is_not_held(output: Path, code: int) -> None:
     process = held(output, 60, f"exit {code}")
     assert process.communicate(timeout=10)[1] == ""
     assert process.returncode == code
@@ -51,7 +51,7 @@ def test_what_a_command_has_reported_itself_remains(output: Path) -> None:
     assert output.read_text() == "out of data\n"
 
 
-def test_a_notice_reaches_the_command_and_its_code_is_the_pods(output: Path) -> None:
+def test_a_preemption_notice_reaches_the_command_and_its_exit_code_is_the_pods(output: Path) -> None:
     process = held(output, 60, LEAVES)
     wait_for(output.parent / "started")
     process.send_signal(signal.SIGTERM)
@@ -59,7 +59,7 @@ def test_a_notice_reaches_the_command_and_its_code_is_the_pods(output: Path) -> 
     assert process.returncode == 75
 
 
-def test_a_pod_that_is_held_leaves_on_notice(output: Path) -> None:
+def test_a_held_pod_ends_on_a_preemption_notice(output: Path) -> None:
     process = held(output, 60, "exit 4")
     assert process.stderr is not None
     process.stderr.readline()

@@ -86,7 +86,7 @@ def test_pods_and_deployments_are_never_queued() -> None:
     assert not {"pod", "deployment", "statefulset"} & set(queued)
 
 
-def test_an_operator_that_is_present_is_left_alone_and_still_used(local: Stack, rendered: Path) -> None:
+def test_an_existing_operator_is_not_changed_and_still_used(local: Stack, rendered: Path) -> None:
     found = plan(with_operators(local, OperatorsSpec(kueue="present")), rendered)
     assert "kueue-system/kueue-controller-manager" not in found.named("Deployment")
     assert "kueue-system" not in found.named("Namespace")
@@ -135,7 +135,7 @@ def test_kueue_collects_its_garbage_before_it_is_out_of_memory(local_plan: Plan)
     assert {"name": "GOMEMLIMIT", "value": "1600MiB"} in manager["env"]
 
 
-def test_finished_workloads_are_not_kept_for_ever() -> None:
+def test_finished_workloads_are_deleted_after_a_while() -> None:
     policies = configuration(OperatorsSpec(), "local")["objectRetentionPolicies"]
     assert policies == {"workloads": {"afterFinished": "168h0m0s"}}
 

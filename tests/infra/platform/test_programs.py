@@ -334,5 +334,5 @@ def test_deepspeed_is_not_started_without_the_file_of_nodes(tmp_path: Path) -> N
     assert not [call for call in calls(tmp_path) if call.startswith("deepspeed")]
 
 
-def test_other_words_of_accelerate_are_left_as_they_are(tmp_path: Path) -> None:
+def test_other_arguments_of_accelerate_are_not_changed(tmp_path: Path) -> None:
     assert joined(tmp_path, "accelerate", "env") == "accelerate env"

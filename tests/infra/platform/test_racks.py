@@ -158,7 +158,7 @@ def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domai
     assert any(urn.endswith("::dra-driver-nvidia-gpu") for urn in domain.dependencies)
 
 
-def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered: Path) -> None:
+def test_the_driver_joins_nodes_and_the_device_plugin_allocates_gpus(rendered: Path) -> None:
     images = artifacts(rendered).published["dra-driver-nvidia-gpu"].images
     found = values(DraDriverSettings("/run/nvidia/driver"), images, {"role": "system"})
     assert found["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
@@ -176,7 +176,7 @@ def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered
         ({"dra_driver": "present"}, None),
     ],
 )
-def test_the_driver_is_reported_where_that_of_the_gpus_is_and_one_that_exists_is_left_alone(
+def test_the_driver_gets_the_root_of_the_gpu_driver_and_an_existing_one_is_not_changed(
     provider: dict[str, str], driver: DraDriverSettings | None, rendered: Path
 ) -> None:
     data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -191,7 +191,7 @@ def test_the_driver_is_reported_where_that_of_the_gpus_is_and_one_that_exists_is
     assert found[0].settings.software.dra_driver == driver
 
 
-def test_kueue_does_not_count_places_in_a_domain(plans: Mapping[str, Plan], target: str) -> None:
+def test_kueues_dra_integration_is_off(plans: Mapping[str, Plan], target: str) -> None:
     config = plans[target].named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
     gates = yaml.safe_load(config["controller_manager_config.yaml"])["featureGates"]
     assert gates == {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}

@@ -47,7 +47,7 @@ def texts(lines: list[str]) -> list[str]:
     return [line.split(" ", 4)[4] for line in lines]
 
 
-def test_the_nodes_of_an_attempt_are_merged_by_time_and_attempts_are_reported_apart(logs: Path) -> None:
+def test_the_nodes_of_an_attempt_are_merged_by_time_and_attempts_are_separate(logs: Path) -> None:
     found = read(logs)
     assert texts(found) == ["one", "two  ", "", "three", "again"]
     assert [line.split(" ")[:3] for line in found] == [
@@ -103,7 +103,7 @@ def test_the_launcher_of_an_mpi_job_is_its_first_node(logs: Path) -> None:
     assert [line.split(" ")[1] for line in read(logs, job="mpi")] == ["0", "1"]
 
 
-def test_who_follows_gets_new_lines_and_new_attempts_until_they_leave(logs: Path) -> None:
+def test_followers_get_new_lines_and_new_attempts_until_they_stop(logs: Path) -> None:
     words = command(logs, "digits", START, "follow", 0)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout

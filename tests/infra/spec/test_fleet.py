@@ -25,7 +25,7 @@ def test_a_worker_has_the_queues_that_send_jobs_to_it(fleet: Fleet) -> None:
     assert on == {"ohio": ["burst"], "amsterdam": ["personal"]}
 
 
-def test_a_country_is_a_place_of_machines_in_no_cloud(fleet: Fleet) -> None:
+def test_a_country_is_a_location_of_machines_in_no_cloud(fleet: Fleet) -> None:
     data = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["workers"][0]["place"] = {"country": "DE"}
     worker = parse_fleet(data).workers[0]

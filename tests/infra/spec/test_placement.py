@@ -21,7 +21,7 @@ def onprem(needs: dict[str, Any], **job: Any) -> Stack:
     return parse({**data, "job": {**data["job"], "needs": needs, **job}})
 
 
-def google(needs: dict[str, Any], **job: Any) -> Stack:
+def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
     """TPU slices, GPUs, and machines without accelerators."""
     data = yaml.safe_load(stack_file("gcp-tpu").read_text())["config"]["trainyard:stack"]
     gpus = {"name": "gpus", "capacity": "reserved", "num_nodes": 2, "machine": "a3-ultragpu-8g"}
@@ -76,15 +76,15 @@ def test_size_is_a_need_too() -> None:
         ({"fabric": "ici"}, 4, "torch-ici"),
     ],
 )
-def test_tpus_and_gpus_of_one_stack_are_reported_apart(
+def test_tpus_and_gpus_of_one_stack_are_distinguished(
     needs: dict[str, Any], accelerators: int, runtime: str
 ) -> None:
-    stack = google(needs, num_nodes=2, accelerators_per_node=accelerators)
+    stack = gcp_stack(needs, num_nodes=2, accelerators_per_node=accelerators)
     assert stack.job is not None
     assert stack.job.runtime == runtime
 
 
-def test_pods_are_kept_to_the_pools_that_are_good_for_them() -> None:
+def test_pods_are_restricted_to_the_pools_that_fit() -> None:
     stack = onprem({"accelerator": "h200"}, num_nodes=2)
     assert stack.job is not None
     place = placement_of(stack)

@@ -15,7 +15,7 @@ from infra.errors import InputError
 from infra.spec import load
 from infra.targets.aws.account import backend as aws
 from infra.targets.backend import StateLocation
-from infra.targets.gcp.account import backend as google
+from infra.targets.gcp.account import backend as gcp
 from infra.targets.gcp.spec.provider import GcpSpec
 from policies.config import Residency
 from rehearsal.aws.account import ACCOUNT, MotoAccount
@@ -162,11 +162,11 @@ def asked(cloud: FakeStateApis) -> GcpClient:
     return GcpClient("token", httpx.MockTransport(cloud.answer))
 
 
-def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
+def test_on_gcp_the_state_is_versioned_private_and_encrypted_by_a_separate_key(
     cloud: FakeStateApis, spec: GcpSpec
 ) -> None:
     place = StateLocation("example-state", "europe-west1", {"owner": "ml-platform"})
-    made = google.make(place, spec, asked(cloud))
+    made = gcp.make(place, spec, asked(cloud))
     bucket = cloud.things["/storage/v1/b/example-state"]
     assert bucket["versioning"] == {"enabled": True}
     assert bucket["iamConfiguration"]["publicAccessPrevention"] == "enforced"
@@ -176,24 +176,24 @@ def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
     (binding,) = cloud.things[f"/v1/{key}:getIamPolicy"]["bindings"]
     assert binding["members"] == ["serviceAccount:storage@google"]
     cloud.changed.clear()
-    assert google.make(place, spec, asked(cloud)) == made
+    assert gcp.make(place, spec, asked(cloud)) == made
     assert cloud.changed == ["PATCH /storage/v1/b/example-state"]
 
 
-def test_a_bucket_of_another_project_or_place_is_refused_on_google(
+def test_a_bucket_of_another_project_or_location_is_refused_on_gcp(
     cloud: FakeStateApis, spec: GcpSpec
 ) -> None:
     there = {"projectNumber": "1", "location": "US"}
     cloud.things["/storage/v1/b/example-state"] = there
     place = StateLocation("example-state", "europe-west1", {})
     with pytest.raises(InputError, match="of project 1"):
-        google.make(place, spec, asked(cloud))
+        gcp.make(place, spec, asked(cloud))
     there["projectNumber"] = spec.project_number
     with pytest.raises(InputError, match="is in us"):
-        google.make(place, spec, asked(cloud))
+        gcp.make(place, spec, asked(cloud))
 
 
-def test_what_google_refuses_is_reported_in_its_own_words() -> None:
+def test_what_gcp_refuses_is_reported_with_its_message() -> None:
     answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
     with pytest.raises(GcpRefusedError, match="no right to look"):
         GcpClient("token", httpx.MockTransport(lambda _: answer)).ask(

@@ -156,7 +156,7 @@ def test_the_role_of_previews_only_reads(stack: str, rendered: Path) -> None:
     }
 
 
-def test_on_google_cloud_it_grants_the_roles_of_the_stack_alone(rendered: Path) -> None:
+def test_on_gcp_it_grants_the_roles_of_the_stack_alone(rendered: Path) -> None:
     expression = role_of("gcp", rendered, DEPLOY).condition["expression"]
     _, declared = planned("gcp", rendered)
     granted = {each.inputs["role"] for each in declared if each.kind == "IAMMember"}
@@ -186,7 +186,7 @@ def test_on_azure_it_gives_and_takes_no_role_that_gives_roles(rendered: Path) ->
     assert not role_of("azure", rendered, PREVIEW).condition
 
 
-def test_on_google_cloud_the_jobs_of_one_environment_are_let_in(rendered: Path) -> None:
+def test_on_gcp_the_jobs_of_one_environment_may_sign_in(rendered: Path) -> None:
     trust = role_of("gcp", rendered, DEPLOY).trust
     subject = "repo:team/research:environment:production"
     assert trust["provider"]["attributeCondition"] == f"assertion.sub == '{subject}'"

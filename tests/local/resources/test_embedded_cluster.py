@@ -108,6 +108,6 @@ def test_a_whole_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pyte
     assert EmbeddedCluster().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
 
 
-def test_what_is_left_of_a_cluster_without_nodes_is_a_cluster_still() -> None:
+def test_the_remains_of_a_cluster_without_nodes_are_still_a_cluster() -> None:
     """As the state has it after a `down` that was killed: the next one's refresh found no node ready."""
     assert embedded_cluster._cluster({**INPUTS, "nodes": []}, RecordedProgress()).config.nodes == ()

@@ -40,7 +40,7 @@ def wanted(progress: Recorder, services: tuple[str, ...] = (), **provides: str) 
     return DebianPackages(pinned, runner=ProcessRunner(), progress=progress)
 
 
-def test_what_anyone_installed_is_left_alone(apt: Path, workshop: Workshop, progress: Recorder) -> None:
+def test_what_anyone_installed_is_not_changed(apt: Path, workshop: Workshop, progress: Recorder) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
     assert debian.plan().action is Action.PRESENT

@@ -89,7 +89,7 @@ def fault_in(bill: str) -> object:
     return JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill)
 
 
-def test_the_bill_is_valid_names_every_package_once_and_is_the_same_again(layer: Path) -> None:
+def test_the_sbom_is_valid_names_every_package_once_and_is_reproducible(layer: Path) -> None:
     lock = REPOSITORY / "requirements/training.txt"
     packages = [*RootContents.of(layer).packages, *locked(lock, "3.11")]
     bill = bill_of_materials("trainyard.local/training", "0123456789ab", packages)
@@ -121,7 +121,7 @@ class Standing(RootFilesystem):
         return {self.name: self.layer}
 
 
-def test_the_image_carries_its_bill_and_the_cache_has_it_beside(
+def test_the_image_carries_its_sbom_and_the_cache_has_it_beside(
     layer: Path, workshop: Workshop, progress: Recorder
 ) -> None:
     versions, store = pinned(), ArtifactStore(workshop.paths.cache)

@@ -104,7 +104,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
         pass
 
 
-class GoogleXmlApi(_BlobHandler):
+class GcpXmlApi(_BlobHandler):
     """The XML API, which is S3's but for the credentials."""
 
     def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, GoogleXmlApi, serve
+from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, GcpXmlApi, serve
 from tests.training.checkpointing.test_object_store import FILES, newest_step, save
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
@@ -27,7 +27,7 @@ class BlobCloud:
 
 @pytest.fixture(params=["gs", "az"])
 def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobCloud]:
-    kind = {"gs": GoogleXmlApi, "az": AzureBlobApi}[request.param]
+    kind = {"gs": GcpXmlApi, "az": AzureBlobApi}[request.param]
     with serve(kind) as (blobs, address):
         key = {"gcs_base_url": address, "disable_oauth": True}
         empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
@@ -45,7 +45,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield BlobCloud(blobs, f"{request.param}://checkpoints/runs/7")
 
 
-def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: BlobCloud) -> None:
+def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_retained(cloud: BlobCloud) -> None:
     store = ObjectStore(cloud.url, Retention(last=1))
     save(store, 1)
     cloud.blobs.requests.clear()
@@ -90,7 +90,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_the_error_has_a_next_st
     assert newest_step(ObjectStore(cloud.url)) == 1
 
 
-def test_a_run_that_leaves_resumes_from_the_store_to_the_bit_and_not_while_it_is_down(
+def test_a_preempted_run_resumes_from_the_store_to_the_bit_and_not_while_it_is_down(
     cloud: BlobCloud, tmp_path: Path
 ) -> None:
     train(configure(tmp_path / "whole"))

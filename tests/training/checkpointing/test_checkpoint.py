@@ -161,7 +161,7 @@ def test_a_full_disk_is_reported_when_the_page_cache_is_passed_by(
         Files().write(tmp_path / "file", bytes(1 << 20))
 
 
-def test_only_the_last_k_are_kept(tmp_path: Path) -> None:
+def test_only_the_last_k_are_retained(tmp_path: Path) -> None:
     store = FolderStore(tmp_path, retention=Retention(2))
     for step in (9, 10, 100_000_000, 11):
         save(store, step)
@@ -271,7 +271,7 @@ def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "notes", "step-00000010"]
 
 
-def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path) -> None:
+def test_a_run_whose_staging_directory_a_newer_run_deleted_commits_nothing(tmp_path: Path) -> None:
     old, new = FolderStore(tmp_path), FolderStore(tmp_path)
     staged = old.begin(10)
     new.collect_garbage()

@@ -26,7 +26,7 @@ def lost_part(interval: float, cost: float, mtbf: float, chance: random.Random) 
     return 1 - useful / total
 
 
-def test_no_other_interval_loses_less() -> None:
+def test_no_other_interval_repeats_less_work() -> None:
     cost, mtbf = 2.0, 3600.0
     best = young(cost, mtbf)
     assert best == pytest.approx(120)
@@ -39,7 +39,7 @@ def line(attempt: int, at: float, event: str = "step") -> dict[str, object]:
     return {"attempt": attempt, "time": at, "event": event}
 
 
-def test_losses_are_counted_and_notices_are_not() -> None:
+def test_failures_are_counted_and_preemption_notices_are_not() -> None:
     assert measured_mtbf([], 1000) == 1000
     quiet = [line(1, 0), line(1, 500)]
     assert measured_mtbf([*quiet, line(1, 600, "preempted")], 1000) == 1600
@@ -67,7 +67,7 @@ def test_the_interval_follows_what_checkpoints_cost() -> None:
     assert cadence.due()
 
 
-def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_that_computes_its_interval_resumes_to_the_bit(tmp_path: Path) -> None:
     def train_an_hour_a_step(notice: PreemptionNotice) -> bool:
         trainer = Trainer(auto, process_group.join(auto.timeouts, {}), notice)
         assert trainer.cadence

@@ -26,7 +26,7 @@ TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
 OBJECTS = "/storage/v1/b/bucket/o/"
 
 
-class GoogleLifecycleApi:
+class GcpLifecycleApi:
     """Metadata service and JSON API of a bucket, whose objects are files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,14 +113,14 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLife
 
 
 class Bucket(DirFileSystem):  # type: ignore[misc]
-    """A folder that is reached as a bucket of Google's."""
+    """A folder that is reached as a bucket of Google Cloud."""
 
     protocol = "gs"
 
 
 @pytest.fixture
-def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleLifecycleApi]:
-    there = GoogleLifecycleApi(tmp_path)
+def gcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpLifecycleApi]:
+    there = GcpLifecycleApi(tmp_path)
 
     with served(there) as offset:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{offset}")
@@ -129,7 +129,7 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleLi
 
 
 @contextmanager
-def served(api: GoogleLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
+def served(api: GcpLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
     """Host and port at which an API answers."""
 
     class LifecycleHandler(BaseHTTPRequestHandler):
@@ -151,40 +151,40 @@ def served(api: GoogleLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
     server.shutdown()
 
 
-def store(google: GoogleLifecycleApi, **retention: Any) -> ObjectStore:
-    files = Bucket(path=str(google.folder), fs=LocalFileSystem(auto_mkdir=True))
+def store(gcp: GcpLifecycleApi, **retention: Any) -> ObjectStore:
+    files = Bucket(path=str(gcp.folder), fs=LocalFileSystem(auto_mkdir=True))
     return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
 
 
 def test_what_is_superseded_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
-    google: GoogleLifecycleApi,
+    gcp: GcpLifecycleApi,
 ) -> None:
-    kept = store(google)
+    kept = store(gcp)
     for step in (1, 2, 3):
         save(kept, step)
     assert kept.committed() == [3, 2, 1]
-    marked = {name.split("/")[2] for name in google.custom_times}
+    marked = {name.split("/")[2] for name in gcp.custom_times}
     assert marked == {"step-00000001", "step-00000002"}
-    assert len(google.custom_times) == 2 * (len(FILES) + 1)
+    assert len(gcp.custom_times) == 2 * (len(FILES) + 1)
     now = datetime.now(UTC)
-    assert all(now - timedelta(minutes=5) < time <= now for time in google.custom_times.values())
-    assert google.tokens < len(google.custom_times), "a token serves many times"
+    assert all(now - timedelta(minutes=5) < time <= now for time in gcp.custom_times.values())
+    assert gcp.tokens < len(gcp.custom_times), "a token serves many times"
 
 
-def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(google: GoogleLifecycleApi) -> None:
-    first = store(google)
+def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(gcp: GcpLifecycleApi) -> None:
+    first = store(gcp)
     save(first, 1)
     save(first, 2)
-    before = dict(google.custom_times)
-    save(store(google), 3)
-    assert {name: google.custom_times[name] for name in before} == before
-    assert len(google.patched) == len(set(google.patched))
+    before = dict(gcp.custom_times)
+    save(store(gcp), 3)
+    assert {name: gcp.custom_times[name] for name in before} == before
+    assert len(gcp.patched) == len(set(gcp.patched))
 
 
-def test_a_mark_that_is_refused_is_an_error_with_what_to_do(google: GoogleLifecycleApi) -> None:
-    kept = store(google)
+def test_a_mark_that_is_refused_is_an_error_with_what_to_do(gcp: GcpLifecycleApi) -> None:
+    kept = store(gcp)
     save(kept, 1)
-    google.refused = 1
+    gcp.refused = 1
     with pytest.raises(StoreError, match=r"mark bucket/runs/7/step-00000001.*403"):
         save(kept, 2)
 

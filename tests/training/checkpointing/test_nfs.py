@@ -137,7 +137,7 @@ def test_two_ranks_on_two_clients_make_one_checkpoint(clients: list[Path]) -> No
         assert set(checkpoint.manifest.files) == {"rank-0", "rank-1"}
 
 
-def test_two_runs_that_commit_the_same_step_at_once_leave_one_whole_checkpoint(clients: list[Path]) -> None:
+def test_two_runs_that_commit_the_same_step_at_once_write_one_whole_checkpoint(clients: list[Path]) -> None:
     together = threading.Barrier(2)
 
     def save_five(client: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_order_of_requests_is_the_protocol(url: str, s3: Proxy) -> None:
     assert store.committed() == [2]
 
 
-def test_the_last_k_and_every_nth_are_kept(url: str) -> None:
+def test_the_last_k_and_every_nth_are_retained(url: str) -> None:
     store = ObjectStore(url, Retention(last=2, every_steps=20))
     for step in range(10, 80, 10):
         save(store, step)
@@ -210,7 +210,7 @@ def test_what_dead_runs_left_is_cleared_and_nothing_else(url: str) -> None:
     assert store.committed() == [10]
 
 
-def test_two_runs_that_save_the_same_step_leave_one_whole_checkpoint(url: str) -> None:
+def test_two_runs_that_save_the_same_step_write_one_whole_checkpoint(url: str) -> None:
     one, other = ObjectStore(url), ObjectStore(url)
     uncommitted = [store.begin(5) for store in (one, other)]
     for store, staged in zip((one, other), uncommitted, strict=True):
@@ -360,7 +360,7 @@ def test_a_store_of_any_other_kind_that_fsspec_knows_will_do() -> None:
     assert newest_step(store) == 3
 
 
-def test_a_run_that_leaves_resumes_from_the_store_to_the_bit(url: str, tmp_path: Path) -> None:
+def test_a_preempted_run_resumes_from_the_store_to_the_bit(url: str, tmp_path: Path) -> None:
     train(configure(tmp_path / "whole"))
     parted = configure(tmp_path / "parted", checkpoint={"every_steps": 5, "store": url})
     assert not train(parted, NoticeAt(7))

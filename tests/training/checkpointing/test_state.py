@@ -190,7 +190,7 @@ def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
         load_all(ranks(1, seed=2), checkpoint)
 
 
-def test_a_load_leaves_other_threads_their_turn(tmp_path: Path) -> None:
+def test_a_load_lets_other_threads_run(tmp_path: Path) -> None:
     """A heartbeat and a preemption notice need the interpreter.
 
     What holds it does so in every load; where a busy machine has no processor for the other thread, it has

@@ -116,7 +116,7 @@ def test_an_index_is_made_for_shards_of_others_in_a_store_too(
     assert find(url).classes == ["0", "1"]
 
 
-def test_how_a_picture_is_varied_follows_from_its_place_in_the_order_alone(shards: Path) -> None:
+def test_how_a_picture_is_varied_follows_from_its_position_in_the_order_alone(shards: Path) -> None:
     pictures, order = source(shards), GlobalOrder(2 * PER_CLASS, seed=1)
 
     def batch(rank: int, ranks: int) -> torch.Tensor:

@@ -358,7 +358,7 @@ def large_tokens(folder: Path) -> np.ndarray[Any, Any]:
     return tokens
 
 
-def test_a_large_vocabulary_is_kept_in_uint32_and_read_over_the_ends_of_shards(tmp_path: Path) -> None:
+def test_a_large_vocabulary_is_stored_in_uint32_and_read_over_the_ends_of_shards(tmp_path: Path) -> None:
     tokens = large_tokens(tmp_path)
     index = json.loads((tmp_path / INDEX).read_text())
     assert index["dtype"] == "uint32"

@@ -31,7 +31,7 @@ TWO_NODES = {
 SOON = TimeoutConfig(rejoin=0.5, silence=3)
 
 
-def test_a_rank_is_reported_its_place_in_the_words_of_torchrun() -> None:
+def test_a_rank_gets_its_number_in_torchruns_variables() -> None:
     assert node_of(TWO_NODES).environment(2, 4, 29400) == {
         "RANK": "6",
         "WORLD_SIZE": "8",
@@ -53,7 +53,7 @@ def test_a_rank_is_reported_its_place_in_the_words_of_torchrun() -> None:
         ({"PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT: got '70000'"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_reported(change: dict[str, str], output: str) -> None:
+def test_an_impossible_rank_or_address_is_reported(change: dict[str, str], output: str) -> None:
     with pytest.raises(ConfigError) as refused:
         node_of(TWO_NODES | change)
     assert any(problem.startswith(output) for problem in refused.value.problems)
@@ -110,7 +110,7 @@ def notes(folder: Path, rank: int) -> list[str]:
     return (folder / str(rank)).read_text().splitlines()
 
 
-def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) -> None:
+def test_a_killed_rank_and_its_peers_are_restarted(tmp_path: Path) -> None:
     def work(folder: Path, timeout: float) -> int:
         if note(folder, f"{timeout:g}") > 1:
             return 0
@@ -122,7 +122,7 @@ def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) 
     assert notes(tmp_path, 0) == notes(tmp_path, 1) == [f"{SOON.rendezvous:g}", "0.5"]
 
 
-def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
+def test_ranks_with_a_failed_peer_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
     def work(folder: Path, timeout: float) -> int:
         return 76 if note(folder, f"{timeout:g}") == 1 else 77
 
@@ -130,12 +130,12 @@ def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Pa
     assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
 
 
-def test_ranks_that_never_came_are_no_lost_ones(tmp_path: Path) -> None:
+def test_ranks_that_never_arrived_are_no_failed_ones(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 77) == 77
     assert notes(tmp_path, 0) == ["came"]
 
 
-def test_a_rank_that_is_lost_after_each_restart_is_a_failure(
+def test_a_rank_that_fails_after_each_restart_is_a_failure_of_the_node(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Or the survivors of a node that fails each time would have all started again for ever."""
@@ -144,7 +144,7 @@ def test_a_rank_that_is_lost_after_each_restart_is_a_failure(
     assert "a rank failed after each of 2 restarts" in capfd.readouterr().err
 
 
-def test_without_restarts_in_place_a_lost_rank_is_reported_at_once(tmp_path: Path) -> None:
+def test_without_restarts_in_place_a_failed_rank_is_reported_at_once(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=0) == 76
 
 
@@ -206,7 +206,7 @@ def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stalled", "code"), [(True, 76), (False, 128 + signal.SIGABRT)])
-def test_a_rank_that_nccls_watchdog_ends_is_a_lost_one_and_no_crash(
+def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer_and_no_crash(
     tmp_path: Path, stalled: bool, code: int
 ) -> None:
     def work(_folder: Path, _: float) -> int:
@@ -282,7 +282,7 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
 
 
 @pytest.mark.ranks
-def test_a_node_that_does_not_come_back_is_reported_from_a_failure(tmp_path: Path) -> None:
+def test_a_node_that_does_not_come_back_is_distinguished_from_a_failure(tmp_path: Path) -> None:
     meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     arguments = settings(tmp_path, **PACED, **{"timeouts.rejoin": 1})
     nodes = [node(arguments, PET_NODE_RANK=str(number), **meeting) for number in range(2)]

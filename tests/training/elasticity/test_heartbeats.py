@@ -146,7 +146,7 @@ def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path)
         ("save", True, 300, None),  # who waits for it ends by itself
     ],
 )
-def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
+def test_a_rank_that_is_alone_and_hangs_writes_its_stacks_and_ends(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

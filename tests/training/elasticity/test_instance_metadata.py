@@ -158,7 +158,7 @@ def test_a_missing_or_failing_service_is_reported_once(
         assert capsys.readouterr().err.count("SIGTERM is still") == 1
 
 
-def test_a_notice_of_the_cloud_saves_and_leaves(
+def test_a_preemption_notice_of_the_cloud_saves_and_exits(
     cloud: FakeMetadataService,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -181,7 +181,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
 
 
 @pytest.mark.ranks
-def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(
+def test_a_run_that_is_to_ask_aws_exits_with_the_code_for_a_retry(
     cloud: FakeMetadataService, tmp_path: Path
 ) -> None:
     settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05", "timeouts.leave=60"]

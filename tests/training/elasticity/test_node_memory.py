@@ -81,7 +81,7 @@ def test_a_rank_that_died_at_any_moment_comes_back_from_memory_alone(
     assert Process(tmp_path, rank_of(descriptors)).load() == (2, 0)
 
 
-def test_ranks_that_are_lost_again_and_again_overwrite_nothing_that_is_committed(
+def test_ranks_that_fail_again_and_again_overwrite_nothing_that_is_committed(
     tmp_path: Path, descriptors: tuple[int, ...]
 ) -> None:
     Process(tmp_path, rank_of(descriptors)).save(1)
@@ -138,7 +138,7 @@ def test_a_limit_counts_all_files_of_the_node(
     assert sorted(os.fstat(each).st_size for each in descriptors[:2]) == [0] * (2 - files) + [1 << 20] * files
 
 
-def test_where_memory_is_short_one_file_is_kept_and_the_other_given_back(
+def test_where_memory_is_short_one_file_is_retained_and_the_other_freed(
     descriptors: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = rank_of(descriptors)

@@ -62,7 +62,7 @@ def deliver(mode: str, *signals: signal.Signals, exit_seconds: float = 600) -> t
 
 @pytest.mark.parametrize("mode", ["starting", "threads", "in C"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_before_the_first_step_it_leaves_at_once_to_be_run_again(number: signal.Signals, mode: str) -> None:
+def test_before_the_first_step_it_exits_at_once_to_be_run_again(number: signal.Signals, mode: str) -> None:
     code, words = deliver(mode, number)
     assert code == 75
     assert f"{number.name} before the first step" in words
@@ -81,7 +81,7 @@ def test_a_main_thread_that_hangs_does_not_outlive_the_grace() -> None:
     assert "time.sleep" in words or "Current thread" in words or "Thread" in words
 
 
-def test_reported_twice_it_leaves_at_once() -> None:
+def test_on_a_second_signal_it_exits_at_once() -> None:
     code, words = deliver("hanging", signal.SIGINT, signal.SIGINT)
     assert code == 1
     assert "second signal" in words
@@ -154,7 +154,7 @@ asyncio.run(main())
         ({GRACE_VARIABLE: "300"}, "aws", 295),
     ],
 )
-def test_the_time_to_leave_follows_from_the_pods_grace_or_the_clouds_notice(
+def test_the_exit_timeout_follows_from_the_pods_grace_or_the_clouds_notice(
     environment: dict[str, str], notices: str, seconds: float
 ) -> None:
     assert TimeoutConfig().until_exit(notices, environment) == seconds

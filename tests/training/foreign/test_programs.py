@@ -156,7 +156,7 @@ def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
 @pytest.mark.soak
 @pytest.mark.ranks
 @pytest.mark.parametrize("seed", range(4))
-def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_reported_to_leave(
+def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_preempted(
     seed: int, tmp_path: Path, forks: Forks
 ) -> None:
     """As torchrun starts it, which ends the other rank, or hands the notice to both."""

@@ -63,7 +63,7 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
 
 
 @pytest.mark.parametrize("output", [[0], [1], [0, 1]], ids=["first", "second", "both"])
-def test_when_any_rank_is_reported_all_save_the_same_step_and_leave(
+def test_when_any_rank_has_a_preemption_notice_all_save_the_same_step_and_exit(
     tmp_path: Path, undisturbed: str, output: list[int]
 ) -> None:
     ranks = start(2, settings(tmp_path, pace_seconds=0.2))
@@ -78,7 +78,7 @@ def test_when_any_rank_is_reported_all_save_the_same_step_and_leave(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_kills_without_notice_at_random_moments_change_no_bit(
+def test_kills_without_preemption_notice_at_random_moments_change_no_bit(
     tmp_path: Path, undisturbed: str, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -103,7 +103,9 @@ def test_under_torchrun_the_weights_are_the_same(tmp_path: Path, undisturbed: st
     assert sha256(tmp_path) == undisturbed
 
 
-def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Path, undisturbed: str) -> None:
+def test_under_mpirun_the_weights_are_the_same_also_after_a_preemption_notice(
+    tmp_path: Path, undisturbed: str
+) -> None:
     package = importlib.util.find_spec("mpi4py")
     assert package
     assert package.origin

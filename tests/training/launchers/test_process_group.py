@@ -100,7 +100,7 @@ def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
         ({"RANK": "2"}, "RANK: got 2; allowed: 0 to 1, one less than WORLD_SIZE"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_named_before_anyone_is_waited_for(
+def test_an_impossible_rank_is_reported_before_the_rendezvous(
     change: dict[str, str], output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}

@@ -126,7 +126,7 @@ def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:
     assert (code, out) == (0, "__main__ mine ['--lr', '1']\n")
 
 
-def test_a_program_that_does_not_heed_a_notice_ends_by_it(tmp_path: Path) -> None:
+def test_a_program_that_ignores_a_preemption_notice_ends_by_it(tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text("import time; print('ready', flush=True); time.sleep(600)\n")
     process = start(tmp_path, ["waits.py"])
     assert process.stdout is not None and process.stdout.readline() == "ready\n"

@@ -84,7 +84,9 @@ def go_on(
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_notice_ends_an_evaluation_and_saves_the_step_before(tmp_path: Path, inside: bool) -> None:
+def test_a_preemption_notice_ends_an_evaluation_and_saves_the_step_before(
+    tmp_path: Path, inside: bool
+) -> None:
     run = Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=1000)
     seen = []
 
@@ -108,7 +110,7 @@ def test_a_notice_ends_an_evaluation_and_saves_the_step_before(tmp_path: Path, i
     assert losses(tmp_path) == [(1, 0.5)]
 
 
-def test_other_ranks_go_on_with_the_samples_that_are_left_if_these_divide(tmp_path: Path) -> None:
+def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:
     """Five steps of two ranks take 20 of an epoch's 48 samples."""
     codes = [code for code, _ in start(train, 2, tmp_path, {"leave_after": 3}).wait()]
     assert codes == [75, 75]

@@ -116,7 +116,7 @@ def _four_generators(seed: int) -> dict[str, Any]:
     }
 
 
-def test_random_generators_and_lists_of_a_program_go_on_in_place(tmp_path: Path) -> None:
+def test_random_generators_and_lists_of_a_program_are_restored_in_place(tmp_path: Path) -> None:
     saved, fresh = _four_generators(1), _four_generators(2)
     replay: deque[tuple[int, torch.Tensor]] = deque(maxlen=3)
     again(tmp_path, {**saved, "replay": deque([(1, torch.ones(2))], 3)}, {**fresh, "replay": replay})

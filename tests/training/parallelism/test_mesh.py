@@ -24,7 +24,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
         (OSError("No space left on device"), False),
     ],
 )
-def test_a_lost_rank_is_reported_from_a_mistake(error: Exception, lost: bool) -> None:
+def test_a_failed_rank_is_distinguished_from_a_mistake(error: Exception, lost: bool) -> None:
     assert is_peer_failure(error) is lost
 
 

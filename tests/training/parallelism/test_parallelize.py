@@ -232,7 +232,7 @@ def test_four_ranks_in_any_mesh_equal_one_process(
     [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}],
     ids=["ddp", "fsdp", "stages"],
 )
-def test_ranks_for_whom_no_sample_is_left_count_for_nothing_in_an_evaluation(
+def test_ranks_without_remaining_samples_count_for_nothing_in_an_evaluation(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     few = COMMON | {"steps": 4, "evaluate_every": 2, "evaluate_samples": 1}

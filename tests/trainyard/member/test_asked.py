@@ -53,7 +53,7 @@ def test_flags_stand_before_the_file_and_variables_are_added(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
-def test_a_wrong_job_file_is_refused_with_the_place_of_each_problem(
+def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     case: Mapping[str, Any], tmp_path: Path
 ) -> None:
     """The same patches as of a stack's job, through the file and the command."""

@@ -42,7 +42,7 @@ def test_each_state(record: Object, conditions: list[dict[str, str]], state: str
     assert row(record, *conditions, pods=pods).state == state
 
 
-def test_a_failed_job_whose_pods_are_kept_is_held_and_not_running(tmp_path: Path) -> None:
+def test_a_failed_job_whose_pods_are_retained_is_held_and_not_running(tmp_path: Path) -> None:
     """By what the program itself says, which is the only thing that knows."""
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
     environment = {

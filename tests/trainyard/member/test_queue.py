@@ -105,7 +105,7 @@ def test_a_job_larger_than_every_pool_never_starts() -> None:
     assert start.basis == "no pool of this queue has 9 GPUs"
 
 
-def test_a_queue_that_is_not_visible_is_reported_to_be_so() -> None:
+def test_a_queue_that_is_not_visible_is_reported_as_such() -> None:
     found = queue_of(workload("waits", WAITS))
     assert (found.pools, found.others_waiting) == ((), None)
     assert found.waiting[0].start.basis == "the quota of this queue is not visible to you"

@@ -68,13 +68,13 @@ def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found
     assert found.named("RolePolicy")["training-team-research"]["policy"].count(KEY) == 1
 
 
-def test_an_existing_bucket_is_linked_and_left_as_it_is(found: Plan) -> None:
+def test_an_existing_bucket_is_linked_and_not_changed(found: Plan) -> None:
     assert not any("aws:s3" in each.type for each in found.resources)
     link = found.named("DataRepositoryAssociation")["training-lustre"]
     assert link["dataRepositoryPath"] == "s3://example-training-checkpoints/filesystem"
 
 
-def test_a_queue_takes_every_notice_that_ec2_gives(found: Plan) -> None:
+def test_a_queue_gets_every_preemption_notice_of_ec2(found: Plan) -> None:
     patterns = " ".join(str(each["eventPattern"]) for each in found.named("EventRule").values())
     for notice in ("Spot Instance Interruption", "Rebalance Recommendation", "State-change", "Health Event"):
         assert notice in patterns
@@ -179,7 +179,7 @@ def test_the_policies_let_it_pass(beside: Plan, in_a_cluster: Stack, rendered: P
     assert findings("aws", plan(in_a_cluster, rendered, preview=True)) == []
 
 
-def test_its_control_plane_is_not_the_stacks_to_pay(in_a_cluster: Stack, aws: Stack) -> None:
+def test_its_control_plane_is_not_among_the_stacks_costs(in_a_cluster: Stack, aws: Stack) -> None:
     today = date(2026, 11, 22)
     assert "control plane" in [each.name for each in price_report(aws, today).services]
     assert not price_report(in_a_cluster, today).services
@@ -197,7 +197,7 @@ def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack,
     assert "nodegroup/shared/*" in policy
 
 
-def test_all_of_it_lives_through_moto_in_existing_resources(in_a_cluster: Stack, rendered: Path) -> None:
+def test_all_of_it_passes_motos_lifecycle_in_existing_resources(in_a_cluster: Stack, rendered: Path) -> None:
     there = Existing(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
     found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
     with MotoAccount("us-east-2", there) as account:

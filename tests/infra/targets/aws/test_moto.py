@@ -100,7 +100,7 @@ def in_order(found: Plan) -> Iterator[Registration]:
             yield waiting.pop(each.urn)
 
 
-def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]) -> None:
+def test_every_resource_passes_its_lifecycle_in_moto_or_botocores_models(plans: list[Plan]) -> None:
     lacks: set[str] = set()
     for found in plans:
         with MotoAccount("us-east-2") as account:
@@ -130,7 +130,7 @@ def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
         yield plugin
 
 
-def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
+def test_every_resource_that_moto_has_passes_its_lifecycle_on_motos_server(
     plans: list[Plan], plugin: RunningPlugin
 ) -> None:
     for found in plans:

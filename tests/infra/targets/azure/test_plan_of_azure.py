@@ -56,7 +56,7 @@ def test_the_policies_let_the_plan_pass(azure_plan: Plan) -> None:
     assert findings("azure", azure_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
 
 
-def test_a_checkpoint_that_takes_longer_than_the_notice_is_refused(azure_plan: Plan) -> None:
+def test_a_checkpoint_that_takes_longer_than_the_preemption_notice_is_refused(azure_plan: Plan) -> None:
     (finding,) = findings("azure", azure_plan, checkpoint_seconds=60)
     assert "spot-checkpoint-time" in finding
 
@@ -81,7 +81,7 @@ def test_every_input_fits_the_sdks_types(azure: Stack, azure_plan: Plan, rendere
     assert {urn: problems for urn, problems in found.items() if problems} == {}
 
 
-def test_every_resource_that_has_a_place_is_in_the_region(azure_plan: Plan) -> None:
+def test_every_resource_with_a_location_is_in_the_region(azure_plan: Plan) -> None:
     places = {each.urn: each.inputs.get("location") for each in own(azure_plan)}
     assert {place for place in places.values() if place} == {"westeurope", "Global"}
     assert all("privatedns" in urn for urn, place in places.items() if place == "Global")

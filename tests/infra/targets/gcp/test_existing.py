@@ -67,7 +67,7 @@ def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found
     assert lustre.inputs["kmsKey"] == KEY
 
 
-def test_an_existing_bucket_is_left_as_it_is_and_teams_have_their_folders(found: Plan) -> None:
+def test_an_existing_bucket_is_not_changed_and_teams_have_their_folders(found: Plan) -> None:
     assert not found.named("Bucket")
     folders = found.named("ManagedFolder")
     assert {each["bucket"] for each in folders.values()} == {"example-training-checkpoints"}

@@ -23,7 +23,7 @@ CHECKPOINT_SECONDS = 10
 OF_NO_REGION = ("compute/firewall", "compute/network:", "compute/globalAddress", "iAMMember", "IAMMember")
 
 
-def google(found: Plan) -> list[Registration]:
+def gcp_resources(found: Plan) -> list[Registration]:
     return [each for each in found.resources if each.type.startswith("gcp:")]
 
 
@@ -50,7 +50,7 @@ def test_the_policies_let_the_plans_pass(gcp_plan: Plan, tpu_plan: Plan) -> None
     assert findings("gcp-tpu", tpu_plan) == []
 
 
-def test_a_checkpoint_that_takes_longer_than_the_notice_is_refused(gcp_plan: Plan) -> None:
+def test_a_checkpoint_that_takes_longer_than_the_preemption_notice_is_refused(gcp_plan: Plan) -> None:
     (finding,) = findings("gcp", gcp_plan, checkpoint_seconds=60)
     assert "11.25 s at most" in finding
 
@@ -63,21 +63,23 @@ def test_the_policies_see_data_that_leaves_the_region(gcp: Stack, rendered: Path
 
 
 def test_every_input_fits_the_sdks_types(gcp_plan: Plan, tpu_plan: Plan) -> None:
-    resources = [*google(gcp_plan), *google(tpu_plan)]
+    resources = [*gcp_resources(gcp_plan), *gcp_resources(tpu_plan)]
     found = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in resources}
     assert {urn: problems for urn, problems in found.items() if problems} == {}
 
 
-def test_every_resource_that_has_a_place_is_in_the_region(gcp_plan: Plan) -> None:
-    for each in google(gcp_plan):
+def test_every_resource_with_a_location_is_in_the_region(gcp_plan: Plan) -> None:
+    for each in gcp_resources(gcp_plan):
         place = each.inputs.get("location") or each.inputs.get("region") or ""
         assert str(place).startswith("europe-west1") or not place, each.urn
-    placed = [each for each in google(gcp_plan) if each.inputs.get("location") or each.inputs.get("region")]
+    placed = [
+        each for each in gcp_resources(gcp_plan) if each.inputs.get("location") or each.inputs.get("region")
+    ]
     assert len(placed) > 15
 
 
 def test_every_resource_uses_the_stacks_one_provider(gcp_plan: Plan) -> None:
-    (provider,) = {each.provider for each in google(gcp_plan)}
+    (provider,) = {each.provider for each in gcp_resources(gcp_plan)}
     assert "pulumi:providers:gcp::training" in provider
 
 
@@ -113,7 +115,7 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_re
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
     def kinds(found: Plan, *, retained: bool) -> set[str]:
-        chosen = [each for each in google(found) if (each.retained if retained else each.protect)]
+        chosen = [each for each in gcp_resources(found) if (each.retained if retained else each.protect)]
         return {each.type.rpartition(":")[2] for each in chosen}
 
     assert kinds(gcp_plan, retained=False) == {"CryptoKey", "Bucket", "Instance"}
@@ -148,7 +150,7 @@ def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
 
 
 @pytest.mark.parametrize("name", ["local", "aws"])
-def test_other_targets_do_not_import_googles_sdk(name: str) -> None:
+def test_other_targets_do_not_import_gcps_sdk(name: str) -> None:
     code = (
         "import sys; from pathlib import Path; from infra.spec import load;"
         " from infra.targets.registry import target_of;"

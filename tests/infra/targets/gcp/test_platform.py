@@ -208,7 +208,7 @@ def test_a_job_on_tpus_gets_one_slice_and_is_found_by_gke(tpu_plan: Plan) -> Non
     assert annotations["kueue.x-k8s.io/podset-required-topology"] in levels
 
 
-def test_the_topology_is_that_of_googles_network_where_all_nodes_have_it(
+def test_the_topology_is_that_of_gcps_network_where_all_nodes_have_it(
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
     def levels(found: Plan) -> list[str]:

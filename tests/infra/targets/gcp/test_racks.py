@@ -97,7 +97,7 @@ def test_the_subblock_is_the_rack_of_kueues_topology(found: Plan) -> None:
     assert levels == {"fabric": [*blocks, "hostname"], "racks": [*blocks, "hostname"]}
 
 
-def test_nvidias_driver_is_reported_where_gke_puts_that_of_the_gpus(found: Plan) -> None:
+def test_nvidias_driver_gets_the_root_of_gkes_gpu_driver(found: Plan) -> None:
     release = found.named("Release")["dra-driver-nvidia-gpu"]
     values = release["values"]
     assert values["nvidiaDriverRoot"] == "/home/kubernetes/bin/nvidia"

@@ -38,7 +38,9 @@ def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) ->
     return account.create(RequestedResource(token, name, inputs, default_tags=TAGS))
 
 
-def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: MotoAccount, finder: AwsFinder) -> None:
+def test_what_has_no_name_is_found_by_its_tags_or_its_location(
+    account: MotoAccount, finder: AwsFinder
+) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
     made = make(account, "aws:ec2/vpc:Vpc", "training-vpc", vpc)
@@ -106,7 +108,7 @@ def test_what_has_a_name_is_found_by_it(account: MotoAccount, finder: AwsFinder)
     assert finder.find_begun("aws:cloudwatch/logGroup:LogGroup", "logs", group) == "/logs"
 
 
-def test_types_of_other_clouds_are_left_alone(finder: AwsFinder) -> None:
+def test_types_of_other_clouds_are_ignored(finder: AwsFinder) -> None:
     assert finder.find_begun("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
 
 

@@ -210,7 +210,7 @@ def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) 
     assert ("cluster-autoscaler", "9.59.0") in [(each.name, each.version) for each in listed.charts]
 
 
-def test_groups_and_tags_live_through_moto(found: Plan) -> None:
+def test_groups_and_tags_pass_their_lifecycle_in_moto(found: Plan) -> None:
     with MotoAccount("us-east-2") as account:
         life = Lifecycle(account)
         for registered in in_order(found):

@@ -125,7 +125,7 @@ def _form(identity: str) -> str:
     return re.sub(r"\{+[^}]+\}+", "{}", identity)
 
 
-def test_a_finder_that_asks_at_another_address_than_google_answers_at_finds_nothing(
+def test_a_finder_that_asks_at_another_address_than_the_api_finds_nothing(
     tmp_path: Path, finder: GcpFinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = "gcp:kms/keyRing:KeyRing"

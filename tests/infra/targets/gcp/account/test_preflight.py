@@ -301,9 +301,7 @@ def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
     assert found(stack, project) == ({path: got} if path else {})
 
 
-def test_a_quota_that_may_not_be_asked_is_reported_to_be_unknown(
-    stack: Stack, project: FakeGcpProject
-) -> None:
+def test_a_quota_that_may_not_be_read_is_reported_as_unknown(stack: Stack, project: FakeGcpProject) -> None:
     project.families = None  # type: ignore[assignment]
     assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
 

@@ -173,7 +173,7 @@ def test_spot_takes_what_exists(bought: Plan) -> None:
     assert taints == {"nvidia.com/gpu": "NO_SCHEDULE", "trainyard.dev/spot": "NO_SCHEDULE"}
 
 
-def test_a_reservation_is_named_and_has_its_own_place(bought: Plan) -> None:
+def test_a_reservation_is_named_and_decides_the_placement(bought: Plan) -> None:
     found = made(bought, "reserved")
     assert found["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -253,7 +253,7 @@ def test_nodes_are_counted_per_zone(gcp_plan: Plan) -> None:
         ),
     ],
 )
-def test_what_google_has_not_is_refused_with_the_alternative(
+def test_what_gcp_lacks_is_refused_with_the_alternative(
     gcp: Stack, fields: dict[str, Any], path: str, words: str
 ) -> None:
     stack = with_pools(gcp, pool(**fields))
