@@ -46,7 +46,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
         return {**pod, "containers": containers, "volumes": volumes, "nodeSelector": values["nodeSelector"]}
 
     rendered = context.renderer.manifest("training-operator")
-    served = tuple(f"{kind.lower()}s" for kind in kinds)
+    served = context.stack.operators.legacy_resources
     objects_without_namespace = (each for each in rendered.objects if each["kind"] != "Namespace")
     objects = tuple(_without_data(_webhooks_of(served, each)) for each in objects_without_namespace)
     objects = (*objects, _init_container(context))

@@ -39,7 +39,6 @@ _CATALOGUE: Mapping[str, Sequence[str]] = {
     "kueue.x-k8s.io": ("clusterqueues", "resourceflavors", "topologies", "workloadpriorityclasses"),
     "trainer.kubeflow.org": ("clustertrainingruntimes",),
 }
-_LEGACY_JOBS = ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs")
 
 
 class RoleBindings(Layer):
@@ -111,14 +110,14 @@ def _catalogue(context: PlatformContext) -> dict[str, Sequence[str]]:
 def _jobs(context: PlatformContext) -> dict[str, Sequence[str]]:
     """API group → kinds of jobs that this cluster takes."""
     operators = context.stack.operators
-    kubeflow = _LEGACY_JOBS if operators.legacy_v1 else ("mpijobs",) if operators.mpi != "off" else ()
+    mpi = ("mpijobs",) if operators.mpi != "off" else ()
     trainer = ("trainjobs",) if operators.trainer != "off" else ()
     jobset = ("jobsets",) if operators.jobset != "off" else ()
     jobs: dict[str, Sequence[str]] = {
         "batch": ("jobs",),
         "jobset.x-k8s.io": jobset,
         "trainer.kubeflow.org": trainer,
-        "kubeflow.org": kubeflow,
+        "kubeflow.org": (*mpi, *operators.legacy_resources),
     }
     return {group: kinds for group, kinds in jobs.items() if kinds}
 

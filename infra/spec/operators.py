@@ -55,3 +55,8 @@ class OperatorsSpec(Spec):
         min_length=1,
         description="kinds of kubeflow.org/v1 that training-operator reconciles",
     )
+
+    @property
+    def legacy_resources(self) -> tuple[str, ...]:
+        """What the API server calls the kinds that training-operator reconciles; none without it."""
+        return tuple(f"{kind.lower()}s" for kind in self.legacy_v1_kinds) if self.legacy_v1 else ()

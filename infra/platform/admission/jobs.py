@@ -33,6 +33,12 @@ def _replicas(field: str) -> str:
     )
 
 
+def _legacy(resource: str, field: str) -> JobKind:
+    """Return a kind of training-operator's."""
+    paths = (f"spec.{field}{{}}.template",)
+    return JobKind(resource, "kubeflow.org", ("v1",), paths=paths, num_nodes=_replicas(field))
+
+
 _PATCH = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template"
 
 JOB_KINDS: Sequence[JobKind] = (
@@ -67,20 +73,11 @@ JOB_KINDS: Sequence[JobKind] = (
         paths=("spec.mpiReplicaSpecs{}.template",),
         num_nodes=_replicas("mpiReplicaSpecs"),
     ),
-    JobKind(
-        "pytorchjobs",
-        "kubeflow.org",
-        ("v1",),
-        paths=("spec.pytorchReplicaSpecs{}.template",),
-        num_nodes=_replicas("pytorchReplicaSpecs"),
-    ),
-    JobKind(
-        "xgboostjobs",
-        "kubeflow.org",
-        ("v1",),
-        paths=("spec.xgbReplicaSpecs{}.template",),
-        num_nodes=_replicas("xgbReplicaSpecs"),
-    ),
+    _legacy("pytorchjobs", "pytorchReplicaSpecs"),
+    _legacy("xgboostjobs", "xgbReplicaSpecs"),
+    _legacy("tfjobs", "tfReplicaSpecs"),
+    _legacy("paddlejobs", "paddleReplicaSpecs"),
+    _legacy("jaxjobs", "jaxReplicaSpecs"),
     JobKind(
         "rayjobs",
         "ray.io",
@@ -178,7 +175,7 @@ JOB_RULES: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "no-pods-after-the-end",
-        "!(request.resource.resource in ['mpijobs', 'pytorchjobs', 'xgboostjobs'])"
+        "request.resource.group != 'kubeflow.org'"
         " || object.spec.?runPolicy.?cleanPodPolicy.orValue('None') in ['All', 'Running']",
         "runPolicy.cleanPodPolicy: set Running; pods that outlive the job's end would run on without quota.",
     ),

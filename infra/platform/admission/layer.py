@@ -42,7 +42,11 @@ def _kinds(operators: OperatorsSpec) -> list[JobKind]:
         "jobsets": operators.jobset != "off",
         "trainjobs": operators.trainer != "off",
         "mpijobs": operators.mpi != "off",
-        "pytorchjobs": operators.legacy_v1,
-        "xgboostjobs": operators.legacy_v1,
     }
-    return [kind for kind in JOB_KINDS if needs.get(kind.resource, True)]
+    return [
+        kind
+        for kind in JOB_KINDS
+        if needs.get(
+            kind.resource, kind.group != "kubeflow.org" or kind.resource in operators.legacy_resources
+        )
+    ]

@@ -123,10 +123,10 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "node-resources",
         "pod.?metadata.?annotations.orValue({}).all(key,"
-        " !key.matches('^(cdi-devices|devices|mounts|ulimits)[.]') || ('annotation ' + key + '=' +"
-        " pod.metadata.annotations[key]) in allowed.daemons)",
-        "annotations of the node's plugins (devices.…, mounts.…, cdi-devices.…, ulimits.…): leave them out;"
-        " devices come by resources.limits.",
+        " !key.matches('^((cdi|cdi-devices|devices|mounts|ulimits)[.]|io[.]kubernetes[.]cri-o[.])') ||"
+        " ('annotation ' + key + '=' + pod.metadata.annotations[key]) in allowed.daemons)",
+        "annotations of the node's runtime and plugins (cdi.…, devices.…, mounts.…, ulimits.…,"
+        " io.kubernetes.cri-o.…): leave them out; devices come by resources.limits.",
     ),
     AdmissionRule(
         "host-ports",
@@ -210,7 +210,8 @@ IDENTITY: Sequence[AdmissionRule] = (
         "tokens",
         "pod.?spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
         " !has(source.podCertificate) && (!has(source.serviceAccountToken)"
-        " || volume.name.startsWith('kube-api-access-')"
+        # Kubernetes adds a volume of this name, and no audience.
+        " || (volume.name.startsWith('kube-api-access-') && !has(source.serviceAccountToken.audience))"
         " || source.serviceAccountToken.?audience.orValue('') in ['sts.amazonaws.com',"
         " 'pods.eks.amazonaws.com',"
         " 'api://AzureADTokenExchange'])))",

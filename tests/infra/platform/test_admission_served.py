@@ -134,6 +134,35 @@ def test_devices_of_a_fabric_come_with_accelerators(
         assert sound or "come with accelerators (nvidia.com/gpu)" in answer
 
 
+@pytest.mark.parametrize(
+    "annotation", ["cdi.k8s.io/gpu", "devices.gke.io/container.main", "io.kubernetes.cri-o.Devices"]
+)
+def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: str) -> None:
+    asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "/dev/nvidia7"}}}
+    assert "annotations of the node's runtime" in message(server, asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "audience", "sound"),
+    [
+        ("kube-api-access-abcde", {}, True),
+        ("kube-api-access-abcde", {"audience": "vault"}, False),
+        ("identity", {"audience": "sts.amazonaws.com"}, True),
+        ("identity", {}, False),
+    ],
+)
+def test_a_token_is_of_the_clouds_audience_alone(
+    server: ApiServer, name: str, audience: Mapping[str, str], sound: bool
+) -> None:
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607, **audience}}
+    asked = pod()
+    asked["spec"] |= {"serviceAccountName": "default"}
+    asked["spec"]["volumes"] = [{"name": name, "projected": {"sources": [source]}}]
+    answer = message(server, asked)
+    assert (answer == "") is sound, answer
+    assert sound or "volumes.projected.serviceAccountToken" in answer
+
+
 def test_a_refusal_is_no_missing_right(server: ApiServer) -> None:
     """The Kubernetes provider passes over Forbidden in a preview."""
     assert server.reason({**job(), "metadata": {**ABOUT, "labels": {}}}) == "Invalid"

@@ -128,3 +128,16 @@ def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendere
     member = rules(plan(stack, rendered), "trainyard-team-member")
     assert "create" in member["pytorchjobs"]
     assert "trainjobs" not in member
+
+
+def test_every_kind_of_job_that_members_submit_is_evaluated(local: Stack, rendered: Path) -> None:
+    """A kind without a policy needs no queue, and its operator's pods count as those of a queued job."""
+    kinds = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+    operators = local.operators.model_copy(update={"legacy_v1": True, "legacy_v1_kinds": kinds})
+    found = plan(local.model_copy(update={"operators": operators}), rendered)
+    submitted = {kind for kind, verbs in rules(found, "trainyard-team-member").items() if "create" in verbs}
+    policies = found.named("ValidatingAdmissionPolicy").values()
+    constraints = [rule for each in policies for rule in each["spec"]["matchConstraints"]["resourceRules"]]
+    evaluated = {kind for rule in constraints if "CREATE" in rule["operations"] for kind in rule["resources"]}
+    assert submitted - {"pods/exec", "pods/portforward"} <= evaluated
+    assert {"tfjobs", "paddlejobs", "jaxjobs"} <= submitted
