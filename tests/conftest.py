@@ -18,7 +18,7 @@ __all__ = ["pytest_ignore_collect", "pytest_itemcollected"]
 # helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
 
-# Servers of the tests' own are here, where no proxy of the machine leads.
+# The tests' servers are on this host, which no proxy forwards to.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(
     (*filter(None, [os.environ.get("NO_PROXY", os.environ.get("no_proxy"))]), "127.0.0.1", "localhost")
 )

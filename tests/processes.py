@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 
 TIMEOUT_SECONDS: Final = 180.0
-"""For what comes in the end, however busy the machine is; it costs nothing where it comes at once."""
+"""Long enough for a busy computer; it costs nothing where the event comes at once."""
 _PORTS: Final = range(20_000, 30_000)
 """Below those that Linux gives to connections, of which other tests open many meanwhile."""
 

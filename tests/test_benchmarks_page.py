@@ -1,4 +1,4 @@
-"""What the pages of the benchmarks say was measured is what benchmarks/results keeps."""
+"""Figures on the pages of the benchmarks are those in benchmarks/results."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_difference_makes_the_new_of_the_old(old: dict[str, Any], new: dict[st
 
 
 def repr_of(data: Any) -> Any:
-    """Tell 1 from True, and not the order of keys."""
+    """Distinguish 1 from True, and ignore the order of keys."""
     if isinstance(data, dict):
         return {key: repr_of(value) for key, value in data.items()}
     return [repr_of(each) for each in data] if isinstance(data, list) else repr(data)

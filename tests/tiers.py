@@ -1,6 +1,6 @@
 """Tiers: which `make` target runs a test, as the marker of that name; `pyproject.toml` lists them.
 
-A test's tier is its own marker, else that of its file (`pytestmark`), else that of the nearest package whose
+A test's tier is its marker, else that of its file (`pytestmark`), else that of the nearest package whose
 `__init__.py` has a `pytestmark`, else `unit`. With `-m`, a file that holds no test of the wanted tier is not
 imported: the SDK of one cloud alone, and PyTorch, take seconds. So markers are read from the text.
 """

@@ -61,7 +61,7 @@ def write(version: str, on: date, root: Path = ROOT) -> list[Path]:
 
 
 def problem(version: str, root: Path = ROOT) -> str:
-    """Say why this cannot be the next release; nothing where it can."""
+    """Return why this cannot be the next release; empty where it can."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return f"got {version!r}; allowed: X.Y.Z"
     text = (root / CHANGELOG).read_text()

@@ -1,4 +1,4 @@
-"""Prices: their age is said, and what is missing is said too, never guessed."""
+"""Prices: their age is reported, and a missing one is reported and never guessed."""
 
 from __future__ import annotations
 

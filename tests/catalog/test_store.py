@@ -1,4 +1,4 @@
-"""Looking things up, and what is said where there is nothing."""
+"""Look-ups, and the error where nothing is found."""
 
 from __future__ import annotations
 

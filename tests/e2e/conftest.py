@@ -1,4 +1,4 @@
-"""One cluster for all tests of the local stack: it is brought up once, and removed at the end."""
+"""One cluster for all tests of the local stack: it starts once, and is removed at the end."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     config = ClusterConfig.parse(json.loads(stack.cluster_json.read_text()))
     config = config.model_copy(update={"name": HOST, "data_dir": str(folder / "data")})
     paths = Paths(cache=Paths.from_environment().cache, state=folder)
-    # Not what pytest puts in its place for one test: that is closed when the cluster goes down.
+    # Not the stream that pytest sets for one test: that is closed when the cluster is removed.
     progress = for_stream(sys.__stderr__ or sys.stderr)
     cluster = EmbeddedCluster(
         config, paths=paths, toolchain=Toolchain(paths, load_versions(), progress), progress=progress
@@ -152,7 +152,7 @@ def platform(guest: LocalStack) -> LocalStack:
     """The platform on the cluster that others made, without a job, after two `up` that were killed."""
     for moment in (ORPHAN, OPERATORS):
         kill_up(guest, moment)
-    # The preview that `up` begins with meets webhooks of operators that do not run.
+    # The preview at the start of `up` calls webhooks of operators that do not run.
     guest.kubectl("delete", "pods", "--all", "--namespace", "kubeflow-system", "--force")
     guest.trainyard("up", "--no-job")
     return guest

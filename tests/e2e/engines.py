@@ -53,7 +53,7 @@ class OwnFakeProvider(FakeProvider):
 
 
 class ClusterStandIn(FakeProvider):
-    """Stands in for a cluster; what a program may say of it, the real provider of Kubernetes says."""
+    """Fake of a cluster, with the schema of the real Kubernetes provider."""
 
     def GetSchema(
         self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
@@ -102,7 +102,7 @@ def engine_for(
 ) -> Iterator[ProjectEngine]:
     """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real.
 
-    `shared`: for clusters that are there, where the stack file declares none.
+    `shared`: for existing clusters, where the stack file declares none.
     """
     paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
     toolchain = Toolchain(paths, load_versions(), for_stream())

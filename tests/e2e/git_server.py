@@ -19,7 +19,7 @@ from infra.artifacts import ROOT
 from tests import versions
 
 PRINTED = "https://github.com/your-organisation/trainyard"
-"""What pages and templates say for an organisation's own copy."""
+"""Placeholder in pages and templates for an organisation's copy."""
 ADDRESS = "https://localhost/team/trainyard"
 BACKEND = "/usr/lib/git-core/git-http-backend"
 CERTIFICATE = (
@@ -69,7 +69,7 @@ class GitRequests(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Release:
 def published(folder: Path, *later: str) -> Iterator[Release]:
     """Serve the last commit at a release's tag, its templates with the address that it is served at.
 
-    `later`: versions of further releases, each with a tag of its own, that change nothing else.
+    `later`: versions of further releases, each with a tag, that change nothing else.
     """
     copy = folder / "copy"
     run("git", "clone", "--quiet", ROOT, copy, folder=folder)

@@ -1,8 +1,8 @@
 """A guide's command blocks, pasted into one shell as a reader pastes them.
 
-A fenced `sh` block runs as it is printed. An HTML comment right above it says what print cannot:
+A fenced `sh` block runs as it is printed. An HTML comment right above it has what readers do not see:
 `<!-- not run: REASON -->` where it cannot run here, `<!-- run by: TEST -->` where another test runs it on a
-cluster that is up, `<!-- stack file: {KEY: VALUE} -->` for what the text around it tells the reader to edit
+cluster that is up, `<!-- stack file: {KEY: VALUE} -->` for what the text around it asks the reader to edit
 in the stack file first.
 """
 
@@ -129,7 +129,7 @@ def _shown(master: int, shell: subprocess.Popen[bytes]) -> Iterator[bytes]:
         if ready:
             try:
                 chunk = os.read(master, 1 << 16)
-            except OSError:  # the last one who had the terminal open has gone
+            except OSError:  # the last process with the terminal open has ended
                 return
             yield chunk
             unread += chunk

@@ -1,4 +1,4 @@
-"""Jobs of any kind, as their operators and the queue tell of them."""
+"""Jobs of any kind, as their operators and the queue report them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def submitted(stack: LocalStack, body: Manifest, condition: str, *, tellers: int
 
 
 def conditions(stack: LocalStack, kind: str, name: str) -> dict[str, str]:
-    """What is true of a job, and the word on it."""
+    """The true conditions of a job, with their messages."""
     status = stack.get(kind, "-n", NAMESPACE, name).get("status", {})
     return {
         item["type"]: item.get("message", "")
@@ -44,7 +44,7 @@ def logs(stack: LocalStack, name: str) -> str:
 
 
 def ended_pods(stack: LocalStack, name: str) -> list[str]:
-    """Name the pods of a job that have come to their end and stay; an operator removes some."""
+    """Name the ended pods of a job that still exist; an operator removes some."""
     return [
         pod["metadata"]["name"]
         for pod in stack.get("pods", "-n", NAMESPACE)["items"]

@@ -32,7 +32,7 @@ def kill_command(_stack: LocalStack, command: Running) -> None:
 
 
 Moment = tuple[Callable[[LocalStack, Running], None], str, Callable[[LocalStack], bool]]
-"""Who is killed, once the command says these words and the stack has come so far."""
+"""What is killed, once the command prints these words and the condition holds."""
 NODES: Moment = (kill_command, "up trial …", lambda stack: (stack.run / "nodes").exists())
 CONTROL_PLANE: Moment = (
     kill_all,

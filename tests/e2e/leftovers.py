@@ -41,7 +41,7 @@ def remove(*clusters: str, progress: Progress, within: Path = Path("/")) -> None
 
 
 def machines_below(run: Path) -> set[Path]:
-    """Return what identifies the machines that still run: their description in a folder that may be gone."""
+    """Return the descriptions of the nodes that still run, whose folder may have been deleted."""
     found = (_last_argument(process) for process in psutil.process_iter())
     return {path for path in found if run in path.parents}
 

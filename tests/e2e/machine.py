@@ -15,8 +15,8 @@ from local.cluster import cgroups
 class Traces:
     """Everything on this host that is of one stack, apart from its files.
 
-    Other clusters may come and go while the tests run, so only what names our folder or our cluster counts;
-    of firewall rules, which carry no name, all do. A network namespace lives by a process or by a mount.
+    Other clusters may start and end while the tests run, so only what names our folder or our cluster counts;
+    of firewall rules, which carry no name, all do. A network namespace exists by a process or by a mount.
     """
 
     processes: frozenset[str]

@@ -16,7 +16,7 @@ OPEN_MPI_5 = {
     "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
-"""What the operator tells Open MPI 4, under the names that Open MPI 5 reads."""
+"""The operator's settings for Open MPI 4, under the names that Open MPI 5 reads."""
 
 
 def container(image: str, command: list[str], *, name: str = "main", gpu: bool = False) -> Manifest:
@@ -87,7 +87,7 @@ def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Man
 
     The launcher takes an accelerator, since the queue places no pod by topology that wants nothing of it.
     """
-    # Open MPI does not know its own host by the name in the operator's host file: it calls itself, by ssh.
+    # Open MPI does not recognize this host by its name in the operator's host file: it uses ssh here too.
     start = f"{shlex.join(SSHD[:1] + SSHD[2:])} && exec {shlex.join(command)}"
     launcher = container(image, ["/bin/sh", "-c", start], name="launcher", gpu=True)
     launcher["env"] = [{"name": name, "value": value} for name, value in OPEN_MPI_5.items()]

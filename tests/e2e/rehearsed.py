@@ -28,7 +28,7 @@ def plain_environment(folder: Path) -> dict[str, str]:
 
 
 def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
-    """Run the command; return its report, or what it says where it fails."""
+    """Run the command; return its report, or its error output where it fails."""
     own = {"TRAINYARD_STACKS": str(stacks)} if stacks else {}
     ended = subprocess.run(
         [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],

@@ -58,7 +58,7 @@ def make(folder: Path) -> dict[str, Any]:
 
 
 def refused(version: str) -> str:
-    """Say why this clone cannot become that release; nothing where it can."""
+    """Return why this clone cannot become that release; empty where it can."""
     if _git("status", "--porcelain"):
         return "the clone has changes: commit them first"
     if _git("tag", "--list", f"v{version}"):
@@ -84,7 +84,7 @@ def write_state() -> None:
 
 
 def main(version: str) -> None:
-    """Write what the release's commit holds, and say what comes next."""
+    """Write what the release's commit holds, and print the next step."""
     if problem := refused(version):
         sys.exit(f"VERSION: {problem}")
     changed = versions.write(version, date.today())

@@ -29,7 +29,7 @@ NETWORK = {"pod_cidr": "10.231.0.0/16", "service_cidr": "10.232.0.0/16", "node_c
 SECONDS = 600.0
 """Longest wait for anything: another cluster or a build may have the machine at the same time."""
 JOB = {"steps": 40, "pace_seconds": 0.15, "checkpoint.every_steps": 10}
-"""Settings of the training job: long enough to be met at work, short enough to be waited for."""
+"""Settings of the training job: long enough to be seen running, short enough to be waited for."""
 
 Declaration = dict[str, Any]
 Edit = Callable[[Declaration], object]
@@ -145,7 +145,7 @@ class LocalStack:
         self.kubeconfig = self.run / "admin.kubeconfig"
         self._number_of_commands = 0
         self.standing: tuple[Edit, ...] = ()
-        """What the stack file says besides, until it is taken out of here."""
+        """Edits of the stack file that apply until they are removed from here."""
         self.declare()
 
     @property
@@ -182,7 +182,7 @@ class LocalStack:
 
     @contextmanager
     def declared(self, *edits: Edit) -> Iterator[None]:
-        """Have the stack file say something else for a while."""
+        """Edit the stack file for a while."""
         self.declare(*edits)
         try:
             yield

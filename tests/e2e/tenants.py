@@ -442,7 +442,7 @@ def labelled_pods() -> Manifest:
 
 
 def sdk_job() -> Manifest:
-    """Return what the Kubeflow SDK sends: no label, resources by its own names, a function as the command."""
+    """Return what the Kubeflow SDK sends: no label, resources by short names, a function as the command."""
     made = train_job(queue=None)
     made["metadata"] = {"name": "trial", "namespace": NAMESPACE}
     made["spec"]["trainer"] = {

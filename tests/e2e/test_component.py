@@ -110,7 +110,7 @@ def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess
 
 
 def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
-    """Preview; return what the engine would do, or what it says where it refuses."""
+    """Preview; return what the engine would do, or its error where it refuses."""
     ended = pulumi(folder, environment, "preview", "-s", "dev", "--diff" if code else "--json")
     assert (ended.returncode != 0) == bool(code), (ended.stdout + ended.stderr)[-3000:]
     return ended.stdout + ended.stderr if code else json.loads(ended.stdout)

@@ -126,7 +126,7 @@ class FleetOfTwo:
         )
 
     def may(self, verb: str, resource: str, *where: str) -> bool:
-        """Whether the hub's account may do this on the worker, as the worker says itself."""
+        """Whether the hub's account may do this on the worker, by the worker's access review."""
         asked = subprocess.run(
             [
                 Path(__file__).parents[2] / ".trainyard" / "bin" / "kubectl",
@@ -255,7 +255,7 @@ def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: 
     assert up.hub.names("pods", "-n", NAMESPACE, "-l", "jobset.sigs.k8s.io/jobset-name") == []
     assert up.far.run_of("sent").sha256
     assert not up.hub.run_of("sent").folder.exists()
-    # What it was there is removed with its end; what it saved stays.
+    # The worker's copy is deleted when the job ends; its checkpoints are retained.
     up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
 
 

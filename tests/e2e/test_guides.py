@@ -82,7 +82,7 @@ KEPT = (
     "https",
     "no_proxy",
 )
-"""Beginnings of variables that say how this host reaches package indexes."""
+"""Prefixes of the variables by which this host reaches package indexes."""
 
 
 def test_every_block_is_executed_or_has_a_reason_why_not() -> None:
@@ -215,7 +215,7 @@ def expect_a_whole_lifecycle(shown: Transcript, guide: list[FencedBlock]) -> Non
 def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let moto take what AWS takes of the bucket that has the state.
 
-    A policy's condition that is not met refuses nothing (ours deny calls without TLS and of other accounts),
+    A policy's condition that does not match refuses nothing (ours deny calls without TLS and from others),
     and a locked bucket wants a checksum of uploads, not of copies (S3 API reference, PutObject, CopyObject).
     """
     is_permitted, is_locked = (

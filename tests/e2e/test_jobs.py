@@ -28,7 +28,7 @@ SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 15
 """Between two checkpoints, which are ten steps apart."""
 SAVE_SECONDS = 20
-"""Twice what a run has to leave in where nobody tells it of a grace."""
+"""Twice a run's default exit timeout, which holds where no grace period is set."""
 FABRIC, SET = "ib-sriov", "jobset.sigs.k8s.io/jobset-name"
 CONTAINER: Declaration = {
     "containers": [{"env": [], "resources": {}, "volumeMounts": [], "securityContext": {"capabilities": {}}}],

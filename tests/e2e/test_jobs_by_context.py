@@ -1,6 +1,6 @@
 """Commands about jobs on a cluster that a context alone reaches, with the rights of a team's member.
 
-The stack file says `kind: onprem`; nothing was brought up by it, and no state is at hand.
+The stack file has `kind: onprem`; it was never deployed, and there is no state.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_another_one_is_cancelled_with_how_to_continue(member: LocalStack) -> No
 
 
 def test_a_folder_of_code_runs_on_machines_that_others_look_after(member: LocalStack, tmp_path: Path) -> None:
-    """By `kind: onprem`, and by what the cluster itself says of its pools."""
+    """By `kind: onprem`, and by the pools as the cluster reports them."""
     (tmp_path / "train.py").write_text(PROGRAM)
     program = str(Path(sys.prefix) / "bin" / "trainyard")
     words = ["run", "--team", "research", "--gpus", "2", "--nodes", "2", "--name", "folder"]

@@ -79,7 +79,7 @@ PolicyPack("naps", policies=[ResourceValidationPolicy(
 
 
 class PulumiProject:
-    """A project and its own backend, with `pulumi` run in it."""
+    """A project with a separate backend, in which `pulumi` runs."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.program = folder / "program"

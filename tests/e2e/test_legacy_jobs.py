@@ -52,7 +52,7 @@ def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack) ->
 
 
 def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack) -> None:
-    """Operator and queue are what is shown: the image has no XGBoost, so ranks only tell who they are."""
+    """The test covers operator and queue: the image has no XGBoost, so ranks only print their number."""
     command = ["python3", "-c", PRINT_RANK]
     body = manifests.legacy_job(
         "XGBoostJob", "old-xgboost", stack.training_image, container_name="xgboost", command=command

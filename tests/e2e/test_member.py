@@ -66,7 +66,7 @@ def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Comma
 def in_a_pod(
     stack: LocalStack, *words: str, given: str = "", of: str = JOB
 ) -> subprocess.CompletedProcess[str]:
-    """Run `trainyard shell` as the member, in a separate process: it reads its own standard input."""
+    """Run `trainyard shell` as the member, in a separate process, since it reads standard input."""
     command, environment = as_mei(stack, "shell", of)
     return subprocess.run(
         [*command, *words],

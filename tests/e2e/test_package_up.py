@@ -60,7 +60,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {
             **plain_environment(tmp_path),
             "HOME": str(tmp_path / "home"),
-            # `file://~` is the folder that the system knows of the user, whatever HOME says.
+            # `file://~` is the user's home in the password database, whatever HOME is.
             "PULUMI_HOME": str(tmp_path / "home"),
             "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(),
             "PATH": f"{ROOT / '.trainyard/bin'}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",

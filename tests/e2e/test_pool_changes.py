@@ -1,4 +1,4 @@
-"""One life of a small stack: faults at its first `up`, then the way in which previews say pools change."""
+"""The lifecycle of a small stack: faults at its first `up`, then previews of how its pools change."""
 
 from __future__ import annotations
 

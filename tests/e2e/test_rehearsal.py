@@ -27,11 +27,11 @@ SURVIVED = {
     "coreweave": {"no-cards"},
     "onprem": set[str](),
 }
-"""Stack → refusals that meet nothing that it asks for; all others of its target meet it, with a next step."""
+"""Stack → refusals that none of its requests triggers; all others of its target are, with a next step."""
 
 
 def expect_all_refusals(report: Any, stack: str) -> None:
-    """Each happened, named the next step, and `up` went on; or it found nothing to refuse."""
+    """Each happened, named the next step, and `up` continued; or it found nothing to refuse."""
     output = {each["name"]: each["fix"] for each in report["refused"]}
     known = refusals_of(stack).keys()
     assert (set(report["survived"]), set(output)) == (SURVIVED[stack], known - SURVIVED[stack])
@@ -49,7 +49,7 @@ def test_every_refusal_of_a_cloud_is_survived_or_reported_with_the_next_step(
 
 
 def refusing(*names: str) -> list[str]:
-    """Options of the command; those that meet the stack cost a further `up` or `destroy`."""
+    """Options of the command; those that the stack triggers cost a further `up` or `destroy`."""
     return [part for name in names for part in ("--refuse", name)]
 
 

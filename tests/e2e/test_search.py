@@ -1,4 +1,4 @@
-"""A search on the cluster: each trial a job in the queue, ended early, or gone on with after its node was."""
+"""A search on the cluster: each trial is a job in the queue, pruned, or resumed after its node failed."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class TargetHalf:
 
     @property
     def preferred(self) -> str:
-        """The pool that a job goes to first: nodes of any other would be taken if they are seen before."""
+        """The pool that a job tries first: nodes of any other would be taken if Kueue sees them before."""
         return self.stack.queues[0].flavors[0].pool
 
     @property
@@ -123,7 +123,7 @@ def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
 
 
 def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
-    """Say for the nodes what their kubelets would: that they are ready, and what they have."""
+    """Report for the nodes what their kubelets would: that they are ready, and their capacity."""
     resources = {"cpu": "192", "memory": "2Ti", "pods": "110", **ADVERTISED[half.name]}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "reason": "Simulated", "lastHeartbeatTime": now}
@@ -135,9 +135,9 @@ def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
 
 @pytest.fixture(scope="module")
 def occupied(platform: LocalStack) -> set[str]:
-    """Namespaces of what runs here: their objects are evaluated, and stay as they are.
+    """Namespaces of what runs here: their objects are evaluated, and are not changed.
 
-    A team's, and what the API server admits there, are each stack's own.
+    A team's namespaces, and what the API server admits there, differ by stack.
     """
     return set(platform.names("namespaces")) - {NAMESPACE, names.ADMISSION_NAMESPACE}
 
@@ -304,7 +304,7 @@ def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half:
 
 
 NOT_HERE = ("doesn't have a resource type", "NotFound")
-"""What kubectl says of a vendor's definitions, and of the drivers that a cloud brings."""
+"""kubectl's errors for a vendor's definitions, and for the drivers that a cloud installs."""
 
 
 def paste_kubectl(cluster: LocalStack, text: str) -> list[subprocess.CompletedProcess[str]]:

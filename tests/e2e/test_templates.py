@@ -33,7 +33,7 @@ TEMPLATES = ROOT / "templates"
 CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem", "team"]
 IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local", "onprem"}
 """Whose preview through the package `make test` leaves out: their plans are evaluated in tests/infra, and
-that of AWS is brought up through the package by the pipelines' own test."""
+that of AWS is deployed through the package by the test of the pipelines."""
 GITHUB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
 GITLAB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
 REFUSED = "allowed: what the organisation grants"
@@ -124,7 +124,7 @@ def _change_job(project: Path, **keys: Any) -> None:
 
 
 FLEET_STACKS = {"datacenter": {"place": "DE"}, "burst": {"place": "westeurope"}}
-"""Projects of the clusters that the template joins: the hub, and a worker with what its stack says of it."""
+"""Projects of the clusters that the template joins: the hub and a worker, with their stacks' outputs."""
 
 
 def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_policies(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None
 
 @pytest.mark.soak
 def test_a_training_job_passes_its_lifecycle_under_the_policies(tmp_path: Path) -> None:
-    """On a cluster that is there: up, the same again, a change that takes its place, destroy."""
+    """On an existing cluster: up, the same again, a change that replaces it, destroy."""
     project = new_project("job", tmp_path)
     program = project / "Pulumi.yaml"
 

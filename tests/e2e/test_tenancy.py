@@ -127,7 +127,7 @@ DAEMON = {
     },
     "volumeMounts": [{"name": "host-sys", "mountPath": "/hostsysfs"}],
 }
-"""As TCPXO's runtime has its own: a fabric that no node here has."""
+"""A daemon as in TCPXO's runtime, for a fabric that no node here has."""
 DAEMONS = (
     "image registry.example.com/fabric/daemon:1, name fabric-daemon, command /bin/run --fast"
     ", env LD_LIBRARY_PATH=/usr/local/nvidia/lib64, mount host-sys /hostsysfs, capability NET_ADMIN"

@@ -1,4 +1,4 @@
-"""Jobs on simulated nodes with the labels of a data centre: the real Kueue decides where each pod goes.
+"""Jobs on simulated nodes with the labels of a data centre: the real Kueue places each pod.
 
 The nodes are objects of the API with no kubelet behind them, so pods are placed and never run. They pass for
 ready for as long as the node controller waits for a first sign of life, 40 seconds.
@@ -107,7 +107,7 @@ def job(name: str, pods: int, **asked: str) -> Declaration:
 
 @pytest.fixture
 def datacentre(stack: LocalStack) -> Iterator[LocalStack]:
-    """The local stack, with simulated nodes beside its own; what a test has made is gone after it."""
+    """The local stack, with additional simulated nodes; objects of a test are deleted after it."""
     stack.apply(*queue(), *(node(name, place) for name, place in PLACES.items()))
     for name in PLACES:
         stack.kubectl("patch", "node", name, "--subresource=status", f"--patch={json.dumps(READY)}")

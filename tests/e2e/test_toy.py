@@ -1,4 +1,4 @@
-"""A target that only the tests have is rehearsed on the real engine: its fake is in its own folder."""
+"""A target that only the tests have is rehearsed on the real engine, with the fake in the target's folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     stack["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
     # They are those of every target, and `tests/infra/targets/toy` plans them.
     stack["operators"] = dict.fromkeys(("jobset", "trainer", "mpi", "kueue"), "present")
-    # As the shipped stacks of the clouds say of upstream's images.
+    # As in the shipped stacks of the clouds, for upstream's images.
     config["config"]["trainyard:exemptions"] = yaml.safe_load(stack_file("onprem").read_text())["config"][
         "trainyard:exemptions"
     ]

@@ -1,4 +1,4 @@
-"""Progress for tests: what was said is kept, and nothing is shown."""
+"""Progress for tests: it records its lines, and shows none."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.engine.test_engine import EngineBench
 
 
 class FakePulumiService:
-    """What `pulumi` says of stacks in a bucket; names have their organization before them."""
+    """Output of `pulumi` for stacks in a bucket; names have their organization before them."""
 
     def __init__(self, **stacks: dict[str, Any]) -> None:
         self.stacks = stacks

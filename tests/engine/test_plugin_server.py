@@ -39,7 +39,7 @@ timer.start()
 PluginServer(on_stop=lambda: None).run()
 """
 LINES = (2, 5, 8, 11, 14)
-"""Lines after the port; at those from 5 on, a `threading.Event` deadlocked with its own `wait`."""
+"""Lines after the port; at those from 5 on, a `threading.Event` deadlocked with its `wait`."""
 
 
 def test_a_plugin_that_is_stopped_right_after_its_port_ends() -> None:

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 
 def write_wheel(folder: Path, name: str) -> Path:
-    """A package of one module that says where it is, in a wheel."""
+    """A package of one module that prints its path, in a wheel."""
     wheel = folder / f"{name}-1.0-py3-none-any.whl"
     files = {
         f"{name}.py": "WHERE = __file__\n",

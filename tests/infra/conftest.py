@@ -13,7 +13,7 @@ from tests.infra.plan import Plan, plan, stack_file
 
 @pytest.fixture(scope="session")
 def rendered() -> Path:
-    """The clone's own folder of rendered charts: kept by content, so what is there is right."""
+    """The clone's folder of rendered charts: named by content, so an existing one is right."""
     return LINKS / "rendered"
 
 

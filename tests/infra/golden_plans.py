@@ -1,13 +1,13 @@
 """Golden plans in layers: what targets share once, and of each plan what it has beside.
 
 `tests/golden/platform.yaml` has every resource that several targets have. The golden file of a plan names the
-layer it stands on (`of`), and says what that has and the plan has not (`lacks`; or, of an excerpt, all that
+layer it stands on (`of`), what that has and the plan has not (`lacks`; or, of an excerpt, all that
 is the same: `has`), which values differ (`differs`, by path as in `tests/patches.py`; null: not there) and
 what the plan `adds`. A block may be `like` another one of its type, of its file or of a layer below, `but`
 for some of its values.
 
 `UPDATE_GOLDEN=1 pytest …` keeps the plans of the tests that it runs, and writes all layers at its end: plans
-that were not made stay as they were. Read in review what it wrote. After a conflict, take the files of one
+that were not made are not changed. Read in review what it wrote. After a conflict, take the files of one
 side before you run it.
 """
 

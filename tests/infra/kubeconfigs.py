@@ -1,4 +1,4 @@
-"""A kubeconfig for stacks of clusters that are there already: nothing answers at its address."""
+"""A kubeconfig for stacks of existing clusters: nothing answers at its address."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class _Answers(Mocks):
         return f"{args.name}-id", {**args.inputs, **made}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
-        # Asked of a cluster that is there, for what no property of it has: its certificate.
+        # Called for an existing cluster, for its certificate, which no property has.
         if args.token == azure.CREDENTIALS and not self._preview:
             return azure.credentials(args.args["resourceName"]), []
         raise AssertionError(f"a plan must be known without look-ups, but the program called {args.token}")
@@ -201,7 +201,7 @@ def cluster_plan(stack: Stack, rendered: Path) -> Plan:
 
 
 def pools_of(stack: Stack, rendered: Path) -> Mapping[str, PoolSettings]:
-    """Return what the target tells the platform of each pool."""
+    """Return the settings of each pool that the target passes to the platform."""
     pools: dict[str, PoolSettings] = {}
 
     def program() -> dict[str, Any]:

@@ -106,7 +106,7 @@ def ended_with(code: int) -> str:
 
 
 def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
-    """The exit codes that are a reason of their own; with any other, a Job has used up its backoff limit."""
+    """Exit codes with a separate rule; with any other, a Job has used up its backoff limit."""
     [job, *_] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     rules = job["template"]["spec"]["podFailurePolicy"]["rules"]
     assert {rule["action"] for rule in rules} == {"FailJob"}
@@ -136,7 +136,7 @@ def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
 
 
 def test_each_team_has_a_pod_that_takes_its_code_and_needs_no_exemption(local_plan: Plan) -> None:
-    """Rules of teams hold for it too: no place of its own choice, no root, nothing but the team's volume."""
+    """Rules of teams hold for it too: no choice of nodes, no root, nothing but the team's volume."""
     found = [each for each in local_plan.named("Deployment").values() if is_of_a_team(each)]
     assert [each["metadata"]["namespace"] for each in found] == ["team-platform", "team-research"]
     for each in found:

@@ -59,7 +59,7 @@ class World:
 
 @dataclass(frozen=True)
 class Twin:
-    """One resource of a pair, and the world that it is evaluated in."""
+    """One resource of a pair, and the stack that it is evaluated in."""
 
     name: str
     type: str
@@ -185,7 +185,7 @@ def evaluated(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Findi
 
 
 def _depends_on(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
-    """What the engine says of properties that are made of other resources; not of `$unknown`."""
+    """The engine's dependencies of properties that come from other resources; none for `$unknown`."""
     made = {THIS: (this,), THIS_AND_ANOTHER: (this, "urn:another")}
     marks = {name: mark for name, value in props.items() for mark in made if mentions(value, mark)}
     return {name: made[mark] for name, mark in marks.items()}

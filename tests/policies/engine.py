@@ -32,7 +32,7 @@ CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
 
 @dataclass(frozen=True)
 class Verdict:
-    """One thing that the pack said in a run."""
+    """One message of the pack in a run."""
 
     policy: str
     resource: str
@@ -43,7 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """What one preview or update said and did."""
+    """Output and result of one preview or update."""
 
     succeeded: bool
     output: str
@@ -51,7 +51,7 @@ class PolicyRun:
     created: tuple[str, ...]
     """Logical names of what the fakes really made."""
     state: Mapping[str, Mapping[str, Any]]
-    """Logical name → properties of what is there at the end."""
+    """Logical name → properties of what exists at the end."""
 
     def refused(self, level: str = "mandatory") -> set[tuple[str, str]]:
         """(policy, resource) of the verdicts of that level."""

@@ -1,4 +1,4 @@
-"""What the engine tells the pack before anything is evaluated."""
+"""What the engine sends to the pack before anything is evaluated."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
 
 def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **parameters: Any) -> list[str]:
-    """What the policy says of a cluster, with a ceiling of 0 unless one is given."""
+    """The policy's violations for a cluster, with a ceiling of 0 unless one is given."""
     evaluator = PolicyEvaluator(
         (ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}}
     )

@@ -19,7 +19,7 @@ SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"mod
 
 
 def refusals(kind: str, seconds: float) -> list[str]:
-    """What the policy says of a stack with a spot pool whose checkpoint takes so long."""
+    """The policy's violations for a stack with a spot pool whose checkpoint takes so long."""
     props = PropertyBlock(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
     stack = EvaluatedStack(today=TODAY, measurement=Measurement(seconds, TODAY))
     component = "trainyard:infra:AnyCluster"

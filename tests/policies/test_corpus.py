@@ -50,7 +50,7 @@ def test_twins_differ_in_one_property() -> None:
 
 
 NO_PROPERTY_DECIDES = {("residency-region", "aws-native:*")}
-"""Its resources have no region of their own: `test_region` evaluates them by their provider's."""
+"""Its resources have no region: `test_region` evaluates them by their provider's."""
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

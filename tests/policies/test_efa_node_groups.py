@@ -18,7 +18,7 @@ ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
 
 
 def refusals(template: Mapping[str, Any], *groups: Mapping[str, Any], **parameters: Any) -> list[str]:
-    """What the policy says of a template with one EFA interface, and the groups that are beside it."""
+    """The policy's violations for a template with one EFA interface, and the given groups."""
     props = PropertyBlock({"networkInterfaces": ONE, **template})
     members = [
         RelatedResource(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))

@@ -1,4 +1,4 @@
-"""Reports say the same in every format, and stay readable by what reads them."""
+"""Reports have the same content in every format, and their readers can parse them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.processes import TIMEOUT_SECONDS
 
 
 class Servicer:
-    """Answers with as many diagnostics as the request's name says, or fails as it says."""
+    """Answers with the number of diagnostics in the request's name, or fails as the name asks."""
 
     def Analyze(
         self, request: analyzer_pb2.AnalyzeRequest, context: rpc.Call

@@ -1,4 +1,4 @@
-"""How the fakes say no: every row has its source, and the user gets a next step from the cloud's own text."""
+"""Refusals of the fakes: every row has its source, and the user gets a next step from the cloud's text."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_p
 
 
 class RefusingEngine(FakeEngine):
-    """An engine whose first `up` meets a refusal, and which tells it with a fix."""
+    """An engine whose first `up` is refused, and which reports it with a fix."""
 
     injector: Injector
     fix = "do this"

@@ -27,7 +27,7 @@ class FakeOutcome:
 
 @dataclass
 class FakeEngine:
-    """An engine that answers each operation as the test says."""
+    """An engine that answers each operation as the test sets it."""
 
     message: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """A backend on CPUs that waits for ever once a peer has died, as NCCL does.
 
-Its collectives are gloo's. But an error of gloo, which is how it says that a connection was closed, reaches
+Its collectives are gloo's. But an error of gloo, by which it reports that a connection was closed, reaches
 nobody: the collective never ends. A collective that has not ended within the group's timeout, counted from
 where it was begun, ends the process by SIGABRT, as NCCL's watchdog does.
 """

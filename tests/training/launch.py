@@ -24,7 +24,7 @@ from trainyard_train.elasticity.nodes import NAME
 from trainyard_train.observability.metrics import FILE, read_metrics
 
 UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
-"""A machine that is full for long is no rank that is gone."""
+"""Timeouts that no busy computer exceeds: else a slow rank counts as failed."""
 _SLOW_TO_IMPORT = [
     "trainyard_train.trainer",
     "trainyard_train.run",
@@ -43,7 +43,7 @@ class Rank:
     words: Path
 
     def wait(self, seconds: float = TIMEOUT_SECONDS) -> tuple[int | None, str]:
-        """Its exit code, None if it did not end in time, and what it said."""
+        """Its exit code, None if it did not end in time, and its output."""
         self.process.join(seconds)
         words = self.words.read_text()
         self.words.unlink()
@@ -65,7 +65,7 @@ class Ranks:
                 rank.process.kill()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; if it does not, their words say why."""
+        """Return once the condition holds; if it does not, the error has their output."""
         wait_for(lambda: condition() or not any(rank.process.is_alive() for rank in self.ranks), self.output)
         assert condition(), f"all have ended: {self.output()}"
 

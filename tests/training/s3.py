@@ -28,7 +28,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "tester-secret",
 
 @dataclass
 class Proxy:
-    """Passes requests on unless its rule says otherwise."""
+    """Forwards requests unless its rule returns a fault."""
 
     port: int
     rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
@@ -41,7 +41,7 @@ class Proxy:
     _turns: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, verb: str, path: str, conditional: bool) -> str:
-        """Take note of a request, and say what to do with it."""
+        """Record a request, and return what to do with it."""
         with self._turns:
             self.conditional.append(conditional)
             self.requests.append((verb, path))

@@ -1,4 +1,4 @@
-"""The command says what is wrong, and by its exit code that another start cannot help."""
+"""The command reports what is wrong, and its exit code means that a retry cannot help."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODULE = ("-m", "trainyard_train.train")
 def refused(
     run_dir: Path, *settings: str, more: list[str] | None = None, script: Sequence[str] = MODULE
 ) -> str:
-    """Run the command, which must refuse; returns what it said."""
+    """Run the command, which must refuse; returns its error output."""
     chosen = [f"run_dir={run_dir}", "steps=4", "seed=7", "model.hidden=16", *settings]
     arguments = [part for text in chosen for part in ("--set", text)]
     command = [sys.executable, *script, *arguments, *(more or [])]

@@ -77,7 +77,7 @@ def test_a_preempted_trial_resumes(tmp_path: Path) -> None:
 def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)  # signals stay pytest's
+    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)  # pytest handles signals
     text = json.dumps(yaml.safe_load(Path(write(tmp_path, trials=2)).read_text()))
     for worker, count in (("a", 1), ("a", 1), ("b", 2), ("c", 2)):
         assert main([text, f"--one={worker}", "--set=steps=10"]) == 0

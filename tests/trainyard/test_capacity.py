@@ -1,4 +1,4 @@
-"""What `up` says of nodes that have not come."""
+"""What `up` reports of nodes that have not joined."""
 
 from __future__ import annotations
 

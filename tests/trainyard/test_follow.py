@@ -1,4 +1,4 @@
-"""Following a job: whole lines only, each event reported once, each loss brought about once."""
+"""Following a job: whole lines only, each event reported once, each failure caused once."""
 
 from __future__ import annotations
 

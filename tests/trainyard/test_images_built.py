@@ -31,7 +31,7 @@ LINKS = {
     f"{LIBRARIES}/libibverbs/libefa-rdmav34.so": "../libefa.so.1",
     f"{LIBRARIES}/libfabric.so.1": "libfabric.so.1.27.0",
 }
-"""As in Debian's libibverbs1 and ibverbs-providers, with libfabric: names count, and where they lead."""
+"""As in Debian's libibverbs1 and ibverbs-providers, with libfabric: names count, and link targets."""
 STACK = Inventory((), (), fabrics={"the training image": ("ib-ndr", "ib-shared", "efav3")})
 
 

@@ -60,7 +60,7 @@ def node(number: int, name: str = "", **status: Any) -> Object:
 
 
 def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple[list[str], JobState]:
-    """Return what is said of the job, and its end."""
+    """Return the log lines of the job, and its final state."""
     messages: list[str] = []
     jobs: Any = StatesJobs(*states)
     shown = logs.NodeLogs(cluster, KEY, num_nodes)

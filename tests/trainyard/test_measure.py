@@ -1,4 +1,4 @@
-"""The time of a checkpoint is what a run's metrics say, and what the policies read."""
+"""The time of a checkpoint comes from a run's metrics, and the policies read it."""
 
 from __future__ import annotations
 

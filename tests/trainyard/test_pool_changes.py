@@ -1,4 +1,4 @@
-"""A preview says of each pool that changes whether that is in place, rolling or by replacement."""
+"""A preview reports for each pool whether it changes in place, rolling or by replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A price is what the catalogue has, with its day; what it has not is said, and adds nothing."""
+"""A price is what the catalogue has, with its date; a missing one is reported, and adds nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal's report names what happened, what stays, and what was not proven."""
+"""A rehearsal's report names what happened, what is retained, and what was not proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a job that was removed, and how to continue with it."""
+"""The message for a deleted job, and how to continue with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KnownRun:
 
 
 def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
-    """What `cancel` says; `stack_job` is the name of the stack's own, None where there is no stack file."""
+    """The output of `cancel`; `stack_job` is the name of the stack's job, None without a stack file."""
     output = StringIO()
     job = SimpleNamespace(team="research", name=stack_job)
     session: Any = SimpleNamespace(

@@ -35,7 +35,7 @@ FORM_IN_CODE = {
     "teams-network-with-two-places",
     "teams-network-without-a-place",
 }
-"""Wrong by a form that JSON Schema cannot say, or that several sentences explain better than a pattern."""
+"""Wrong in a form that JSON Schema cannot express, or that sentences explain better than a pattern."""
 
 
 @cache

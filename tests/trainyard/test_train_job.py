@@ -1,4 +1,4 @@
-"""What a TrainJob says of a job with a command."""
+"""The TrainJob of a job with a command."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ AZURE = {"agentPool": AGENT_POOL, "size": 4, "labels": {"trainyard.dev/pool": "s
 
 
 class FakeGroupApis:
-    """What both APIs say of one group, and what they were asked; `refusals` come first."""
+    """Both APIs' answers for one group, and their requests; `refusals` come first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refusals: list[tuple[int, str]] = []

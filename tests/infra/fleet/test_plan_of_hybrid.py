@@ -1,4 +1,4 @@
-"""The plan of the fleet that we ship, over what its stacks would tell."""
+"""The plan of the fleet that we ship, over the outputs that its stacks would have."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) ->
 
 
 def output(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the fleet when its stacks tell these things instead."""
+    """What is wrong with the fleet when its stacks have these outputs instead."""
     facts = {name: {"datasets": {}, **FACTS[name], **changes.get(name, {})} for name in FACTS}
     workers = {worker.name: facts[worker.stack] for worker in fleet.workers}
     found = faults(fleet, facts["onprem"], workers)

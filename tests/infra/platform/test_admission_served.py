@@ -96,7 +96,7 @@ def test_sound_work_is_admitted(server: ApiServer) -> None:
 
 
 def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer) -> None:
-    """Else NCCL takes TCP where the image lacks a library, and nothing says so."""
+    """Else NCCL silently uses TCP where the image lacks a library."""
 
     def refused(num_nodes: int, network: str, **limits: int) -> str:
         env = seen("NCCL_NET", network) if network else []
@@ -191,7 +191,7 @@ def test_regions_and_endpoints_are_within_the_residency(
 
 
 def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(server: ApiServer) -> None:
-    """CoreWeave's is 420 s, of which a quarter stays free."""
+    """CoreWeave's is 420 s, of which a quarter is the margin."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
         assert (answer == "") is sound, answer
@@ -210,7 +210,7 @@ EVALUATED_BY_BOTH = {
     "kubernetes-privileged": "",  # by Pod Security or by a rule
     "residency-workloads": "data of this stack may be in",
 }
-"""Policy of the plan → what the API server says of a pod that it refuses."""
+"""Policy of the plan → the API server's message for a pod that it refuses."""
 ONLY_THE_PLAN = {
     "driver": "drivers have namespaces of the platform's own",
     "imported-pod": "an image without a digest that is imported onto the nodes: teams import none",

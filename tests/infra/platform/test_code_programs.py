@@ -42,7 +42,7 @@ def given(code: Pack) -> bytes:
 def unpack(
     store: Path, folder: Path, digest: str, *, path: str = os.environ["PATH"], inside: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Unpack as a pod does, and say where the command starts."""
+    """Unpack as a pod does, and return where the command starts."""
     folder.mkdir(exist_ok=True)
     program_of = [*unpacking()[:-2], str(store), str(folder / "code")]
     output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "message"), "PATH": path}

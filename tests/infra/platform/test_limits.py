@@ -55,7 +55,7 @@ def test_a_team_holds_no_more_accelerators_than_its_queues_allow_at_most(
     assert hard == {
         "vision": "10",  # spot 4 + 2 borrowed, on-demand 2 + 2 borrowed
         "speech": "10",  # spot 2 + 4, on-demand 4 and nothing borrowed
-        "robots": "12",  # those of speech, and 2 on-demand of its own queue
+        "robots": "12",  # those of speech, and 2 on-demand of the team's queue
     }
     for quota in local_plan.named("ResourceQuota").values():
         assert name not in quota["spec"]["hard"], "its queue has all that there are"

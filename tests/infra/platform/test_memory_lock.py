@@ -37,7 +37,7 @@ print(daemon.poll(), *(limit == hard for limit in limits))
 
 
 def run(folder: Path, *names: str) -> tuple[list[str], str]:
-    """Return how the daemon ended, if it did, whose limit it has raised, and what it says against it."""
+    """Return the processes whose limit the daemon has raised, and its error output."""
     for name in names:
         shutil.copy(str(shutil.which("sleep")), folder / name)
     # As high as this host lets anybody, which without CAP_SYS_RESOURCE is not for ever.

@@ -1,4 +1,4 @@
-"""The programs that containers run, run here: their absolute paths lead into a folder of the test."""
+"""The programs that containers run, run here: their absolute paths are mapped to a folder of the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANK = {"OMPI_COMM_WORLD_RANK": "0"}
 
 
 def tool(folder: Path, name: str, body: str = "") -> Path:
-    """Put a command into a folder: it notes how it was called, and then does what `body` says."""
+    """Put a command into a folder: it notes how it was called, and then runs `body`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{body}\n')
@@ -72,7 +72,7 @@ def test_shell_programs_have_no_fault_that_shellcheck_finds(name: str) -> None:
 
 @contextmanager
 def worker(tmp_path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
-    """The worker of an MPI job, with a sshd that does what `body` says."""
+    """The worker of an MPI job, with a sshd that runs `body`."""
     sshd = tool(tmp_path, "sshd", body)
     text = program("serve_ssh.py").replace("/usr/sbin/sshd", str(sshd))
     environment = {"NCCL_DEBUG": "WARN", "OTHER": "no", "PATH": os.environ["PATH"]}

@@ -64,7 +64,7 @@ def test_a_job_of_processors_alone_has_a_flavor(local_plan: Plan) -> None:
 
 
 def test_a_team_that_moves_to_another_queue_has_its_local_queues_made_anew(local_plan: Plan) -> None:
-    """Kueue's webhook refuses another cluster queue in one that is there."""
+    """Kueue's webhook refuses another cluster queue in an existing local queue."""
     made = [each for each in local_plan.resources if each.type.endswith(":LocalQueue")]
     assert made
     assert {each.replaced_on for each in made} == {("spec.clusterQueue",)}

@@ -1,4 +1,4 @@
-"""People do in their team's namespace what a job needs, and nothing else anywhere."""
+"""Users may do in their team's namespace what a job needs, and nothing else anywhere."""
 
 from __future__ import annotations
 

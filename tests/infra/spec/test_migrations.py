@@ -86,7 +86,7 @@ def test_a_key_moves_out_of_a_line_of_several(filesystem: str, left: str) -> Non
 
 
 def test_a_file_of_before_the_first_release_is_shown_and_then_written(tmp_path: Path) -> None:
-    """Such files say `schema: 1`, and are of version 0."""
+    """Such files have `schema: 1`, and are of version 0."""
     now = (ROOT / "stacks/Pulumi.aws-dev.yaml").read_text()
     old = now.replace("{kind: efs}", "{kind: efs, backup_days: 7}").replace(", snapshot_days: 7}", "}")
     assert old.count("backup_days") == 1 and "snapshot_days" not in old

@@ -1,4 +1,4 @@
-"""A job that says what it needs gets the queue, the runtime and the pools that have it."""
+"""A job that declares its needs gets the queue, the runtime and the pools that have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong job files, each a patch of a sound one: what is said of it, word for word."""
+"""Wrong job files, each a patch of a sound one: the exact message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong queues and teams, each a patch of a sound stack: what is said of it, word for word."""
+"""Wrong queues and teams, each a patch of a sound stack: the exact message."""
 
 from __future__ import annotations
 

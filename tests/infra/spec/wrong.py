@@ -1,4 +1,4 @@
-"""Wrong stacks and fleets: each a patch of a good one of its target, with what is said of it.
+"""Wrong stacks and fleets: each a patch of a good one of its target, with the expected problems.
 
 A file of `tests/cases/wrong` has the good ones of a target under `good`, and the cases by name under `wrong`:
 `of`, the good one that is broken (the first, where it is left out), `set`, its patch (`tests/patches.py`),
@@ -36,7 +36,7 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class Wrong:
-    """A case: what the file would hold, and what is said of it."""
+    """A case: what the file would hold, and the expected problems."""
 
     name: str
     config: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Wrong:
 
 
 def read(target: str) -> Mapping[str, Any]:
-    """Return `good` and `wrong` of a target. ValueError for a name that stands there twice."""
+    """Return `good` and `wrong` of a target. ValueError for a name that is in the file twice."""
     data, source = read_whole(FOLDER / f"{target}.yaml")
     if source.problems:
         raise ValueError("\n".join(map(str, source.problems)))
@@ -154,12 +154,12 @@ def _broken(line: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a message as people see it, its long lines wrapped."""
+    """Return a message as it is shown, its long lines wrapped."""
     return "".join(f"{_filled(line, 0, 11, break_long_words=True)}\n" for line in text.splitlines())
 
 
 def update(target: str) -> None:
-    """Write what is said of each case now into the target's file."""
+    """Write the present problems of each case into the target's file."""
     data = read(target)
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(target):

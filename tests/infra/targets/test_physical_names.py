@@ -171,7 +171,7 @@ def test_a_logical_name_leaves_room_for_what_the_engine_adds(name: str, longest:
 
 
 def test_names_that_fit_are_not_changed(rendered: Path) -> None:
-    """An upgrade replaces no node group, role or vault of a stack that is there."""
+    """An upgrade replaces no node group, role or vault of an existing stack."""
     found = cluster_plan(parse(yaml.safe_load(stack_file("aws").read_text())["config"][STACK_KEY]), rendered)
     groups = found.named("NodeGroup")
     assert {

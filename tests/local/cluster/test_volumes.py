@@ -1,4 +1,4 @@
-"""Volumes that get no filesystem of their own; `tests/e2e/test_cluster.py` fills a real one."""
+"""Volumes without a separate filesystem; `tests/e2e/test_cluster.py` fills a real one."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
 
 
 def test_what_reaches_a_fabric_is_in_the_images_for_registries() -> None:
-    """All that a class wants of an image is brought by a package of the list, or built from its release."""
+    """All that a class needs in an image is in a package of the list, or built from its release."""
     packages = (IMAGES / "fabric/packages.txt").read_text().split()
     (install,) = [run for run in of(IMAGES / "torch/Dockerfile", "RUN") if "/fabric/packages.txt" in run]
     assert "xargs --arg-file=/fabric/packages.txt apt-get install" in install

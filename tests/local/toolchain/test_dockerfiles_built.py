@@ -1,4 +1,4 @@
-"""The Dockerfiles, built by buildah: every step of theirs runs, and what comes of it is what is promised.
+"""The Dockerfiles, built by buildah: every step runs, and the image has what is documented.
 
 The base is a small Debian made here, and PyTorch and EFA are left out, as the image for ROCm does: what AMD's
 base brings is not run, and efa.sh only where its releases are to be had (RELEASES=URL: GitHub, or a mirror).

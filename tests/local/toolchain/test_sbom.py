@@ -110,7 +110,7 @@ def test_the_sbom_is_valid_names_every_package_once_and_is_reproducible(layer: P
 
 
 class Standing(RootFilesystem):
-    """A root filesystem that is there."""
+    """An existing root filesystem."""
 
     layer: Path
 

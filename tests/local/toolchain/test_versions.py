@@ -48,7 +48,7 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Ve
 
 
 IMAGES = {"member.txt", "training.txt", "training-rocm.txt", "tracking.txt", "peers.txt", "deepspeed.txt"}
-"""Locks of what goes into images and beside them, apart from the environment that `make` makes."""
+"""Locks of images and what belongs to them, apart from the environment that `make` makes."""
 
 
 def test_locks_agree_on_the_versions_that_they_share() -> None:

@@ -169,7 +169,7 @@ class AzureBlobApi(_BlobHandler):
         return self.read(name)
 
     def delete_all(self, addresses: list[str]) -> Answer:
-        """A batch, whose answer has one of its own for each."""
+        """A batch, whose response has a part for each request."""
         lines = []
         for number, address in enumerate(addresses):
             name = unquote(address.partition("?")[0]).removeprefix(f"{ACCOUNT}/")

@@ -1,4 +1,4 @@
-"""A disk that forgets, for tests: what was not synced when the power went is gone."""
+"""A disk for tests that loses what was not synced before a power failure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Forgetful(Files):
     def rename(self, source: Path, target: Path) -> None:
         inner = self.durable / source.relative_to(self.root)
         super().rename(source, target)
-        if inner.is_dir():  # names inside a folder stay synced when the folder is renamed
+        if inner.is_dir():  # names inside a folder are still synced after the folder is renamed
             self._moved[target.stat().st_ino] = inner
 
     def _make_durable(self, entry: Path, shadow: Path) -> None:
@@ -116,7 +116,7 @@ class Failing(Recording):
 
 @dataclass
 class Killing(Recording):
-    """Kills its own process at the n-th call, half-way through where that is a write."""
+    """Kills the current process at the n-th call, half-way through where that is a write."""
 
     at: int = 0
 

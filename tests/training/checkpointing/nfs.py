@@ -1,4 +1,4 @@
-"""A real NFS server (nfs-ganesha), and clients of it, on a network of their own.
+"""A real NFS server (nfs-ganesha), and clients of it, on a separate network.
 
 The server's disk is a file, so that one can see what it would hold after a loss of power. Nothing is asked of
 the kernel's NFS: server and clients are processes, whose folders go through FUSE.
@@ -23,7 +23,7 @@ from engine.paths import REPOSITORY
 from tests.processes import wait_for
 
 ADDRESS: Final = "192.0.2.1"
-"""Of the server, on its own network (RFC 5737)."""
+"""Of the server, on a network for documentation (RFC 5737)."""
 _EXPORT: Final = "/training"
 _DISK_MIB: Final = 64
 _WITH_ME: Final = ("setpriv", "--pdeathsig", "KILL")
@@ -95,7 +95,7 @@ class NfsServer:
 
     @contextmanager
     def after_a_loss_of_power(self, folder: Path) -> Iterator[Path]:
-        """The disk as a start would find it if the power of the server went now."""
+        """The disk as a start would find it after a power failure of the server now."""
         folder.mkdir()
         image = folder.with_suffix(".image")
         shutil.copyfile(self.folder / "disk.image", image)
@@ -127,8 +127,8 @@ def _lacking() -> Iterator[str]:
 def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[NfsServer]:
     """Serve an empty disk.
 
-    Ganesha gives its word on names as soon as it has them, though NFS wants them on the disk first (RFC 1813,
-    4.8): `syncs_folders` makes its word good, by the filesystem.
+    Ganesha confirms names as soon as it has them, though NFS requires them on the disk first (RFC 1813,
+    4.8): `syncs_folders` makes them durable, by the filesystem.
     """
     if lacking := list(_lacking()):
         pytest.fail(f"not there: {'; '.join(lacking)}")

@@ -2,8 +2,8 @@
 
     python -m tests.training.checkpointing.nfs_client VERSION EXPORT FOLDER
 
-Like the kernel's client, it promises no more than the server did: a write goes out unstable, `fsync` is a
-COMMIT, and so is the end of a file that was written. A server that is gone is waited for, as by `hard`.
+Like the kernel's client, it promises no more than the server did: a write is sent unstable, `fsync` is a
+COMMIT, and so is the end of a file that was written. Clients wait for an unreachable server, as with `hard`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Folder(Operations):  # type: ignore[misc]
         return self._nfs.call("fsync", fh)
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
-        return 0  # a server has made a name durable before it says that it is there (RFC 1813, 4.8)
+        return 0  # a server makes a name durable before it confirms it (RFC 1813, 4.8)
 
     def release(self, path: str, fh: int) -> int:
         return self._nfs.call("close", fh)

@@ -66,7 +66,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 def test_a_checkpoint_records_what_its_run_was_started_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nobody says, or what is said is no JSON, it is as one of an earlier version."""
+    """Where the variable is missing or is no JSON, it is as a checkpoint of an earlier version."""
     known = {"code": "sha256:0", "commit": "c0ffee"}
     for step, text, origin in ((1, json.dumps(known), known), (2, "no JSON", {})):
         monkeypatch.setenv("TRAINYARD_ORIGIN", text)

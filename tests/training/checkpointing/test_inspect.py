@@ -1,4 +1,4 @@
-"""`python -m training checkpoint` says what is there and what is wrong with it."""
+"""`python -m training checkpoint` lists what exists and what is wrong with it."""
 
 from __future__ import annotations
 

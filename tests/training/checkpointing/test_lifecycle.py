@@ -1,4 +1,4 @@
-"""A superseded checkpoint gets what the bucket's rule looks for; servers of our own are Google and Azure."""
+"""A superseded checkpoint gets the mark of the bucket's rule; fakes serve Google Cloud and Azure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AzureLifecycleApi:
         self.folder = folder
         self.tags: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
-        """What the pod said to be itself by, at each token."""
+        """The pod's credential of each request for a token."""
         self.refused = 0
 
     def answer(self, verb: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, Any]]:

@@ -158,7 +158,7 @@ def test_two_runs_that_commit_the_same_step_at_once_write_one_whole_checkpoint(c
 def test_a_run_whose_server_dies_and_comes_back_ends_with_the_same_weights(
     nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
-    """Each rank on a client of its own; they wait for the server, as a mount with `hard` does."""
+    """Each rank on a separate client; they wait for the server, as a mount with `hard` does."""
     undisturbed = run(2, settings(tmp_path / "undisturbed"))
     run_dir = nfs.disk / tmp_path.name / "run"
     own = [["--set", f"run_dir={client / 'run'}"] for client in clients]

@@ -427,7 +427,7 @@ COMMIT, DELETION = 9, 12
 
 
 def save_three(offset: str, variables: dict[str, str]) -> None:
-    """Save as a process of its own, whose environment is that of the first test that made one."""
+    """Save in a separate process, whose environment is that of the first test that made one."""
     os.environ.update(variables)
     for step in (1, 2, 3):
         save(ObjectStore(offset, Retention(last=1)), step)

@@ -347,7 +347,7 @@ def test_settings_that_do_not_fit_are_named(values: dict[str, Any], message: str
 
 
 LARGE = 128_256
-"""Kinds of tokens of a large vocabulary, more than uint16 can tell apart."""
+"""Kinds of tokens of a large vocabulary, more than uint16 can represent."""
 
 
 def large_tokens(folder: Path) -> np.ndarray[Any, Any]:

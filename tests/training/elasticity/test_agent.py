@@ -71,7 +71,7 @@ def test_several_nodes_need_a_rendezvous_address() -> None:
         ([75, 75], 75),
         ([75, 76], 75),  # the others saw the first one leave
         ([-9, 76], 137),
-        ([-11, 1], 139),  # what the others made of it is no reason of their own
+        ([-11, 1], 139),  # the others' codes follow from it
         ([76, 76], 76),
         ([77, 76], 77),  # who waited longest knows why
         ([1, 76], 1),
@@ -100,7 +100,7 @@ def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, r
 
 
 def note(folder: Path, text: str) -> int:
-    """Leave a word of this rank; returns how many it has left, in all its lives."""
+    """Append a line to this rank's file; returns how many there are, of all its attempts."""
     with (folder / os.environ["RANK"]).open("a") as file:
         file.write(f"{text}\n")
     return len(notes(folder, int(os.environ["RANK"])))
@@ -176,7 +176,7 @@ def test_a_rank_that_hangs_does_not_keep_the_others_from_their_restart(tmp_path:
 
 
 def test_a_rank_that_is_stopped_for_long_has_failed(tmp_path: Path) -> None:
-    """Its peers wait for it, and its connections stay open."""
+    """Its peers wait for it, and its connections are open."""
 
     def work(folder: Path, _: float) -> int:
         if note(folder, "came") > 1:

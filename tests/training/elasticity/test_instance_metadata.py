@@ -24,7 +24,7 @@ from trainyard_train.trainer import Trainer
 
 
 class FakeMetadataService:
-    """What a metadata service would say now."""
+    """The present answer of a metadata service."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, str]] = {}

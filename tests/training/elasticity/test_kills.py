@@ -40,7 +40,7 @@ EVERY_STEP = {
 LONG_TIMEOUTS = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
 PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
 CUT_SECONDS = 4.0
-"""For which the connection to a store is gone at most; some cuts last longer than a request may take."""
+"""For which a store is unreachable at most; some cuts last longer than a request may take."""
 Losses = Mapping[str, Callable[[], object]]
 
 
@@ -107,7 +107,7 @@ class SingleNode:
 
 @dataclass
 class RunHistory:
-    """What a run has said of itself, and how much of that was known at the last loss."""
+    """The metrics of a run, and how many of them were known at the last failure."""
 
     run_dir: Path
     lines: int = 0

@@ -36,7 +36,7 @@ def rank_of(descriptors: tuple[int, ...], rank: int = 0, limit_gib: float | None
 
 
 class Process:
-    """A rank that trains, saves and loads; another takes its place when it is gone."""
+    """A rank that trains, saves and loads; another replaces it after a failure."""
 
     def __init__(self, root: Path, memory: NodeMemory) -> None:
         torch.manual_seed(1)

@@ -174,7 +174,7 @@ def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None
 
 
 def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
-    """Tell a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
+    """Preempt a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 3, "pace_seconds": 0.1, "steps": 1000}
     arguments = settings(run_dir, **slow, **{"timeouts.leave": "null"})
     node = Ranks([start_agent(2, arguments, {GRACE_VARIABLE: grace, NOTICE_VARIABLE: "3"})])

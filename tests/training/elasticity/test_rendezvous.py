@@ -1,4 +1,4 @@
-"""Ranks meet in a store that may be full of what dead ones wrote."""
+"""The rendezvous of ranks in a store that may be full of what dead ones wrote."""
 
 from __future__ import annotations
 

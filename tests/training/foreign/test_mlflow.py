@@ -1,4 +1,4 @@
-"""An experiment in MLflow's own server: the run of all attempts, as its REST interface tells it."""
+"""An experiment in a real MLflow server: the run of all attempts, by its REST API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop over stages of layers under `Run`: each rank has its own, and the last one alone knows the loss."""
+"""A loop over pipeline stages under `Run`: a stage per rank, and only the last rank knows the loss."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]
 
 
 class Buckets(Sampler[list[int]]):
-    """Draws from a separate generator, and begins where its count says."""
+    """Draws from a separate generator, and begins at its count."""
 
     def __init__(self, seed: object) -> None:
         self.chance, self.passes = random.Random(str(seed)), 0

@@ -68,7 +68,7 @@ def test_ranks_of_two_nodes_rendezvous_again_after_one_failed(tmp_path: Path, ki
 
 
 def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp_path: Path) -> None:
-    """Its ranks do not wait for the other's, and the store of both is its own."""
+    """Its ranks do not wait for the other's, and it holds the store of both."""
     (tmp_path / "naps.py").write_text("import sys, time; time.sleep(int(sys.argv[1])); print('done')\n")
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     nodes = [start(tmp_path, ["naps.py", "0"], PET_NODE_RANK="0", **place)]

@@ -1,4 +1,4 @@
-"""What a device could do is said with a source or not at all; traces come when a file asks for them."""
+"""A device's peak has a source or is not reported; traces are written when a file asks for them."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ def line(event: str, attempt: int, step: int, time: float, **values: Any) -> dic
 LINES = [
     line("started", 1, 0, 105.0, startup_seconds=5.0),
     line("step", 1, 1, 106.0),
-    line("straggler", 1, 1, 106.25),  # said while a step was taken
+    line("straggler", 1, 1, 106.25),  # logged during a step
     line("step", 1, 2, 107.5),
     line("checkpoint", 1, 1, 107.5, reason="interval", blocked_seconds=0.5),
     line("evaluation", 1, 2, 107.75),
-    line("step", 1, 3, 108.75),  # lost without a word
+    line("step", 1, 3, 108.75),  # failed without a final event
     line("resumed", 2, 2, 120.0, startup_seconds=4.0),
     line("step", 2, 3, 121.0),
     line("notice", 2, 3, 121.5),

@@ -1,4 +1,4 @@
-"""The log survives kills and full disks, and says which steps count."""
+"""The log survives kills and full disks, and marks the steps that count."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
     @property
     def last(self) -> str:
-        """What stands there in the end."""
+        """What the terminal shows at the end."""
         return re.split(r"[\r\n]+", self.getvalue().strip())[-1]
 
 

@@ -1,4 +1,4 @@
-"""The picture of a run says what interrupted it."""
+"""The plot of a run shows what interrupted it."""
 
 from __future__ import annotations
 

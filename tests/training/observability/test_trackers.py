@@ -31,7 +31,7 @@ from trainyard_train.observability.trackers import _InBackground
 
 @pytest.fixture(autouse=True)
 def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has all values when a run ends, however slow this computer is."""
+    """A server has all values when a run ends, however slow this host is."""
     monkeypatch.setattr("trainyard_train.observability.trackers._TIMEOUT_SECONDS", TIMEOUT_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What carries the collectives is said, and when it is not what the nodes have."""
+"""The network of the collectives is logged, with a warning when the nodes have a faster one."""
 
 from __future__ import annotations
 

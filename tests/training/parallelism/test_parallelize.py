@@ -331,7 +331,7 @@ def alone_in_a_group() -> Iterator[Mesh]:
 
 
 def test_the_first_step_has_the_buckets_of_all_others(alone_in_a_group: Mesh) -> None:
-    """Or a run that resumes would add up its first gradients in another order than one that went on."""
+    """Or a run that resumes would add up its first gradients in another order than one that continued."""
     model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(8)))
     replica = _replicate(model, alone_in_a_group, blank=False)
     assert isinstance(replica, nn.parallel.DistributedDataParallel)

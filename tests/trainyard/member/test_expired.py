@@ -1,7 +1,7 @@
 """A credential that expires while a member works: an API server here refuses it as the real one does (401).
 
-The credential is a token from an exec plugin, as clouds hand them out. The job goes on, and each end of a
-command says how to take it up again.
+The credential is a token from an exec plugin, as clouds issue them. The job continues, and each end of a
+command shows how to follow it again.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ExpiringHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self) -> None:
-        """A log that goes on."""
+        """A log that continues."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()

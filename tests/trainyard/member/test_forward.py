@@ -1,4 +1,4 @@
-"""Ports as they are written; what goes through one is in tests/e2e/test_member.py."""
+"""Ports as they are written; traffic through one is tested in tests/e2e/test_member.py."""
 
 from __future__ import annotations
 

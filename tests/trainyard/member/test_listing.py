@@ -43,7 +43,7 @@ def test_each_state(record: Object, conditions: list[dict[str, str]], state: str
 
 
 def test_a_failed_job_whose_pods_are_retained_is_held_and_not_running(tmp_path: Path) -> None:
-    """By what the program itself says, which is the only thing that knows."""
+    """By the log of the program, which is the only source."""
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
     environment = {
         "TERMINATION_LOG": str(tmp_path / "message"),

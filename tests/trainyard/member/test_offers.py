@@ -1,4 +1,4 @@
-"""Where a job goes, by what a member of a team sees."""
+"""The queue and pool of a job, by what a member of a team sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard run`: what it says when it is cut off, and what it refuses to call the same."""
+"""`trainyard run`: its message when it is cut off, and which inputs it treats as different."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code on its way into a team's store: sent once, and told apart from what breaks off."""
+"""Upload of code to a team's store: sent once, and an incomplete transfer is detected."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class UploadCluster(Lists):
 
 
 class RemoteHere:
-    """The way into pods, which leads to this host."""
+    """Fake exec into pods, which runs on this host."""
 
     made: ClassVar[list[Exec]] = []
     breaks_after: ClassVar[int | None] = None

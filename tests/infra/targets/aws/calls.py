@@ -47,7 +47,7 @@ MADE = {
 UNTAGGED = {"AuthorizeSecurityGroupIngress"}
 """IAM is asked about the rule that it makes only where that gets tags."""
 ROUTES = {"CreateRoute", "ReplaceRoute", "DeleteRoute"}
-"""IAM is asked about their table alone, whatever they lead to."""
+"""IAM evaluates their route table alone, whatever their target is."""
 PASSED = {
     "create_cluster": "eks.amazonaws.com", "create_nodegroup": "eks.amazonaws.com",
     "create_pod_identity_association": "pods.eks.amazonaws.com", "create_addon": "pods.eks.amazonaws.com",
@@ -81,7 +81,7 @@ def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Itera
 
 
 def _bounded(service: str, known: Keys) -> Keys:
-    """IAM tells of a role that is there its boundary, and no tag that our policies ask for."""
+    """For an existing role IAM knows the boundary, and none of the tags in our policies' conditions."""
     return known if service == "iam" else {}
 
 
@@ -96,7 +96,7 @@ def _request_tags(request: Request, name: str) -> dict[str, str]:
 
 
 Found = Iterator[tuple[str, Keys | None]]
-"""ARN and keys; None: the tags of what is there."""
+"""ARN and keys; None: the tags of the existing resource."""
 
 
 def _ec2(operation: str, name: str, parameters: Mapping[str, Any], asked: Keys) -> Found:
@@ -153,7 +153,7 @@ def _logs(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Key
 
 
 def _files(service: str, key: str) -> Any:
-    """EFS and FSx: what is made has the request's tags, all else its own."""
+    """EFS and FSx: a new resource has the request's tags, an existing one those that it was given."""
 
     def found(operation: str, _name: str, parameters: Mapping[str, Any], asked: Keys) -> Found:
         if operation in (

@@ -42,7 +42,7 @@ def _allows(statement: Mapping[str, Any], asked: IamCall) -> bool:
 
 
 def _holds(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
-    """A key that a request lacks meets no condition but that it is missing."""
+    """A key that a request lacks matches no condition but that it is missing."""
     if operator == "Null":
         return (value is None) == (wanted[0] == "true")
     if value is None:

@@ -152,7 +152,7 @@ def _engine() -> Iterator[str]:
 
 @contextmanager
 def running(program: Path, environment: Mapping[str, str]) -> Iterator[RunningPlugin]:
-    """Run a plugin's program, which says its port first."""
+    """Run a plugin's program, which prints its port first."""
     with ExitStack() as stack:
         started = [str(program), stack.enter_context(_engine())]
         process = subprocess.Popen(started, env=environment, stdout=subprocess.PIPE, text=True)

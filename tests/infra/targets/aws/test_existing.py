@@ -118,7 +118,7 @@ def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: 
 
 
 OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociation:", "logMetricFilter:")
-"""Types that are part of a cluster: one that was there has its own."""
+"""Types that are part of a cluster: an existing one has them."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Every AWS resource of the stacks lives its whole life through boto3: made, read, changed, removed.
 
 botocore's models evaluate each request, moto makes it. What moto lacks is evaluated by the models alone; the
-golden list says what that is, and may not grow.
+golden list has it, and may not grow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.infra.targets.aws.plugin import (
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 
 RETAINED = {"DefaultSecurityGroup", "BucketVersioning"}
-"""A VPC's default group goes with the VPC, and versioning is suspended, never removed."""
+"""A VPC's default group is deleted with the VPC, and versioning is suspended, never removed."""
 LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
 
 
@@ -118,7 +118,7 @@ def test_every_resource_passes_its_lifecycle_in_moto_or_botocores_models(plans: 
 
 
 def account_lacks(account: MotoAccount) -> set[str]:
-    """Types that moto lacks, by their last word."""
+    """Types that moto lacks, by the last part of the token."""
     return {token.rpartition(":")[2] for token in account.lacks}
 
 
@@ -179,7 +179,7 @@ def test_a_new_account_refuses_a_key_whose_policy_names_a_missing_role() -> None
 
 
 def refusals(token: str, **inputs: object) -> str:
-    """What an account says to inputs, in one text."""
+    """What an account finds wrong with inputs, in one text."""
     found = MotoAccount("us-east-2").check(RequestedResource(token, "name", inputs))
     return "; ".join(f"{path}: {reason}" for path, reason in found)
 

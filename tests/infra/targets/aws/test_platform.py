@@ -166,7 +166,7 @@ def test_a_teams_roles_are_let_in_as_groups_that_are_bound_in_its_namespace(aws_
         arn = f"arn:aws:iam::123456789012:role/{role}"
         (group,) = entries[arn]["kubernetesGroups"]
         assert bound[group]["namespace"] == "team-research"
-    # `research` looks everywhere by a policy of EKS, as `access.viewers` says; `evaluation` has none.
+    # `research` may view everything by a policy of EKS (`access.viewers`); `evaluation` has none.
     assert "arn:aws:iam::123456789012:role/research" in policies
     assert "arn:aws:iam::123456789012:role/evaluation" not in policies
     assert "kubernetesGroups" not in entries["arn:aws:iam::123456789012:role/platform"]

@@ -28,7 +28,7 @@ _OWN = {
     "Vault": "vaultName",
     "VirtualNetwork": "virtualNetworkName",
 }
-"""Type → the input that says its name."""
+"""Type → the input with its name."""
 
 
 def identity(token: str, name: str) -> str:

@@ -29,7 +29,7 @@ from trainyard.images import inventory
 from trainyard.price import price_report
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
-"""What is there already."""
+"""What exists already."""
 CHECKPOINT_SECONDS = 15
 """Azure gives 30 seconds; the policy keeps a margin."""
 
@@ -486,7 +486,7 @@ def test_a_teams_groups_may_ask_for_a_kubeconfig_and_are_bound_in_their_namespac
     (subject,) = bound["team-research/trainyard-team-member"]["subjects"]
     assert (subject["kind"], subject["name"]) == ("Group", member)
     granted = [name for name in azure_plan.named("RoleAssignment") if name.endswith((member, viewer))]
-    # The viewers look at all of the cluster already, as `access.viewers` says.
+    # The viewers see all of the cluster already (`access.viewers`).
     assert sorted(name.removeprefix("training-").partition("-0000")[0] for name in granted) == [
         "teams-user",
         "viewers-reader",

@@ -91,7 +91,7 @@ def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, r
 
 
 def test_the_address_of_a_share_is_not_known_before_it_is_made(gcp: Stack, rendered: Path) -> None:
-    """In a network that is there all that is asked for is known, and so is what a preview tells of it."""
+    """In an existing network all inputs are known, and so are they at a preview."""
     filestore = FilestoreSpec(kind="filestore", capacity_gib=18000)
     found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered, preview=True)
     volumes = [each["spec"] for each in found.named("PersistentVolume").values()]

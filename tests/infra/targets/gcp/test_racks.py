@@ -105,7 +105,7 @@ def test_nvidias_driver_gets_the_root_of_gkes_gpu_driver(found: Plan) -> None:
     affinity = values["kubeletPlugin"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": "trainyard.dev/fabric", "operator": "In", "values": [FABRIC]}]
-    # GKE lets pods of critical priority into no namespace but its own, unless a quota says how many.
+    # GKE admits pods of critical priority to `kube-system` only, unless a quota allows a number of them.
     quotas = [quota for quota in found.named("ResourceQuota").values() if "scopeSelector" in quota["spec"]]
     assert {quota["metadata"]["namespace"] for quota in quotas} == {release["namespace"], "trainyard-logs"}
 

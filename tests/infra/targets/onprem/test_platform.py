@@ -120,7 +120,7 @@ def test_pods_have_an_interface_for_each_nic_on_the_network_that_is_made(
 
 
 def test_pods_that_share_roce_nics_have_an_address_on_each(pinned: Artifacts) -> None:
-    """RoCE goes by addresses, and those of the node are in no pod."""
+    """RoCE uses addresses, and those of the node are in no pod."""
     interfaces = tuple(f"ens{index}np0" for index in range(8))
     shared = nics("shared", link="ethernet", interfaces=interfaces, pools=(POOL,), pool="cards")
     made = [each for each in networks(shared) if each["kind"] == "MacvlanNetwork"]

@@ -1,4 +1,4 @@
-"""What docs/adding-a-target.md says is enough: a folder, and a line in the registry."""
+"""docs/adding-a-target.md is complete: a target is a folder, and a line in the registry."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs
 
 
 class EksClusters:
-    """EKS with one cluster, as it tells it."""
+    """EKS with one cluster, as its API describes it."""
 
     def __init__(self, **change: Any) -> None:
         self.output: dict[str, Any] = {

@@ -55,7 +55,7 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
         for each in found.resources
         if each.type.rpartition(":")[2] in CONCERNED or each.name.endswith("-cluster-autoscaler")
     ]
-    # A release is shown as its digest: what we tell the chart is ours to read.
+    # A release is shown as its digest: the test reads the chart's values.
     assert_golden({**blocks_of(Plan(tuple(concerned))), "values": values(found)}, "autoscaled-aws")
 
 

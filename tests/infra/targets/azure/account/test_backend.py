@@ -22,7 +22,7 @@ PLACE = StateLocation("examplestate", "westeurope", {"owner": "ml-platform"})
 
 
 class Manager:
-    """Azure Resource Manager: parents first, an account takes its time, and its name is one for the world.
+    """Azure Resource Manager: parents first, an account takes its time, and its name is globally unique.
 
     Errors are those of the REST reference: "Common error codes", `StorageAccountAlreadyTaken` of Storage.
     """

@@ -106,7 +106,7 @@ UNDOCUMENTED = {
     "gcp:storage/bucketIAMMember:BucketIAMMember",
     "gcp:storage/managedFolderIamMember:ManagedFolderIamMember",
 }
-"""Types whose pages in the SDK say no whole ID."""
+"""Types whose pages in the SDK have no whole ID."""
 
 
 def test_every_type_of_the_stacks_can_be_looked_up() -> None:
