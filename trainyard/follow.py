@@ -10,6 +10,7 @@ from typing import Any
 
 from infra.spec.job import InterruptionSpec
 from local.cluster.events import read_events
+from trainyard import run_folder
 from trainyard.jobs import LOSSES, JobKey, Jobs, JobState
 from trainyard.timeline import TimelineEvent
 from trainyard_train.observability.metrics import FILE as METRICS_FILE
@@ -23,17 +24,16 @@ class MetricsTail:
     """The lines that a run has added to its metrics since the last look."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / METRICS_FILE
+        self._run_dir = run_dir
         self._offset = 0
         self._rest = b""
 
     def new_lines(self) -> list[dict[str, Any]]:
-        """Return what was added; a line that is still being written waits for the next look."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            read = file.read()
+        """Return what was added; a line that is still being written waits for the next look.
+
+        Raises TrainyardError where a link is in the way: a job of the team may have put it there.
+        """
+        read = run_folder.read_from(self._run_dir, METRICS_FILE, self._offset)
         self._offset += len(read)
         *whole, self._rest = (self._rest + read).split(b"\n")
         return [line for line in map(parse_line, (text.decode(errors="replace") for text in whole)) if line]

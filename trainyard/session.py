@@ -269,7 +269,8 @@ def next_run(run_root: Path) -> str:
 
     Runs are numbered folders, so that what `down` retained is never written over.
     """
-    numbers = [int(path.name.removeprefix("run-")) for path in run_root.glob("run-*") if path.is_dir()]
+    names = (path.name.removeprefix("run-") for path in run_root.glob("run-*") if path.is_dir())
+    numbers = [int(name) for name in names if name.isdecimal()]  # a job may have made others
     newest = max(numbers, default=0)
     unfinished = newest and not (run_root / f"run-{newest:03d}" / "final.json").exists()
     return f"run-{newest if unfinished else newest + 1:03d}"

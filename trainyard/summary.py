@@ -12,9 +12,8 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 
-from infra.errors import Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard import timeline
+from trainyard import run_folder, timeline
 from trainyard.follow import JobHistory, describe_phase
 from trainyard_train.observability.metrics import FILE as METRICS
 
@@ -43,7 +42,6 @@ class Summary:
     def recoveries(self) -> list[tuple[str, float]]:
         """What was done to each preempted node first, and the seconds from then to the first new step.
 
-        With a notice the job may continue before the node is deleted, so the notice is where the clock
         With a preemption notice the job may continue before the node is deleted, so the time counts from the
         notice.
         """
@@ -76,43 +74,23 @@ def show(console: Console, summary: Summary) -> None:
     console.print(Panel(parts, title=f"{summary.job.name}: {summary.story.state.phase}", border_style=colour))
 
 
-def draw(summary: Summary) -> Path:
-    """Draw the learning curve over the spot losses; return where it is.
+def draw(summary: Summary) -> Path | None:
+    """Draw the learning curve over the spot losses; return where it is, None for a run without a step.
 
-    Raises TrainyardError where a link is in the way: a job of the team may have put it there, and this
-    command may be root's.
+    Raises TrainyardError where a link is in the way: a job of the team may have put it there.
     """
+    if not any(line["event"] == "step" for line in summary.story.lines):
+        return None
     from trainyard_train.observability.report import (
         draw_learning_curve,  # matplotlib takes a second to import
     )
 
     path, metrics = summary.run_dir / PLOT, summary.run_dir / METRICS
-    if not os.path.lexists(path) or path.lstat().st_mtime < metrics.stat().st_mtime:
+    if not os.path.lexists(path) or path.lstat().st_mtime < metrics.lstat().st_mtime:
         picture = io.BytesIO()
-        draw_learning_curve(summary.run_dir, picture)
-        try:
-            _write(summary.run_dir, PLOT, picture.getvalue())
-        except OSError as error:
-            allowed = "folders that the job itself has made, and no links"
-            fix = f"remove what a job of team {summary.job.team} has put in their place"
-            raise TrainyardError([Problem(str(path), str(error.strerror), allowed, fix)]) from error
+        draw_learning_curve(summary.run, summary.story.lines, picture)
+        run_folder.replace(summary.run_dir, PLOT, picture.getvalue())
     return path
-
-
-def _write(run_dir: Path, name: str, content: bytes) -> None:
-    """Put a file into a run's folder; below the team's own one, which no pod can replace, follow no link."""
-    folder = os.open(run_dir.parent.parent, os.O_DIRECTORY)
-    try:
-        for part in (run_dir.parent.name, run_dir.name):
-            outer, folder = folder, os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            os.close(outer)
-        staged = f".{name}.{os.getpid()}"
-        made = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-        with os.fdopen(made, "wb") as file:
-            file.write(content)
-        os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        os.close(folder)
 
 
 def _figures(summary: Summary) -> Table:
@@ -135,11 +113,12 @@ def _figures(summary: Summary) -> Table:
     return grid
 
 
-def _next_steps(summary: Summary, plot: Path) -> Table:
+def _next_steps(summary: Summary, plot: Path | None) -> Table:
     grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    grid.add_row("learning curve", str(plot))
+    if plot is not None:
+        grid.add_row("learning curve", str(plot))
     grid.add_row("checkpoints", str(summary.run_dir / "checkpoints"))
     grid.add_row(
         "look around", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'

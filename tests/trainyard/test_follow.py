@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.errors import TrainyardError
 from infra.spec.job import InterruptionSpec
 from trainyard.follow import Follower, Losses, MetricsTail, describe
 from trainyard.jobs import LOSSES, JobKey, JobState
@@ -34,6 +36,24 @@ def test_a_line_that_is_being_written_waits_for_the_next_look(tmp_path: Path) ->
         file.write(text[10:] + "\n")
     assert [item["step"] for item in tail.new_lines()] == [1]
     assert tail.new_lines() == []
+
+
+@pytest.mark.parametrize("planted", ["link", "FIFO", "folder"])
+def test_metrics_are_read_from_no_link(tmp_path: Path, planted: str) -> None:
+    """A job may plant one to another team's run, whose curve root would then draw for it."""
+    others, own = tmp_path / "speech" / "asr" / "run-001", tmp_path / "research" / "digits" / "run-001"
+    append(others / "metrics.jsonl", line("step", step=1))
+    own.parent.mkdir(parents=True)
+    if planted == "folder":
+        own.symlink_to(others)
+    else:
+        own.mkdir()
+    if planted == "link":
+        (own / "metrics.jsonl").symlink_to(others / "metrics.jsonl")
+    if planted == "FIFO":
+        os.mkfifo(own / "metrics.jsonl")
+    with pytest.raises(TrainyardError, match=r"no links\n.*team research"):
+        MetricsTail(own).new_lines()
 
 
 class FakeJobs:

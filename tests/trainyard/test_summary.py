@@ -57,6 +57,7 @@ def test_the_first_step_is_timed_only_if_this_command_saw_it() -> None:
 def test_an_unfinished_run_is_continued_and_a_finished_one_is_followed_by_a_new_one(tmp_path: Path) -> None:
     assert next_run(tmp_path) == "run-001"
     (tmp_path / "run-001").mkdir()
+    (tmp_path / "run-of-a-member").mkdir()
     assert next_run(tmp_path) == "run-001"
     (tmp_path / "run-001" / "final.json").write_text("{}")
     assert next_run(tmp_path) == "run-002"
@@ -79,7 +80,7 @@ def test_the_learning_curve_replaces_a_link_and_not_its_target(finished: Summary
     (finished.run_dir / PLOT).symlink_to(secret)
     os.utime(finished.run_dir / PLOT, (0, 0), follow_symlinks=False)
     picture = draw(finished)
-    assert not picture.is_symlink()
+    assert picture is not None and not picture.is_symlink()
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert secret.read_text() == "the host's own"
 
@@ -93,6 +94,11 @@ def test_no_picture_is_drawn_through_a_folder_that_is_a_link(finished: Summary, 
     with pytest.raises(TrainyardError, match="no links"):
         draw(finished)
     assert not list(outside.rglob("*.png"))
+
+
+def test_a_run_without_a_step_has_no_picture() -> None:
+    """A job that failed at its start is summarized as well."""
+    assert draw(summary([])) is None
 
 
 def test_events_of_all_sources_share_one_clock() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from trainyard_train.observability.metrics import FILE
 from trainyard_train.observability.report import draw_learning_curve, interruptions
 
 
@@ -42,12 +40,11 @@ def test_interruptions_have_the_lost_steps_and_the_duration() -> None:
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in LINES))
     picture = tmp_path / "curve.png"
-    draw_learning_curve(tmp_path, picture)
+    draw_learning_curve("run-001", LINES, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_without_steps_has_no_picture(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no step yet"):
-        draw_learning_curve(tmp_path, tmp_path / "curve.png")
+    with pytest.raises(ValueError, match="no step yet"):
+        draw_learning_curve("run-001", [], tmp_path / "curve.png")

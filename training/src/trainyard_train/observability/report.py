@@ -66,16 +66,20 @@ def interruptions(lines: Sequence[dict[str, Any]]) -> list[Interruption]:
     ]
 
 
-def draw_learning_curve(run_dir: Path, picture: Path | BinaryIO) -> None:
-    """Draw loss and accuracy over the steps of a run to a PNG, by its path or into an open file.
+def draw_learning_curve(run: str, lines: Sequence[dict[str, Any]], picture: Path | BinaryIO) -> None:
+    """Draw loss and accuracy over the steps of a run to a PNG.
+
+    Args:
+        run: its name, for the title.
+        lines: its metrics, as `read_metrics` returns them.
+        picture: a path, or an open file.
 
     Raises:
         ValueError: the run has no step yet.
     """
-    lines = read_metrics(run_dir / FILE)
     steps = surviving_steps(lines)
     if not steps:
-        raise ValueError(f"{run_dir / FILE} has no step yet")
+        raise ValueError("no step yet")
     import matplotlib as mpl
 
     mpl.use("Agg")  # no display, and none of its start-up
@@ -87,7 +91,7 @@ def draw_learning_curve(run_dir: Path, picture: Path | BinaryIO) -> None:
     for interruption in interruptions(lines):
         _mark(loss, accuracy, interruption)
     accuracy.set_xlabel("optimizer step")
-    figure.suptitle(_title(run_dir, lines), x=0.015, ha="left", fontsize=11)
+    figure.suptitle(_title(run, lines), x=0.015, ha="left", fontsize=11)
     figure.tight_layout()
     figure.savefig(picture, format="png")
     pyplot.close(figure)
@@ -155,11 +159,11 @@ def _smooth(values: Sequence[float], weight: float = 0.9) -> list[float]:
     return smoothed
 
 
-def _title(run_dir: Path, lines: Sequence[dict[str, Any]]) -> str:
+def _title(run: str, lines: Sequence[dict[str, Any]]) -> str:
     sizes = sorted({line["world_size"] for line in lines if "world_size" in line})
     ranks = " → ".join(str(size) for size in sizes) + (" rank" if sizes == [1] else " ranks")
     attempts = max(line["attempt"] for line in lines)
-    return f"{run_dir.name}: {ranks}, {attempts} attempt{'' if attempts == 1 else 's'}"
+    return f"{run}: {ranks}, {attempts} attempt{'' if attempts == 1 else 's'}"
 
 
 _COLOURS: Final = {
@@ -180,11 +184,11 @@ def write_report(run_dir: Path, page: Path) -> None:
     """
     lines = read_metrics(run_dir / FILE)
     picture = run_dir / "learning-curve.png"
-    draw_learning_curve(run_dir, picture)
+    draw_learning_curve(run_dir.name, lines, picture)
     image = base64.b64encode(picture.read_bytes()).decode()
     attempts = "".join(_attempt_row(number, lines) for number in sorted({line["attempt"] for line in lines}))
     text = _PAGE.format(
-        title=html.escape(_title(run_dir, lines)),
+        title=html.escape(_title(run_dir.name, lines)),
         style=_STYLE,
         facts=_facts(lines),
         bar=_time_bar(goodput(lines)),
@@ -277,7 +281,7 @@ def main() -> int:
     try:
         write_report(run_dir, run_dir / "report.html")
     except ValueError as error:
-        sys.stderr.write(f"training: {error}\n")
+        sys.stderr.write(f"training: {run_dir / FILE}: {error}\n")
         return 1
     sys.stdout.write(f"{run_dir / 'report.html'}\n")
     return 0

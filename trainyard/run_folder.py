@@ -1,0 +1,77 @@
+"""Opens a run's folder on this host: below the team's own one, which no pod can replace, by no link.
+
+The team's jobs write there, and on the embedded cluster the commands that read it are root's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from infra.errors import Problem, TrainyardError
+
+
+def read_from(run_dir: Path, name: str, offset: int) -> bytes:
+    """Return what a file of the run has from a position on; nothing where it does not exist.
+
+    Raises:
+        TrainyardError: a link, or what is no file, is in its place.
+    """
+    try:
+        with _opened(run_dir) as folder, _regular_file(name, folder) as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise TrainyardError([_in_the_way(run_dir, name, error)]) from error
+
+
+def replace(run_dir: Path, name: str, content: bytes) -> None:
+    """Put a file into the run's folder.
+
+    Raises:
+        TrainyardError: a link is in the place of a folder.
+    """
+    try:
+        with _opened(run_dir) as folder:
+            staged = f".{name}.{os.getpid()}"
+            made = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+            with os.fdopen(made, "wb") as file:
+                file.write(content)
+            os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        raise TrainyardError([_in_the_way(run_dir, name, error)]) from error
+
+
+@contextmanager
+def _opened(run_dir: Path) -> Iterator[int]:
+    """Yield the descriptor of the run's folder, `TEAM/JOB/RUN`."""
+    folder = os.open(run_dir.parent.parent, os.O_DIRECTORY)
+    try:
+        for part in (run_dir.parent.name, run_dir.name):
+            outer, folder = folder, os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(outer)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _regular_file(name: str, folder: int) -> BinaryIO:
+    # Without waiting: a FIFO has a reader wait for whoever writes.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _in_the_way(run_dir: Path, name: str, error: OSError) -> Problem:
+    allowed = "folders and files that the job itself has made, and no links"
+    fix = f"remove what a job of team {run_dir.parent.parent.name} has put in their place"
+    return Problem(str(run_dir / name), str(error.strerror), allowed, fix)
