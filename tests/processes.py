@@ -1,4 +1,4 @@
-"""Processes that tests wait for, and kill while they live their own lives."""
+"""Waits for processes of tests, and kills them."""
 
 from __future__ import annotations
 

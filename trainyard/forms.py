@@ -15,7 +15,7 @@ class Form(StrEnum):
 
 
 class ReportForm(StrEnum):
-    """The forms of what people also read in comments on pull requests."""
+    """Output formats of a report, which may also be a comment on a pull request."""
 
     TEXT = "text"
     JSON = "json"

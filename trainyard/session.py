@@ -205,7 +205,7 @@ class Session:
     def namespaces(self) -> list[str]:
         """Namespaces of the stack's teams, or the context's own where there is no stack file.
 
-        Users may see no others. Of a named team: its own.
+        Users may see no others. With a named team: that team's.
         """
         if self.team:
             return [names.team_namespace(self.team)]

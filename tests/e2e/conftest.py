@@ -15,7 +15,7 @@ from engine.progress import for_stream
 from local.cluster import ClusterConfig, EmbeddedCluster
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.kills import OPERATORS, ORPHAN, kill_up
-from tests.e2e.leftovers import turn
+from tests.e2e.leftovers import exclusive
 from tests.e2e.machine import Traces
 from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, TrainingRun, job
 
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def ranges() -> Iterator[None]:
     """The addresses that the clusters of these tests take, to ourselves."""
-    with turn(BARE, NAME, HOST, FAR, progress=for_stream(sys.stderr)):
+    with exclusive(BARE, NAME, HOST, FAR, progress=for_stream(sys.stderr)):
         yield
 
 

@@ -22,7 +22,7 @@ def kill_all(stack: LocalStack, command: Running) -> None:
 
 
 def kill_engine(stack: LocalStack, _command: Running) -> None:
-    """Kill the engine alone: its plugins live on, and the command sees it die."""
+    """Kill the engine alone: its plugins continue to run, and the command sees it end."""
     for process in stack.engine_processes():
         kill(process, only="pulumi")
 

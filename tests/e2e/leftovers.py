@@ -26,7 +26,7 @@ SECONDS = 600.0
 
 
 @contextmanager
-def turn(*clusters: str, progress: Progress) -> Iterator[None]:
+def exclusive(*clusters: str, progress: Progress) -> Iterator[None]:
     """Have the clusters of these names to ourselves: no other run is at work, nor is anything left of one."""
     with FileLock(LOCK, timeout=SECONDS):
         remove(*clusters, progress=progress)

@@ -154,7 +154,7 @@ class LocalStack:
 
     @property
     def run(self) -> Path:
-        """Where the cluster lives."""
+        """The folder of the cluster's processes."""
         return self.state / self.name / "run"
 
     @property

@@ -25,7 +25,7 @@ from rehearsal.leaks import leaks_in
 from tests.e2e.engines import PLUGIN
 from tests.e2e.git_server import PRINTED, published
 from tests.e2e.guide import blocks, paste
-from tests.e2e.leftovers import remove, turn
+from tests.e2e.leftovers import exclusive, remove
 from tests.e2e.machine import Traces
 from tests.e2e.rehearsed import plain_environment
 from trainyard.parts import PACKAGE_PARTS
@@ -56,7 +56,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
         (tmp_path / folder).mkdir()
     cache = os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard"))
     modules = os.environ.get("GOMODCACHE", str(Path.home() / "go/pkg/mod"))
-    with turn(*NAMES, progress=for_stream()):
+    with exclusive(*NAMES, progress=for_stream()):
         yield {
             **plain_environment(tmp_path),
             "HOME": str(tmp_path / "home"),

@@ -181,7 +181,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     assert {each["apiVersion"] for each in half.objects} - served == UNSERVED[half.name]
     nodes = {each["metadata"]["name"] for each in half.nodes}
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
-    kept = [each for each in objects if _is_kept(each, occupied)]
+    kept = [each for each in objects if _is_created(each, occupied)]
     # A bound claim cannot change its volume, and here it is another stack's.
     evaluated = [each for each in objects if each not in kept and each["kind"] != "PersistentVolumeClaim"]
     first = [each for each in kept if each["kind"] == "Namespace"]
@@ -202,8 +202,8 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     make_room(operators)
 
 
-def _is_kept(manifest: Declaration, namespaces: set[str]) -> bool:
-    """What the operators that run here live from is evaluated only; so is what needs images."""
+def _is_created(manifest: Declaration, namespaces: set[str]) -> bool:
+    """Whether to create an object: what operators here depend on, and what needs images, is only evaluated."""
     managed = manifest["metadata"].get("namespace") in namespaces
     shared = manifest["kind"].endswith("WebhookConfiguration") or manifest["kind"] == "APIService"
     return not (managed or shared or manifest["kind"] in WORKLOADS)

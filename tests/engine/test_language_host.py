@@ -301,9 +301,9 @@ def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
         program_process = psutil.Process(int(pids.read_text()))
         engine.kill()
         engine.wait()
-        gone, alive = psutil.wait_procs([host, program_process], timeout=TIMEOUT_SECONDS)
+        ended, alive = psutil.wait_procs([host, program_process], timeout=TIMEOUT_SECONDS)
         wait_for(running.done)
-    assert len(gone) == 2 and not alive
+    assert len(ended) == 2 and not alive
 
 
 def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:

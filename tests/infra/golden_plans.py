@@ -1,7 +1,7 @@
 """Golden plans in layers: what targets share once, and of each plan what it has beside.
 
 `tests/golden/platform.yaml` has every resource that several targets have. The golden file of a plan names the
-layer it stands on (`of`), what that has and the plan has not (`lacks`; or, of an excerpt, all that
+layer below it (`of`), what that has and the plan has not (`lacks`; or, of an excerpt, all that
 is the same: `has`), which values differ (`differs`, by path as in `tests/patches.py`; null: not there) and
 what the plan `adds`. A block may be `like` another one of its type, of its file or of a layer below, `but`
 for some of its values.
@@ -42,7 +42,7 @@ LAYERS = {
     "racks-gcp": "gcp",
     "racks-onprem": "onprem",
 }
-"""Plan → what it stands on, always one that stands before it."""
+"""Plan → the layer below it, which precedes it in this list."""
 EXCERPTS = ("autoscaled-aws", "racks-coreweave", "racks-gcp", "racks-onprem")
 NEW = GOLDEN.parent.parent / ".trainyard" / "golden"
 ALIKE = 0.4

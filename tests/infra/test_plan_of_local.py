@@ -116,8 +116,8 @@ def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
 def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
-    gone = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
-    for output in (gone, ended_with(EXIT_PREEMPTED), ended_with(EXIT_PEER_FAILED)):
+    disrupted = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
+    for output in (disrupted, ended_with(EXIT_PREEMPTED), ended_with(EXIT_PEER_FAILED)):
         assert fate_of(runtime, output) == "RestartJobSetAndIgnoreMaxRestarts"
 
 

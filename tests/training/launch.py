@@ -146,7 +146,7 @@ class Nodes(Ranks):
 
 
 def ranks_of(agent: int | None) -> list[psutil.Process]:
-    """The ranks of an agent that live, in order of their birth."""
+    """The running ranks of an agent, in order of their start."""
     with suppress(psutil.NoSuchProcess):
         children = sorted(psutil.Process(agent).children(), key=lambda child: child.pid)
         return [child for child in children if child.name() != NAME]

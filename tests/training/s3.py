@@ -38,11 +38,11 @@ class Proxy:
     conditional: list[bool] = field(default_factory=list)
     """Of each request, whether it has If-None-Match."""
 
-    _turns: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, verb: str, path: str, conditional: bool) -> str:
         """Record a request, and return what to do with it."""
-        with self._turns:
+        with self._lock:
             self.conditional.append(conditional)
             self.requests.append((verb, path))
             return self.rule(verb, path, len(self.requests) - 1)

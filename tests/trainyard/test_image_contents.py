@@ -47,8 +47,8 @@ def test_layers_lie_upon_each_other(tmp_path: Path) -> None:
 
 
 def test_what_a_layer_removes_it_may_put_there_again(tmp_path: Path) -> None:
-    for gone in (".wh.etc", ".wh..wh..opq"):
-        upper = layer(**{gone: b"", "etc/new": b""})
+    for whiteout in (".wh.etc", ".wh..wh..opq"):
+        upper = layer(**{whiteout: b"", "etc/new": b""})
         assert read(tmp_path, layer(**{"etc/old": b""}), upper).files == {"etc/new"}
 
 

@@ -279,7 +279,7 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         for line in outlook_of(MemberCluster(session), ready.chosen):
             session.progress.log(line)
         return
-    # First: the connection to the store has begun, and none stays open for as long as data may take.
+    # First: the connection to the store has begun, and would time out while data are staged.
     if ready.pack is not None and ready.store is not None:
         _upload(session, ready.pack, ready.store)
     await_data(session, ready.chosen.job)

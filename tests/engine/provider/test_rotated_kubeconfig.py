@@ -21,7 +21,7 @@ SECRET = "/api/v1/namespaces/kueue-system/secrets/fleet-test-far"
 
 
 class FakeApiServers(BaseHTTPRequestHandler):
-    """The API servers of both clusters: it gives tokens that live as long as it likes, and keeps Secrets."""
+    """The API servers of both clusters: issues tokens with a lifetime of its choice, and stores Secrets."""
 
     secrets: ClassVar[dict[str, Any]]
     asked: ClassVar[list[tuple[str, str, Any]]]

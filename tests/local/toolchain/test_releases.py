@@ -119,13 +119,13 @@ def test_a_site_without_checksums_is_refused_with_its_answer(site: ReleaseSite) 
 
 def test_a_silent_site_is_asked_once(site: ReleaseSite) -> None:
     build = build_on(site)
-    gone = build.model_copy(
+    unreachable = build.model_copy(
         update={
             "release": PinnedRelease(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")
         }
     )
     releases = Releases(allowed=True)
-    assert "127.0.0.1 cannot be reached" in releases.refusal(gone)
+    assert "127.0.0.1 cannot be reached" in releases.refusal(unreachable)
     assert "127.0.0.1 cannot be reached" in releases.refusal(build)
     assert site.asked == []
 

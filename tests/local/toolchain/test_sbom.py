@@ -81,21 +81,21 @@ def test_a_lock_lists_what_is_installed_for_this_python_and_platform(tmp_path: P
     assert "tomli" in [each.name for each in locked(lock, "3.10")]
 
 
-def fault_in(bill: str) -> object:
+def fault_in(sbom: str) -> object:
     """What the schema forbids in it; None if there is nothing. Its validator takes seconds to import."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill)
+    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom)
 
 
 def test_the_sbom_is_valid_names_every_package_once_and_is_reproducible(layer: Path) -> None:
     lock = REPOSITORY / "requirements/training.txt"
     packages = [*RootContents.of(layer).packages, *locked(lock, "3.11")]
-    bill = bill_of_materials("trainyard.local/training", "0123456789ab", packages)
-    assert bill == bill_of_materials("trainyard.local/training", "0123456789ab", packages)
-    assert fault_in(bill.decode()) is None
-    data = json.loads(bill)
+    sbom = bill_of_materials("trainyard.local/training", "0123456789ab", packages)
+    assert sbom == bill_of_materials("trainyard.local/training", "0123456789ab", packages)
+    assert fault_in(sbom.decode()) is None
+    data = json.loads(sbom)
     assert data["metadata"]["component"]["version"] == "0123456789ab"
     assert "timestamp" not in data["metadata"]
     urls = [each["purl"] for each in data["components"]]

@@ -173,8 +173,8 @@ class AzureBlobApi(_BlobHandler):
         lines = []
         for number, address in enumerate(addresses):
             name = unquote(address.partition("?")[0]).removeprefix(f"{ACCOUNT}/")
-            gone = self.blobs.objects.pop(name, None) is not None
-            status = "202 Accepted" if gone else "404 The specified blob does not exist"
+            existed = self.blobs.objects.pop(name, None) is not None
+            status = "202 Accepted" if existed else "404 The specified blob does not exist"
             lines += ["--batch", "Content-Type: application/http", f"Content-ID: {number}", ""]
             lines += [f"HTTP/1.1 {status}", "x-ms-request-id: 1", "", ""]
         body = "\r\n".join([*lines, "--batch--", ""]).encode()

@@ -1,4 +1,4 @@
-"""Saving as often as pays, by what was measured."""
+"""The interval of checkpoints with the least lost time, from what was measured."""
 
 from __future__ import annotations
 

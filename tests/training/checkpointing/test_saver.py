@@ -135,11 +135,11 @@ def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well
         def clean_up(self, step: int) -> None:
             begun.set()
             assert free.wait(60)
-            concluded.append(step)
+            finished.append(step)
             super().clean_up(step)
 
     begun, free = Event(), Event()
-    concluded: list[int] = []
+    finished: list[int] = []
 
     def work(saver: Saver) -> None:
         save(saver, 10)
@@ -151,7 +151,7 @@ def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well
         saver.wait_for_clean_up(60)
 
     on_ranks(tmp_path, work, [SlowStore(tmp_path, Retention(1)), FolderStore(tmp_path)])
-    assert concluded == [10, 30]
+    assert finished == [10, 30]
     assert {path.name for path in tmp_path.iterdir()} == {"latest", "step-00000030"}
 
 

@@ -30,7 +30,7 @@ class Threads(Mesh):
 
     sent: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
     """Bytes that each group of ranks was sent; of this rank."""
-    turns: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
+    calls: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
 
     def share(
         self,
@@ -45,8 +45,8 @@ class Threads(Mesh):
         if len(ranks) == 1:
             return data
         group = (owner, *ranks)
-        key = f"sent/{group}/{self.turns[group]}"
-        self.turns[group] += 1
+        key = f"sent/{group}/{self.calls[group]}"
+        self.calls[group] += 1
         if owner == self.rank:
             assert len(data) == size
             self.store.set(key, data.numpy().tobytes().hex())
@@ -201,23 +201,23 @@ def test_a_load_lets_other_threads_run(tmp_path: Path) -> None:
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     state = State(model, torch.optim.SGD(model.parameters()), mesh)
     checkpoint = save(tmp_path, [state.capture()])
-    assert min(longest_turn(state, checkpoint) for _ in range(5)) < 0.07
+    assert min(longest_pause(state, checkpoint) for _ in range(5)) < 0.07
 
 
-def longest_turn(state: State, checkpoint: Checkpoint) -> float:
-    """CPU seconds of a load between two turns of another thread."""
+def longest_pause(state: State, checkpoint: Checkpoint) -> float:
+    """CPU seconds of a load between two runs of another thread."""
     clock = time.pthread_getcpuclockid(threading.get_ident())
     ended = threading.Event()
-    turns = [time.clock_gettime(clock)]
+    times = [time.clock_gettime(clock)]
 
-    def take_turns() -> None:
+    def record() -> None:
         while not ended.wait(0.005):
-            turns.append(time.clock_gettime(clock))
+            times.append(time.clock_gettime(clock))
 
-    other = threading.Thread(target=take_turns)
+    other = threading.Thread(target=record)
     other.start()
     state.restore(checkpoint, str(time.monotonic()))
     ended.set()
     other.join()
-    turns.append(time.clock_gettime(clock))
-    return max(later - turn for turn, later in itertools.pairwise(turns))
+    times.append(time.clock_gettime(clock))
+    return max(later - time_before for time_before, later in itertools.pairwise(times))

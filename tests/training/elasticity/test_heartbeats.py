@@ -200,7 +200,7 @@ def test_ranks_that_hang_all_at_once_end_once_a_collective_could_not_take_as_lon
 def test_until_the_first_step_is_done_a_rank_may_be_silent_for_as_long_as_a_start_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A load may hold the interpreter, so that no thread of the rank comes to its turn."""
+    """A load may hold the interpreter lock, so that no other thread of the rank runs."""
     group = RankGroup(tmp_path, monkeypatch)
     rank0 = group.ranks[0]
     group.now += 600

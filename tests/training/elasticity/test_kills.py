@@ -63,7 +63,7 @@ class SingleNode:
         self.agent: Rank = start_agent(2, settings(self.run_dir, **values), self.variables)
 
     def ranks(self) -> list[psutil.Process]:
-        """Those that live, in order of their birth."""
+        """The running ranks, in order of their start."""
         with suppress(psutil.NoSuchProcess):
             return sorted(psutil.Process(self.agent.process.pid).children(), key=lambda rank: rank.pid)
         return []

@@ -106,26 +106,28 @@ class ExpiringHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         if not self.server.knows(self.headers.get("Authorization", ""), parts.path):
-            self._say(
+            self._respond(
                 401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
             )
         elif parts.path.endswith("/log"):
             self._stream()
         else:
             found = self.server.answer(parts.path, parse_qs(parts.query))
-            self._say(200 if found else 404, found or {"kind": "Status", "message": "not found", "code": 404})
+            self._respond(
+                200 if found else 404, found or {"kind": "Status", "message": "not found", "code": 404}
+            )
 
     def do_POST(self) -> None:
         given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.server.knows(self.headers.get("Authorization", ""), self.path):
-            self._say(
+            self._respond(
                 401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
             )
             return
         self.server.job = given
-        self._say(201, given)
+        self._respond(201, given)
 
-    def _say(self, status: int, found: object) -> None:
+    def _respond(self, status: int, found: object) -> None:
         body = json.dumps(found).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-"""Every AWS resource of the stacks lives its whole life through boto3: made, read, changed, removed.
+"""The lifecycle of every AWS resource of the stacks through boto3: created, read, updated, deleted.
 
 botocore's models evaluate each request, moto makes it. What moto lacks is evaluated by the models alone; the
 golden list has it, and may not grow.

@@ -198,8 +198,8 @@ def test_a_quota_that_is_too_small_names_its_vcpus(account: MotoAccount, dev: St
 
 
 def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -> None:
-    gone = changed(dev, zones=["us-east-2a", "us-east-2f"])
-    assert found(gone)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
+    moved = changed(dev, zones=["us-east-2a", "us-east-2f"])
+    assert found(moved)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
 
 
 def test_an_existing_bucket_is_looked_for(account: MotoAccount, dev: Stack) -> None:
