@@ -114,7 +114,7 @@ class Figure:
 def alternating(
     ours: Callable[[], float], peer: Callable[[], float], rounds: int = 1
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Measure two arms in the order A B B A, so that a drift of the machine touches both alike."""
+    """Measure two arms in the order A B B A, so that a drift of the host affects both alike."""
     taken = in_both_orders({"ours": ours, "peer": peer}, rounds)
     return taken["ours"], taken["peer"]
 

@@ -43,7 +43,7 @@ def _cpu_seconds(bench: Arena) -> dict[int, float]:
 
 
 def _processes(bench: Arena) -> list[psutil.Process]:
-    """The cluster's machines and all that they started: containers too, since runc's are containerd's."""
+    """The cluster's node processes and all that they started: containers too (runc's are containerd's)."""
     roots = [
         process
         for process in psutil.process_iter(["cmdline"])

@@ -30,7 +30,7 @@ LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
 
 
 def measure() -> list[Figure]:
-    """Run each arm twice, on a clean machine with a filled cache."""
+    """Run each arm twice, on a clean host with a filled cache."""
     with arena() as bench:
         bench.session.toolchain.ensure()
     ours, peer = alternating(_ours, _bare)

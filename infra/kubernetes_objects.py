@@ -218,7 +218,7 @@ class ServingWebhooks(pulumi.CustomResource):
 
 
 def known_once_served(manifest: Mapping[str, Any], webhooks: Sequence[ServingWebhooks]) -> dict[str, Any]:
-    """Leave the label of an object of ours unknown until the webhooks that validate it serve.
+    """Make the label of our object unknown until the webhooks that validate it serve.
 
     A preview tries an object by a dry run, unless a value is unknown. An `up` that was killed may leave
     webhooks of which the operator does not run yet: a dry run would fail, and so would every later preview.

@@ -72,7 +72,7 @@ def _no_stack_trace() -> source_pb2.StackTrace:
     """Stand for `_get_stack_trace`: where in this package a resource is declared, down to the line.
 
     The engine keeps it with each resource: a quarter of the state, which is written after every step, and
-    the paths of the machine that ran the program.
+    the paths of the host that ran the program.
     """
     return source_pb2.StackTrace()
 

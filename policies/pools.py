@@ -15,7 +15,7 @@ TYPES = (
 
 @dataclass(frozen=True)
 class PoolBounds:
-    """How large a pool may become, of what machines."""
+    """The maximum size of a pool, and its machine types."""
 
     machine_types: tuple[str, ...]
     """All that it may use."""

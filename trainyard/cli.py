@@ -285,7 +285,7 @@ def measure(
 ) -> None:
     """Write the time of a run's longest checkpoint beside the stack file, for the spot policies.
 
-    Spot machines with accelerators are refused until it is known whether a checkpoint fits into their
+    Spot nodes with accelerators are refused until it is known whether a checkpoint fits into their
     preemption notice, on this filesystem and with this model. Without a file a small pod of the job's team
     reads the newest run's metrics on the team's volume.
 

@@ -24,7 +24,7 @@ EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
 
 
 def page(schema: Schema) -> str:
-    """Return the page: the keys of `config`, then a table for each type, as they are met."""
+    """Return the page: the keys of `config`, then a table for each type, in the order of use."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     config = schema["properties"]["config"]
     parts = [INTRODUCTION, "## config\n", *_table(config)]

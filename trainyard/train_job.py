@@ -44,7 +44,7 @@ class JobDataset(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """What a job's result depends on, apart from the machines and what is in the image."""
+    """What a job's result depends on, apart from the nodes and what is in the image."""
 
     image: str
     command: Sequence[str]

@@ -92,7 +92,7 @@ def compare(size: TokensSize, *, compiled: bool) -> list[Figure]:
 
 
 def write_shards(folder: str) -> str:
-    """Write texts that every machine has as shards of tokens; returns where."""
+    """Write texts that every host has as shards of tokens; returns the path."""
     shards, library = f"{folder}/shards", sysconfig.get_paths()["stdlib"]
     text.main([shards, f"{library}/json", f"{library}/email"])
     return shards

@@ -17,4 +17,4 @@ class AmdOperatorSettings:
     has_virtual_functions: bool = False
     """Whether the GPUs are virtual functions, as a virtual machine has them."""
     driver_for: tuple[str, ...] = ()
-    """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""
+    """Accelerators whose nodes need the kernel driver; empty where their system has it."""

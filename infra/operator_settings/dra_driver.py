@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DraDriverSettings:
-    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
+    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of nodes with Grace processors."""
 
     driver_root: str
     """Path of the GPU driver on a node: `/`, or where the GPU Operator or the cloud installs the driver."""

@@ -20,7 +20,7 @@ class AddressPool:
 
 
 NicAccess = Literal["shared", "sriov", "hostdev", "functions"]
-"""Pods share all NICs of a machine, have a virtual function of each, or have the NICs themselves.
+"""Pods share all NICs of a node, have a virtual function of each, or have the NICs themselves.
 
 `functions`: a virtual machine's NICs are functions already, and pods have them as they are.
 """

@@ -15,13 +15,13 @@ from infra.platform.images import split
 CHART = "dra-driver-nvidia-gpu"
 NAMESPACE = "dra-driver-nvidia-gpu"
 CRITICAL_PODS = 1000
-"""Of the driver and of the domains' daemons: two on each machine."""
+"""Of the driver and of the domains' daemons: two on each node."""
 
 
 def values(
     driver: DraDriverSettings, images: Mapping[str, str], system_selector: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the chart's values; it runs on machines in a domain: by their fabric, or as they were found."""
+    """Return the chart's values; it runs on nodes in a domain: by fabric, or by GPU Feature Discovery's label."""
     registry, repository, tag = split(images["driver"])
     found = {"key": names.CLIQUE_LABEL, "operator": "Exists"}
     of_fabric = {"key": names.FABRIC_LABEL, "operator": "In", "values": [driver.fabric]}

@@ -16,7 +16,7 @@ NAMESPACE = "aws-dranet"
 
 
 def values(images: Mapping[str, str], fabrics: Sequence[str]) -> dict[str, Any]:
-    """Return the chart's values: it runs on machines whose devices are claimed, and on no other.
+    """Return the chart's values: it runs on nodes whose devices are claimed, and on no other.
 
     On these the device plugin does not: the two would give out the same NICs twice.
     """

@@ -30,7 +30,7 @@ FABRIC_SIGNAL = 64
 
 
 def resources(fabric: str, accelerators: int) -> dict[str, int | str]:
-    """Return the limits of a pod with so many accelerators; with a fabric these are a whole machine's."""
+    """Return the limits of a pod with so many accelerators; with a fabric these are a whole node's."""
     found = catalog.fabric(fabric)
     return {found.accelerator_resource: accelerators, **found.pod_resources}
 
@@ -78,7 +78,7 @@ def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Sidecar, str]]:
 
 
 def topology_name(fabric: str) -> str:
-    """Name of the ConfigMap with the topology of the fabric's machines."""
+    """Name of the ConfigMap with the topology of the fabric's nodes."""
     return f"nccl-topology-{fabric}"
 
 

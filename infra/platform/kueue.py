@@ -86,15 +86,15 @@ def _probes() -> Probes:
 
 
 def _without_quota() -> list[str]:
-    """Name what jobs ask of a machine besides accelerators: it comes with them.
+    """Name the resources of a node that jobs request besides accelerators, and that come with these.
 
-    Of every fabric, since the hub of a fleet admits jobs to machines of other clusters.
+    Of every fabric, since the hub of a fleet admits jobs to nodes of other clusters.
     """
     return sorted({name for fabric in catalog.fabrics() for name in fabric.pod_resources})
 
 
 def _feature_gates(context: PlatformContext) -> dict[str, bool]:
-    """Claims are to devices of a fabric, which come with the machine: Kueue is not to count them."""
+    """ResourceClaims are to devices of a fabric, which come with the node: Kueue is not to count them."""
     if not context.has_claims:
         return {}
     return {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}

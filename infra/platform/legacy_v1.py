@@ -67,7 +67,7 @@ def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
 
 
 def _without_data(manifest: Manifest) -> Manifest:
-    """Leave the certificate's data to the operator, which fills them in: stated as empty, they are drift."""
+    """Ignore the certificate's data, which the operator fills in: declared empty, they would be drift."""
     if manifest["kind"] != "Secret":
         return manifest
     return {key: value for key, value in manifest.items() if key != "data"}

@@ -116,7 +116,7 @@ def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], 
 
 
 def features(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
-    """Yield the rule that finds machines with NICs, where the chart's own would find too many."""
+    """Yield the rule that finds nodes with NICs, where the chart's rule would find too many."""
     if infiniband.access == "functions":
         nics = {"device": {"op": "In", "value": list(infiniband.device_ids)}}
         nics = {"vendor": {"op": "In", "value": [MELLANOX]}, **nics}

@@ -43,7 +43,7 @@ class Topologies(Layer):
 
 
 def topologies_of(fabrics: Iterable[str]) -> dict[str, str]:
-    """Return fabric class → the file of its machines, for those that need one."""
+    """Return fabric class → the file of its nodes, for those that need one."""
     found = {fabric: catalog.fabric(fabric).topology for fabric in fabrics}
     return {fabric: render(topology) for fabric, topology in found.items() if topology}
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from infra.spec.node_pool import NodePoolSpec
 
 _GIVEN = 0.8
-"""Of a machine: the rest is the kubelet's, the system's and the daemons' of the platform.
+"""Of a node: the rest is the kubelet's, the system's and the daemons' of the platform.
 
-Above what clouds hold back on machines with accelerators (GKE: 255 MiB to 2 % of large memories and 0.25 to
+Above what clouds hold back on nodes with accelerators (GKE: 255 MiB to 2 % of large memories and 0.25 to
 1 % of processors; EKS 11 MiB per pod and 100 MiB; AKS 20 MiB per pod, at most 25 %), with room for daemons.
 """
 _CPUS, _MEMORY_GIB = 0.25, 0.5

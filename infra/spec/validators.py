@@ -65,7 +65,7 @@ def one_system_pool(pools: Pools) -> Iterator[Finding]:
 def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
     """A pool for jobs without accelerators could take no job; a system pool with them would idle them.
 
-    A cloud's pool of machines without any is for work beside the jobs, such as preprocessing.
+    A cloud's pool of nodes without any is for work beside the jobs, such as preprocessing.
     """
     for index, pool in enumerate(pools):
         if pool.capacity == "system" and pool.accelerator:

@@ -61,7 +61,7 @@ SERVICES = {
     "aws:ec2/natGateway:NatGateway": "nat-gateway",
     "gcp:container/cluster:Cluster": "gke-cluster",
 }
-"""Type → kind of service. Cloud NAT costs by the machines behind it, which its resource does not have."""
+"""Type → kind of service. Cloud NAT costs by the VMs behind it, which its resource does not have."""
 CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure"}
 """Package of a resource → the catalogue's name of its cloud."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
@@ -69,18 +69,18 @@ CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that the plan asks for: the machines of a pool, a filesystem, a service."""
+    """One thing that the plan asks for: the nodes of a pool, a filesystem, a service."""
 
     path: str
     """Path in the plan."""
     purchases: tuple[Purchase, ...]
     """Of a pool one for each machine type that it may use: the dearest counts."""
     number: int = 1
-    """Machines of a pool."""
+    """Nodes of a pool."""
 
     @property
     def is_pool(self) -> bool:
-        """Whether it is machines."""
+        """Whether it is nodes."""
         return any(isinstance(each, Machines) for each in self.purchases)
 
     def usd_per_hour(self, rates: Iterable[Decimal]) -> Decimal:
@@ -206,14 +206,14 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
 
 
 def _has_cost(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
-    """Whether it counts: what grows with its use has no size, and ceilings of pools are of machines alone."""
+    """Whether it counts: what grows with its use has no size, and ceilings of pools are for nodes alone."""
     if isinstance(purchase, StorageCost):
         return purchase.gib is not None
     return _has_stack_ceiling(resource)
 
 
 def _has_stack_ceiling(resource: Resource) -> bool:
-    """Whether there is a ceiling that services count for: those of pools are of machines."""
+    """Whether there is a ceiling that services count for: those of pools are for nodes."""
     return any(resource.parameters.get(name) is not None for name, _, _ in CEILINGS)
 
 

@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Violation
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """All NICs of the machine have their network, or GKE gives them theirs."""
+    """All NICs of a node have their network, or GKE attaches it."""
     network = resource.props.block("networkConfig")
     machine = resource.props.get("nodeConfig.machineType", "")
     wanted = _networks(machine)
@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 
 def _networks(machine: str) -> int:
-    """Further networks of a machine; 0 where its fabric needs none, or the catalogue lacks it.
+    """Further networks of a node; 0 where its fabric needs none, or the catalogue lacks it.
 
     The number of the fabric's last interface in a pod, `eth9`, is the count: A3 Ultra and A4 have a second
     ordinary NIC, `eth1`, besides their eight; on A3 Mega it would replace a GPU's (GKE: GPUDirect-TCPXO; AI

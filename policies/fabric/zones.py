@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Violation
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Pools of machines with a fast fabric name one subnet or zone."""
+    """Pools of nodes with a fast fabric name one subnet or zone."""
     props = resource.props
     if resource.type.startswith("aws:"):
         machines, path = props.texts("instanceTypes"), "subnetIds"

@@ -203,7 +203,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
 
 
 def _is_created(manifest: Declaration, namespaces: set[str]) -> bool:
-    """Whether to create an object: what operators here depend on, and what needs images, is only evaluated."""
+    """Whether to create it: what operators here depend on, and what needs images, is evaluated only."""
     managed = manifest["metadata"].get("namespace") in namespaces
     shared = manifest["kind"].endswith("WebhookConfiguration") or manifest["kind"] == "APIService"
     return not (managed or shared or manifest["kind"] in WORKLOADS)

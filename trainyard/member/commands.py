@@ -367,7 +367,7 @@ def forward(
     context: Context = "",
     rank: Rank = 0,
 ) -> None:
-    """Forward a port of a job's pod to this machine (127.0.0.1 only), until Ctrl-C.
+    """Forward a port of a job's pod to this host (127.0.0.1 only), until Ctrl-C.
 
     [dim]trainyard forward digits 6006           TensorBoard of rank 0
     trainyard forward digits 0:8000 --rank 8    on any free local port[/]

@@ -20,7 +20,7 @@ CHUNK = 1 << 16
 
 
 def forward_port(session: Session, name: str, ports: str, rank: int) -> None:
-    """Listen on this machine alone, and pass each connection to the pod of a rank, until Ctrl-C.
+    """Listen on 127.0.0.1 of this host, and pass each connection to the pod of a rank, until Ctrl-C.
 
     Raises:
         InputError: there is no such job, the rank does not run, or the port is taken here.

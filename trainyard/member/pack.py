@@ -1,7 +1,7 @@
 """Packs a folder of code into a reproducible archive: same files, same digest.
 
 The digest is that of the uncompressed archive, so it is the same whatever compresses it. An entry has a name,
-a content and whether it is executable; owners, times and the other bits of a mode are this machine's alone.
+a content and whether it is executable; owners, times and the other bits of a mode are this host's alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Pack:
     """The archive, not compressed; open at its begin."""
 
     def compressed(self) -> IO[bytes]:
-        """Return the archive as it is sent; the same bytes on every machine."""
+        """Return the archive as it is sent; the same bytes on every host."""
         out: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
         self.archive.seek(0)
         with gzip.GzipFile("", "wb", compresslevel=5, fileobj=out, mtime=0) as zipped:

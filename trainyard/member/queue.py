@@ -387,7 +387,7 @@ def shown(start: StartEstimate) -> str:
 
 
 def _clock(moment: datetime | None) -> str:
-    """Write a time of this day by its hour, any other with its date; in the time zone of this machine."""
+    """Write a time of this day by its hour, any other with its date; in the time zone of this host."""
     if moment is None:
         return ""
     here = moment.astimezone()

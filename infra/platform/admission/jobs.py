@@ -23,7 +23,7 @@ class JobKind:
     num_nodes: str = "1"
     """A CEL expression."""
     orphans_by_default: bool = False
-    """Whether a request to delete it that names no propagation policy leaves its pods running."""
+    """Whether a request to delete it that names no propagation policy orphans its pods."""
 
 
 def _replicas(field: str) -> str:

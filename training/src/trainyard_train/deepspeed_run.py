@@ -1,4 +1,4 @@
-"""A training run whose steps DeepSpeed's engine computes, with our checkpoints, notices and metrics."""
+"""A run whose steps DeepSpeed's engine computes, with our checkpoints, preemption notices and metrics."""
 
 from __future__ import annotations
 

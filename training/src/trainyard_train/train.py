@@ -1,6 +1,6 @@
 """Trains a model by a configuration: `python -m trainyard_train.train --config FILE`.
 
-Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
+Alone on a laptop, as all ranks of a host (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
 75 exited on a preemption notice with a checkpoint committed, 76 another rank failed, 77 not all ranks
 arrived, 128 + n a rank was ended by signal n. After the last four, the next start resumes the run.

@@ -1,6 +1,6 @@
 """Requests the nodes of EKS node groups that are created empty, at once or by a capacity block's schedule.
 
-A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on. Its
+A capacity block has no instances before it begins, and takes them back from 30 minutes before its end on. Its
 group is resized by scheduled actions of its scaling group (EKS user guide, "Create self-managed nodes with
 Capacity Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; the
 advice for self-managed node groups applies to managed ones, whose scaling groups are the same).
@@ -21,7 +21,7 @@ from infra.targets.aws.cluster.scope import Scope
 from infra.targets.aws.spec.groups import NodeGroup
 
 DRAIN_BEFORE_END = timedelta(minutes=45)
-"""EC2 ends the machines from 30 minutes before the end on; jobs save before that."""
+"""EC2 ends the instances from 30 minutes before the end on; jobs save before that."""
 
 
 class NodeGroupSize(pulumi.CustomResource):

@@ -55,7 +55,7 @@ from infra.targets.base import (
 )
 
 NIC_DEVICE_IDS = ("101c", "101e")
-"""PCI IDs of InfiniBand NICs in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
+"""PCI IDs of InfiniBand NICs in VMs: ConnectX-6 and -7 as virtual functions. Those of the ordinary
 network are NVIDIA's, too, and must keep their driver."""
 DRIVER_ENVIRONMENT = {"OFED_BLACKLIST_MODULES_FILE": "/host/etc/modprobe.d/blacklist-ofed-modules.conf"}
 """The node's own modules must not come before the driver's: the list has to be the node's, and not the

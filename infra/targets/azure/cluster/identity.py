@@ -60,7 +60,7 @@ def make_identities(scope: Scope, groups: Groups) -> Identities:
 
 
 def node_rights(scope: Scope, identities: Identities) -> list[pulumi.Resource]:
-    """The control plane gives machines the nodes' identity, which pulls images."""
+    """The control plane assigns VMs the nodes' identity, which pulls images."""
     operator = grant(
         scope,
         "control-plane-nodes",

@@ -175,7 +175,7 @@ def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> I
 
 
 def infiniband_is_in_one_zone(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """A scale set over zones has machines behind several fabrics: their ranks would talk over TCP."""
+    """A scale set over zones has VMs behind several fabrics: their ranks would use TCP."""
     for index, pool, zones in fabrics_over_zones(provider, pools):
         allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
         fix = "give the pool one zone; for more zones, more pools, each with a queue"

@@ -37,7 +37,7 @@ SHARED_CLASS = "shared-vast"
 INSIDE, OUTSIDE = "http://cwlota.com", "https://cwobject.com"
 """Endpoints of AI Object Storage: the cache on each node, and the store itself."""
 FABRIC_LEVELS = tuple(f"backend.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup"))
-"""Where in the InfiniBand network a machine stands, the widest first."""
+"""Labels with a node's location in the InfiniBand network, the widest first."""
 TOKEN = "COREWEAVE_API_TOKEN"  # noqa: S105 -- the variable's name
 _PREFIXES = ("pods", "services", "load-balancers")
 _AUDIT_POLICY = {

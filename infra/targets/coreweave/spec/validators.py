@@ -90,7 +90,7 @@ def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def autoscaled_pools_need_no_provisioning(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """CKS's autoscaler brings machines one by one, in half an hour, and no part of a rack."""
+    """CKS's autoscaler adds nodes one by one, in half an hour, and no part of a rack."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "provisioning")
         machine = pool.find_machine(pool.machine)

@@ -56,7 +56,7 @@ GPU_DRIVER = "/home/kubernetes/bin/nvidia"
 _RACK_DRIVER = DraDriverSettings(GPU_DRIVER, RACKS, tolerates_all=True, needs_critical_quota=True)
 """Arm nodes have a taint of GKE's."""
 NODE_POOL = "cloud.google.com/gke-nodepool"
-"""The slice of a TPU machine."""
+"""Label with the slice of a TPU node."""
 _PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
     "roce": ("gib", "memory-lock"),
     "roce-dra": ("gib", "memory-lock"),

@@ -28,7 +28,7 @@ _API = "networking.gke.io/v1"
 
 @dataclass(frozen=True)
 class GkeNic:
-    """One further network interface of a machine."""
+    """One further network interface of a node."""
 
     network: str
     """Name of the Kubernetes Network behind it."""
@@ -39,12 +39,12 @@ class GkeNic:
 
 
 def cluster_mtu(pools: Iterable[NodePoolSpec]) -> int:
-    """All networks of a machine have one MTU, that of TCPXO."""
+    """All networks of a node have one MTU, that of TCPXO."""
     return TCPXO_MTU if any(pool.fabric == "tcpxo" for pool in pools) else MTU
 
 
 def make_fabrics(scope: Scope, pools: Sequence[NodePoolSpec]) -> dict[str, list[GkeNic]]:
-    """Make the VPCs of every fabric class in use; return class → its NICs, in the order of the machine."""
+    """Make the VPCs of every fabric class in use; return class → its NICs, in the machine type's order."""
     nics: dict[str, list[GkeNic]] = {}
     in_use = {pool.fabric for pool in pools}
     if "tcpxo" in in_use:

@@ -27,7 +27,7 @@ from infra.targets.gcp.spec.provider import ExistingGcpNetworkSpec
 MTU = 8896
 """The largest that a VPC takes (VPC: maximum transmission unit)."""
 TCPXO_MTU = 8244
-"""What GPUDirect-TCPXO asks for, of all networks of its machines (GKE: GPUDirect-TCPXO)."""
+"""MTU that GPUDirect-TCPXO requires of all networks of its nodes (GKE: GPUDirect-TCPXO)."""
 LUSTRE_PORTS = ("988", "6988")
 """Lustre's own, and the one that GKE's older versions moved it to."""
 WEBHOOK_PORTS = ("8082", "8443", "9443")

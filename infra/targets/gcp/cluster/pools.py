@@ -41,9 +41,9 @@ from infra.targets.gcp.spec.groups import GkePool
 BOOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
 LOCAL_SSD_GIB = 375
-"""All local SSDs of these machines have one size (Compute Engine: local SSD)."""
+"""All local SSDs of these machine types have one size (Compute Engine: local SSD)."""
 HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "n4-", "ct6e-", "tpu7x-")
-"""Machines that take no Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
+"""Machine types that take no Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
 SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
 """TPUs whose slices GKE refuses to place by a compact policy (GKE: multi-host slices of TPU7x)."""
 MAX_NODE_POOL_NAME = 40
@@ -65,7 +65,7 @@ class NodePoolDeps:
     control_plane: ControlPlane
     node_identity: pulumi.Output[str]
     nics: Mapping[str, Sequence[GkeNic]]
-    """Fabric class → further network interfaces of its machines."""
+    """Fabric class → further network interfaces of its nodes."""
 
 
 class NodePoolSize(pulumi.CustomResource):
@@ -97,7 +97,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
 
 
 def _cloud_taints(pool: NodePoolSpec) -> tuple[str, ...]:
-    """GKE itself taints queued nodes, and Arm machines."""
+    """GKE itself taints queued nodes, and Arm nodes."""
     queued = ("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else ()
     return (*queued, "kubernetes.io/arch") if pool.architecture == "arm64" else queued
 
@@ -279,7 +279,7 @@ def _local_ssds(group: GkePool) -> NodePoolNodeConfigEphemeralStorageLocalSsdCon
 
 
 def _gpus(group: GkePool) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None:
-    """GKE installs the driver and the device plugin itself; TPUs come with their machine."""
+    """GKE installs the driver and the device plugin itself; TPU nodes come with theirs."""
     machine = group.machine
     if not machine.accelerator_type or machine.topologies:
         return None

@@ -36,7 +36,7 @@ class Scope(CloudScope):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of every resource; machines that GKE makes are not given the provider's."""
+        """Labels of every resource; nodes that GKE creates do not get the provider's."""
         return labels_of(self.name, self.spec)
 
     @property

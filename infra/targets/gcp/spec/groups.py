@@ -27,7 +27,7 @@ class GkePool:
 
     @property
     def rack(self) -> Rack | None:
-        """The rack of its machine type; None if the machines are in no rack."""
+        """The rack of its machine type; None if the nodes are in no rack."""
         return catalog.find_rack(self.machine.accelerator or "")
 
     @property
@@ -68,6 +68,6 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[GkePool]:
 
 
 def num_hosts(topology: str, machine: Machine) -> int:
-    """Return how many machines a slice of this shape has: `4x4` of machines with 4 chips is 4."""
+    """Return how many nodes a slice of this shape has: `4x4` of nodes with 4 chips is 4."""
     chips = prod(int(side) for side in topology.split("x"))
     return max(1, chips // machine.num_accelerators)

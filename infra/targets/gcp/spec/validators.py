@@ -52,7 +52,7 @@ FILESTORE_RANGES_GIB = {
 }
 """Sizes by tier (Filestore: service tiers, read 2026-11-21); regional takes any below 1 TiB from 100 GiB."""
 FLEX_START_COMPACT = ("a3-ultragpu-", "a4-")
-"""Machines that flex-start can place close to each other (Cluster Toolkit, gke-node-pool)."""
+"""Machine types that flex-start can place close to each other (Cluster Toolkit, gke-node-pool)."""
 
 
 def the_region_is_known(provider: GcpSpec) -> Iterator[Finding]:

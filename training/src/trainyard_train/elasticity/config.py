@@ -22,7 +22,7 @@ _EXIT_SHARE: Final = 0.25
 """… and no more than this of it, the margin of the policy `spot-checkpoint-time`."""
 
 _NOTICE_SECONDS_BY_CLOUD: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""From a notice of a cloud's metadata service to the end of the machine (`elasticity.instance_metadata`)."""
+"""From a preemption notice of the metadata service to the VM's end (`elasticity.instance_metadata`)."""
 _POLL_SECONDS: Final = 5.0
 """Polling interval of the metadata service: a preemption notice can be this old when it is read."""
 

@@ -1,6 +1,6 @@
 """Polls a cloud's instance metadata service for preemption notices.
 
-On Kubernetes a node's notice arrives as SIGTERM, by way of the cloud's own agent. Where no such agent runs
+On Kubernetes a node's notice arrives as SIGTERM, through the cloud's agent. Where no such agent runs
 (virtual machines, a cluster without one), the metadata service has it:
 
 | cloud | what is asked | notice given |
@@ -78,7 +78,7 @@ class Aws:
 
 @dataclass
 class Gcp:
-    """Compute Engine: preemption, and maintenance that ends the machine."""
+    """Compute Engine: preemption, and maintenance that ends the VM."""
 
     metadata: Metadata
 
@@ -127,7 +127,7 @@ def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws 
 
 @dataclass
 class Watch:
-    """Asks again and again, in a separate thread, until there is a notice."""
+    """Polls in a separate thread, until there is a preemption notice."""
 
     source: Aws | Gcp | Azure
     on_notice: Callable[[str], None]

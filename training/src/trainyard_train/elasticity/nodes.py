@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 BEAT_SECONDS: Final = 0.5
 """Between two heartbeats of a node, and so the delay until an agent learns that a round is over."""
 STORE_LINGER_SECONDS: Final = 5.0
-"""How long a node 0 that failed or has a notice keeps the store for nodes that have not ended yet."""
+"""How long a failed or preempted node 0 keeps the store for nodes that have not ended yet."""
 _EXIT_POLL_SECONDS: Final = 0.1
 """Between two checks whether all nodes have ended."""
 WAKE: Final = signal.SIGUSR1

@@ -138,7 +138,7 @@ class PreemptionNotice:
 
 
 def listen(exit_seconds: float, notices: str = "none") -> PreemptionNotice:
-    """A notice that signals give from now on, and a cloud's metadata service.
+    """A preemption notice that signals give from now on, and a cloud's metadata service.
 
     Args:
         exit_seconds: from the request to the exit at the latest.

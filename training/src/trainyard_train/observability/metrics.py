@@ -27,7 +27,7 @@ class SteadyClock:
         return time.monotonic() + self._offset
 
     def jumped(self) -> float:
-        """Seconds by which the machine's clock was moved since the last question; 0 for less than one."""
+        """Seconds by which the host's clock was moved since the last call; 0 for less than one."""
         moved = time.time() - self.now() - self._known
         if abs(moved) < 1:
             return 0.0
