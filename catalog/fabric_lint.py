@@ -58,7 +58,7 @@ class Fault:
 def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterator[Fault]:
     """Evaluate a pod's spec that runs on so many nodes; paths start at the spec.
 
-    `fabric` is the class that it is made for, where its node selector does not say one.
+    `fabric` is the class that it is made for, where its node selector names none.
     """
     selector = spec.get("nodeSelector") or {}
     if selector.get(SIMULATED_LABEL):
@@ -164,7 +164,7 @@ def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: Key
 def _settings(
     container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath, fabric: str
 ) -> Iterator[Fault]:
-    """A setting without its device, which a class may have claimed: `_claims` says whether all are."""
+    """A setting without its device, which a class may have claimed: `_claims` checks whether all are."""
     claimed = claims(fabric) and not _resources(fabric)
     if (claimed or fabric not in _classes()) and (container.get("resources") or {}).get("claims"):
         return

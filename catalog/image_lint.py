@@ -21,7 +21,7 @@ _FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib")
 TRUSTED = (*(f"{above}/{triplet}" for above in ("lib", "usr/lib") for triplet in _TRIPLETS), *_FOLDERS)
 """Folders that the loader searches without a setting, of Debian and of Red Hat."""
 _MOST_LINKS = 40
-"""Links that one path may lead through, as in Linux (path_resolution(7))."""
+"""Links that the resolution of one path may follow, as in Linux (path_resolution(7))."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Looks up dated prices of machines, storage, services and egress, or says why there is none."""
+"""Looks up dated prices of machines, storage, services and egress, or returns why there is none."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ class Region(RegionFacts):
 
 
 NOTICE_MARGIN = 0.25
-"""Share of a notice that a checkpoint must leave free."""
+"""Share of a preemption notice that a checkpoint must not use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +381,7 @@ class Quota:
     """A limit of an account that machines, or addresses, count against."""
 
     family: Name
-    """What counts against it, as this project asks: quotas.yaml says what that is on each cloud."""
+    """What counts against it; quotas.yaml defines that for each cloud."""
     purchase: Annotated[tuple[Literal["on-demand", "spot"], ...], NOT_EMPTY]
     """How what counts is bought."""
     id: Name

@@ -62,7 +62,7 @@ def load(path: str, kind: type[FileKind]) -> FileKind:
 
 
 def parse(data: Mapping[str, Any], kind: type[FileKind]) -> FileKind:
-    """Read what a data file says; DataError where it breaks its schema."""
+    """Read a data file; DataError where it breaks its schema."""
     sources = read(dict[str, FigureSource], data.get("sources", {}), "sources")
     rows = {key: _with_sources(value, sources) for key, value in data.items() if key != "sources"}
     return read(kind, {"sources": sources, **rows})
@@ -300,11 +300,11 @@ def unions() -> dict[str, tuple[str, ...]]:
 
 
 def notices() -> dict[str, SpotNotice]:
-    """Return the notice of each target that gives one."""
+    """Return the preemption notice of each target that gives one."""
     return dict(_notices())
 
 
 def usable_notice_seconds(target: str) -> int | None:
-    """Return what is left of a target's notice for the pods of a job; None: plan for no notice at all."""
+    """Return the seconds of a target's preemption notice that a job's pods can use; None: there is none."""
     found = _notices().get(target)
     return found.usable_seconds if found else None

@@ -93,7 +93,7 @@ class Engine:
         policy_packs: Sequence[Path] = (),
         writes_state_once: bool = False,
     ) -> OperationResult:
-        """Make what the program declares. Raises TrainyardError with all that went wrong.
+        """Create what the program declares. Raises TrainyardError with all errors.
 
         No preview is made: where policies over several resources concern the stack, `preview` comes first.
 
@@ -129,7 +129,7 @@ class Engine:
     def check_unprotected(self, stack: str) -> None:
         """Raise TrainyardError if the state has protected resources.
 
-        The engine refuses each of them when its turn comes, which is after all that depends on it.
+        The engine refuses each of them when it would delete it, which is after all that depends on it.
         """
         if protected := self._backend.protected(stack) if self.exists(stack) else []:
             raise TrainyardError([_protected(stack, protected)], ExitCode.WRONG_INPUT)
@@ -141,7 +141,7 @@ class Engine:
         return outputs
 
     def resources(self, stack: str) -> list[dict[str, Any]]:
-        """The resources of the engine's state, each after those that it needs; secrets stay encrypted."""
+        """The resources of the engine's state, each after those that it needs; secrets are encrypted."""
         deployment = json.loads(self._export(stack))["deployment"]
         resources: list[dict[str, Any]] = deployment.get("resources") or []
         return resources
@@ -151,7 +151,7 @@ class Engine:
         return self._backend.is_empty(stack)
 
     def cancel(self, stack: str) -> None:
-        """Drop the lock of an engine that is dead. Raises TrainyardError while one lives."""
+        """Drop the lock of an engine that is dead. Raises TrainyardError while one runs."""
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
             self._ask("cancel", "--yes", "--stack", stack)
 
@@ -247,7 +247,7 @@ class Engine:
             self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder), *self._secrets(stack))
         text = self._paths.stack_file(stack).read_text()
         known, declared = (_encryption(each) for each in (copy.read_text() if copy.exists() else "", text))
-        if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written its own
+        if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written other settings
             text = f"{without_encryption(text).rstrip()}\n{yaml.safe_dump(known | declared)}"
         copy.write_text(text)
         return copy

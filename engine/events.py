@@ -40,7 +40,7 @@ GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refre
 UNREACHABLE = re.compile(
     r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)", re.S
 )
-"""An API server that does not answer: what pulumi-kubernetes says, and what Go's network says to it."""
+"""An API server that does not answer: errors of pulumi-kubernetes, and those of Go's network library."""
 CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
 """Steps that change what exists; of a replacement's, the one that knows both the old and the new."""
 
@@ -131,7 +131,7 @@ class EventReporter:
                 handle(self, event[name])
 
     def specific(self) -> list[Problem]:
-        """What went wrong, without the engine's "update failed" after it, unless that is all there is.
+        """The errors, without the engine's final "update failed" unless it is the only one.
 
         An API server that does not answer fails every object in it: only the first is reported.
         """

@@ -18,7 +18,7 @@ class Paths:
     cache: Path
     """Content-addressed artifacts; safe to delete at any time."""
     state: Path
-    """What lives: clusters, engine state, data."""
+    """State: clusters, engine state, data."""
     repository: Path = REPOSITORY
     stacks_folder: Path | None = None
     """Where stack files are, if neither in the clone nor in `stacks` of the working folder."""
@@ -55,7 +55,7 @@ class Paths:
 
     @property
     def bin(self) -> Path:
-        """Per clone: links to cached binaries and our plugins; goes first on PATH."""
+        """Per clone: links to cached binaries and our plugins; first on PATH."""
         return self.repository / ".trainyard" / "bin"
 
     @property

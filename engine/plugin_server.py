@@ -28,7 +28,7 @@ class PluginServer:
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
-        # Not an Event: its lock is not reentrant, so a handler that interrupts its own thread's `wait` hangs.
+        # Not an Event: its lock is not reentrant, so a handler that interrupts `wait` of its thread hangs.
         self._stop: SimpleQueue[None] = SimpleQueue()
         self.server = grpc.server(ThreadPoolExecutor(WORKERS), options=CHANNEL_OPTIONS)
 

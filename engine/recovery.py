@@ -52,7 +52,7 @@ def _is_named(process: psutil.Process, name: str) -> bool:
 
 
 def is_stale(lock: dict[str, Any]) -> bool:
-    """Whether the lock's engine is dead. Raises TrainyardError for one that lives, here or elsewhere."""
+    """Whether the lock's engine is dead. Raises TrainyardError for a running one, here or elsewhere."""
     pid = int(lock["pid"])
     if lock["hostname"] == socket.gethostname() and not _is_engine(pid):
         return True

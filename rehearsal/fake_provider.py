@@ -42,7 +42,7 @@ class Creation:
     urn: str
     started: float
     ended: float
-    """Seconds of a clock that only goes forward."""
+    """Seconds of a monotonic clock."""
 
 
 class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -346,7 +346,7 @@ def _struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
 def _diff(
     old: Mapping[str, Any], new: Mapping[str, Any], rules: Iterable[str], name: str | None = None
 ) -> provider_pb2.DiffResponse:
-    """Return what changed; one whose name is its own is deleted before its replacement takes that name."""
+    """Return what changed; a resource with a fixed name is deleted before its replacement takes that name."""
     diffs = changed(old, new)
     replaces = replacing(tuple(rules), old, new) if diffs else []
     taken = bool(replaces and name and old.get(name) == new.get(name))

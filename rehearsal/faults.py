@@ -91,7 +91,7 @@ class Injector:
         self._seen = self._made = self._under_way = 0
         self._crashing = self._starved = False
         self.happened: list[str] = []
-        """What went wrong so far, in words."""
+        """Injected faults so far, in words."""
         self.raised: list[RaisedRefusal] = []
         """How the cloud refused since the user last did something about it."""
         self._fixed: set[str] = set()
@@ -198,7 +198,7 @@ class Injector:
 
 
 def _pools(inputs: Mapping[str, Any]) -> set[str]:
-    """Names of pools in the labels of a group of nodes: its own, or those of its node's configuration."""
+    """Names of pools in the labels of a group of nodes: the group's, or those of its `nodeConfig`."""
     in_configuration = (inputs.get("nodeConfig") or {}).get("labels")
     label_sets = (inputs.get("labels"), inputs.get("nodeLabels"), in_configuration)
     return {str(labels[POOL_LABEL]) for labels in label_sets if labels and POOL_LABEL in labels}

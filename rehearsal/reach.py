@@ -20,7 +20,7 @@ ELSEWHERE = "198.51.100.1"
 """An address that no network of a stack has (RFC 5737): somewhere on the internet."""
 ANYWHERE = ("0.0.0.0/0",)
 UNREACHABLE = "configured Kubernetes cluster is unreachable"
-"""As pulumi-kubernetes says it (provider/pkg/provider/provider.go)."""
+"""The message of pulumi-kubernetes (provider/pkg/provider/provider.go)."""
 _GUIDE = "docs/runners.md"
 _OBJECTS = ("kubernetes:", "trainyard:kubernetes:")
 """Beginnings of the types that are made through the API server."""
@@ -166,5 +166,5 @@ def origin_of(asked: str, stack: Mapping[str, Any]) -> str:
         return asked if asked == INSIDE else str(ip_address(asked))
     except ValueError:
         allowed = f"{INSIDE}, or the address that your calls come from, such as 203.0.113.7"
-        fix = "curl https://checkip.amazonaws.com says yours"
+        fix = "curl https://checkip.amazonaws.com prints yours"
         raise InputError([Problem("--from", repr(asked), allowed, fix)]) from None

@@ -28,8 +28,8 @@ class KnownRefusal:
     what: str
     """A short description, to choose by."""
     types: tuple[str, ...]
-    """Types that it meets, whole or their last part."""
-    says: str
+    """Types that it applies to, whole or their last part."""
+    message: str
     """The cloud's text; `{x}` is a property of the inputs, `{name}` at least the logical name."""
     source: str
     """Title and URL of a report of it."""
@@ -51,7 +51,7 @@ class KnownRefusal:
 
     def text(self, resource: RequestedResource) -> str:
         """Return the cloud's error for this resource."""
-        return self.says.format_map(_Named({"name": resource.name, **resource.inputs}, resource.name))
+        return self.message.format_map(_Named({"name": resource.name, **resource.inputs}, resource.name))
 
 
 class _Named(dict[str, Any]):

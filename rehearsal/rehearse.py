@@ -53,7 +53,7 @@ class Operations(Protocol):
         """Take into the state what exists already; its `changes` count that as `adopt`."""
 
     def lose(self) -> None:
-        """Lose the state."""
+        """Delete the state, as a loss of the backend would."""
 
     def unprotect(self) -> Outcome | None:
         """Take the protection from deletion off; None where the stack has none."""
@@ -76,7 +76,7 @@ class Operations(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase that went as expected."""
+    """One phase with the expected result."""
 
     name: str
     changes: Mapping[str, int]
@@ -110,9 +110,9 @@ class Rehearsal:
     unproven: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What nothing here could prove → types of resources."""
     refused: tuple[Refused, ...] = ()
-    """Refusals that were asked for, and met the stack: the next operation went on."""
+    """Requested refusals that the stack triggered: the next operation continued."""
     survived: tuple[str, ...] = ()
-    """Refusals that were asked for, and met nothing: the stack asks for nothing that is refused so."""
+    """Requested refusals that nothing triggered: the stack makes no such request."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def rehearse(
         _check_secrets(resources)
         _unprotect(run)
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
-        # What goes with another resource (objects with their cluster) is not deleted by itself.
+        # What is deleted with another resource (objects with their cluster) is not deleted by itself.
         deleted_with = {each["urn"] for each in resources if each.get("deletedWith")}
         run.phase("destroy", lambda: run.through(engine.destroy), None)
         _check_left(engine.resources(), fake_providers, retained | deleted_with)
@@ -262,7 +262,7 @@ def _update(run: _RehearsalRun, number: int) -> None:
 
 
 def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
-    """Lose the state: it is rebuilt from what exists, and nothing is made a second time."""
+    """Delete the state: it is rebuilt from what exists, and nothing is created again."""
     _check_files(run.engine)
     run.engine.lose()
     run.phase("adopt", run.engine.adopt, None)

@@ -199,7 +199,7 @@ class Registries:
         return {str(named)} if named else set()
 
     def _ask(self, method: str, host: str, url: str, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
-        """Send a request, and again with the credential that the registry requires; `preload` reads the body."""
+        """Send a request, again with a credential if the registry requires one; `preload` reads the body."""
         answer = self._once(method, url, {}, preload=preload)
         if answer.status != 401:
             return answer

@@ -22,7 +22,7 @@ class Children:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self.stopped = False
-        """Whether they were asked to end; what they then say of themselves is no error."""
+        """Whether they were asked to end; their output after that is no error."""
 
     def run(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
         """Run to the end with the host's own stdout and stderr, which the engine shows; the exit code."""
@@ -75,7 +75,7 @@ class Children:
             self._running.discard(process)
 
     def stop(self) -> None:
-        """End all, politely first: a program may have children of its own."""
+        """End all, by SIGTERM first: a program may have child processes."""
         with self._lock:
             self.stopped = True
             running = list(self._running)

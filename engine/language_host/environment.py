@@ -22,7 +22,7 @@ PLUGIN_VIRTUALENV = "venv"
 
 
 class ProgramEnvironmentError(Exception):
-    """The environment cannot run a program; the text says what to do."""
+    """The environment cannot run a program; the text has the next step."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ProgramEnvironment:
     """A virtual environment (`runtime.options.virtualenv`), or the machine's `python3`.
 
     The machine's is for programs alone, as with the official host: a plugin that names no virtual environment
-    has one in its own folder, so that its packages are never installed into the machine's Python.
+    gets one in the plugin's folder, so that its packages are never installed into the host's Python.
     """
 
     def __init__(self, root: Path, options: Mapping[str, Any], *, is_plugin: bool = False) -> None:

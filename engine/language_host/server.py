@@ -98,7 +98,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a plugin written in Python; its output goes to the engine, which reads the port there."""
+        """Run a plugin written in Python; its output is passed to the engine, which reads the port there."""
         environment = _environment(request.info, is_plugin=True)
         if request.kind == "analyzer" and not environment.exists:
             # The official host runs a policy pack that names no virtual environment as it runs a program.

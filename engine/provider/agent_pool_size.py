@@ -28,7 +28,7 @@ class AgentPoolSize(GroupSize):
     ALLOWED = "an agent pool whose minimum can be raised"
     STRING_INPUTS = ("agentPool",)
     INTEGER_INPUTS = ("size",)
-    REFRESHES = True  # an update of the agent pool by its own provider puts the minimum back
+    REFRESHES = True  # an update of the agent pool by azure-native resets the minimum
     BUSY_TIMEOUT_SECONDS = 30 * 60
 
     def identify(self, inputs: Inputs) -> str:

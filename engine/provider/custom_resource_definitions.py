@@ -116,7 +116,7 @@ def _apply(inputs: Inputs, progress: HandlerProgress) -> None:
 
 
 def load_bundle(source: Path, definitions: Mapping[str, str]) -> dict[str, Manifest]:
-    """Read a YAML bundle. Raises InputError with every difference from what `definitions` says."""
+    """Read a YAML bundle. Raises InputError with every difference from `definitions`."""
     try:
         documents = yaml.load_all(source.read_bytes(), Loader=yaml.CSafeLoader)
         found = {document["metadata"]["name"]: document for document in documents if document}

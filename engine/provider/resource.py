@@ -107,4 +107,4 @@ class WaitResource(ResourceHandler):
         return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
-        """Do nothing: what was waited for is deleted with its own resource."""
+        """Do nothing: other resources own what was waited for."""

@@ -21,7 +21,7 @@ CRITICAL_PODS = 1000
 def values(
     driver: DraDriverSettings, images: Mapping[str, str], system_selector: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the chart's values; it runs on nodes in a domain: by fabric, or by GPU Feature Discovery's label."""
+    """Return the chart's values; it runs on nodes in a domain, by fabric or GPU Feature Discovery."""
     registry, repository, tag = split(images["driver"])
     found = {"key": names.CLIQUE_LABEL, "operator": "Exists"}
     of_fabric = {"key": names.FABRIC_LABEL, "operator": "In", "values": [driver.fabric]}

@@ -48,7 +48,7 @@ class NodeStatus:
     name: str
     pool: str
     state: Literal["ready", "not-ready", "gone"]
-    """gone: its machine does not run, as after a preemption."""
+    """gone: the node's processes do not run, as after a preemption."""
     gpus: int
     """Simulated ones that can be scheduled now."""
 
@@ -220,7 +220,7 @@ class EmbeddedCluster:
 
     @contextmanager
     def _lock(self, wait_seconds: float = 0) -> Iterator[None]:
-        """Keep everyone else from changing this cluster; the kernel frees it when we die."""
+        """Lock this cluster against other processes; the kernel releases the lock when this one ends."""
         folder = self.layout.run.parent
         folder.mkdir(parents=True, exist_ok=True)
         try:

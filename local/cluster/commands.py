@@ -23,7 +23,7 @@ def program(name: str) -> str:
 
 
 def run(*argv: str, stdin: str = "", timeout_seconds: float = 600, max_status: int = 0) -> str:
-    """Run a program and return what it printed; it is killed with us, so that it never meets the next one.
+    """Run a program and return what it printed; it is killed with us, so that it never overlaps the next one.
 
     Raises TrainyardError with its output when its exit status is above `max_status`.
     """

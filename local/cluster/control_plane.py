@@ -100,7 +100,7 @@ class EmbeddedControlPlane:
             f"--key-file={server.key}",
             "--client-cert-auth=true",
             f"--trusted-ca-file={authority.certificate}",
-            # Nobody competes with a single member for the lead: fewer heartbeats cost nothing.
+            # A single member has no competitor in elections: fewer heartbeats cost nothing.
             "--heartbeat-interval=500",
             "--election-timeout=2500",
             "--log-level=warn",

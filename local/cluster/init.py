@@ -91,7 +91,7 @@ def mount(entry: MountEntry) -> None:
 
 
 def let_pods_lock_memory() -> None:
-    """Pods have containerd's limit, and that has ours: no limit, or as much as this host lets us have."""
+    """Pods inherit containerd's limit, and that inherits ours: set none, or the host's maximum."""
     most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -83,7 +83,7 @@ class EmbeddedNetwork:
 
     def remove(self) -> None:
         """Remove every namespace and the host's link."""
-        # The link first: when its other end goes with a namespace, the kernel takes it away in its own time.
+        # The link first: when its peer is deleted with a namespace, the kernel removes it asynchronously.
         self._remove_host_link()
         for path in list(self.folder.iterdir()) if self.folder.exists() else []:
             _remove_namespace(path)
@@ -121,9 +121,9 @@ def _host_link(cluster: str) -> str:
 
 
 def _mac(number: int) -> str:
-    """A hardware address that remains, so that the ARP caches of others stay valid.
+    """A fixed hardware address, so that ARP caches of other hosts remain valid.
 
-    A bridge would else take the lowest of its ports', and another one whenever a node comes or goes.
+    A bridge would else take the lowest of its ports', and another one whenever a node is added or removed.
     """
     return f"02:74:79:00:00:{number:02x}"
 

@@ -66,7 +66,7 @@ def apply_dns(api: ApiServerClient, plan: AddressPlan) -> None:
 def apply_node(api: ApiServerClient, config: NodeConfig, plan: AddressPlan) -> None:
     """Declare a Node as it shall be; kubelet then reports on it.
 
-    Labels and GPUs are ours by server-side apply, so that one taken out of the config goes away. Taints
+    Labels and GPUs are ours by server-side apply, so that one removed from the config is deleted. Taints
     are one list for all writers: those of Kubernetes and of a preemption are left as they are.
     """
     path = node_path(config.name)
@@ -88,7 +88,7 @@ def apply_node(api: ApiServerClient, config: NodeConfig, plan: AddressPlan) -> N
 
 
 def desired_taints(found: Sequence[Object], declared: Sequence[Taint]) -> list[Object]:
-    """The declared taints, after those that others put there for reasons of their own."""
+    """The declared taints, after those of other writers."""
     foreign = [taint for taint in found if _is_foreign(str(taint["key"]))]
     return [*foreign, *(taint.model_dump(exclude_defaults=True) for taint in declared)]
 

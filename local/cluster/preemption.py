@@ -1,4 +1,4 @@
-"""Preempts a spot node as a cloud does: notice, power-off, NotReady, deletion of node and pods.
+"""Preempts a spot node as a cloud does: preemption notice, power-off, NotReady, deletion of node and pods.
 
 Optional preemption notice (taints, graceful termination), power-off, NotReady, deletion of the Node, failed
 pods.
@@ -50,7 +50,7 @@ class Preemption:
         self.kill = kill
 
     def run(self, notice_seconds: float | None) -> PreemptionRecord:
-        """Preempt the node with this notice, or without (None); return when its pods have failed."""
+        """Preempt the node with this preemption notice, or none (None); return when its pods have failed."""
         if notice_seconds is not None:
             self._give_notice(notice_seconds)
         self.kill()

@@ -20,7 +20,7 @@ STOP_SECONDS = 20.0
 
 
 def find(identity: Path) -> list[psutil.Process]:
-    """Every live process whose last argument is this path."""
+    """Every running process whose last argument is this path."""
     return [process for process in psutil.process_iter() if _is(process, identity)]
 
 
@@ -55,7 +55,7 @@ def end(identity: Path) -> None:
     """Kill the processes of this identity and wait until they and their children have ended.
 
     psutil compares start times before it signals, so not even a process that ends just now and whose
-    number is given away in the same moment can lead to killing another.
+    number is reused in the same moment can cause the kill of another.
     """
     processes = find(identity)
     below = [child for process in processes for child in _children(process)]

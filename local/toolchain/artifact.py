@@ -93,7 +93,7 @@ class CachedArtifact(Artifact):
 
     @abstractmethod
     def key(self) -> str:
-        """Hash of everything that goes into it."""
+        """Hash of all its inputs."""
 
     @abstractmethod
     def intention(self) -> PlanStep:

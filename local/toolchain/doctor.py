@@ -1,4 +1,4 @@
-"""Diagnoses this host: what is there, what is missing, what would be done about it and why. Read-only."""
+"""Diagnoses this host: what exists, what is missing, what would be done about it and why. Read-only."""
 
 from __future__ import annotations
 

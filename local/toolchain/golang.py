@@ -154,7 +154,7 @@ class GoBuild(CachedArtifact):
         self._go = go
         self._releases = releases
         self._ours = ours
-        """The folder of our own links, which does not count as PATH."""
+        """The folder of our links, which does not count as PATH."""
 
     @property
     def provides(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Runs the programs that build artifacts, and turns their failures into problems with a next step."""
+"""Runs the programs that build artifacts, and reports their failures as problems with a next step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InterruptedWorkError(Exception):
 
 
 class ProcessRunner:
-    """Runs programs, each in a process group of its own, so that an interrupt can end all that they started.
+    """Runs programs, each in a separate process group, so that an interrupt can end all that they started.
 
     Leaving it as a context ends every program that still runs.
     """

@@ -44,7 +44,7 @@ class ProviderPlugin(CachedArtifact):
         self._releases = releases
         self._repository = repository
         self._ours = ours
-        """The folder of our own links, which are no installation."""
+        """The folder of our links, which are no installation."""
 
     @property
     def program(self) -> str:

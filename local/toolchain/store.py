@@ -48,7 +48,7 @@ class Seal:
 
 
 def content_key(*parts: object) -> str:
-    """Hash everything that goes into an artifact: plain values, and files by `file_digests`."""
+    """Hash the inputs of an artifact: plain values, and files by `file_digests`."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 

@@ -1,6 +1,6 @@
 """Creates in moto the resources that a stack file expects to exist: VPC, subnets, cluster, bucket.
 
-moto makes up its own IDs; requests and answers have AWS's (`models.motos_ids`).
+moto generates IDs; requests and answers have AWS's (`models.motos_ids`).
 """
 
 from __future__ import annotations

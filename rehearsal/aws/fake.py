@@ -1,4 +1,4 @@
-"""`FAKE` of AWS: starts a moto account for a stack, and tells which networks reach its EKS endpoint."""
+"""`FAKE` of AWS: starts a moto account for a stack, and returns which networks reach its EKS endpoint."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CONTROL_PLANE = DeclaredControlPlane(
     _networks,
     "provider.access.public_cidrs",
     "EKS, API server endpoint: docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
-    # Its own security group admits members only: the same page, "Accessing a private only API server".
+    # The cluster security group admits members only: the same page, "Accessing a private only API server".
     Route(
         "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
         _admits,

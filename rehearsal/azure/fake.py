@@ -1,4 +1,4 @@
-"""`FAKE` of Azure: starts a fake subscription for a stack, and tells which networks reach its API server."""
+"""`FAKE` of Azure: starts a fake subscription for a stack; returns which networks reach its API server."""
 
 from __future__ import annotations
 
