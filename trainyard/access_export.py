@@ -7,6 +7,7 @@ this host, who may read that, can sign in as anybody.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,13 @@ def _reached(cluster: Entry) -> Entry:
 def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:
     """Return the program that signs a user in, with nothing of whoever ran `up`."""
     if sign_in:
-        command, *words = sign_in.split()
+        try:
+            command, *words = shlex.split(sign_in)
+        except ValueError as error:
+            fix = "quote its arguments as a shell reads them"
+            raise InputError(
+                [Problem("--sign-in", f"{sign_in!r}: {error}", "a command with its arguments", fix)]
+            ) from None
         return _plugin(command, words)
     if session.is_on_host:
         return _plugin("trainyard", ["credential", "--member", team, "--stack", session.stack_name])

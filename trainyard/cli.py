@@ -18,6 +18,7 @@ from infra.errors import ExitCode, HostError, InterruptedByUser, Problem, Trainy
 from infra.spec.source import FLEET_KEY, STACK_KEY, read
 from trainyard.forms import CatalogPart, Form, ReportForm
 from trainyard.member import commands as member
+from trainyard.member.commands import Output, StackName
 from trainyard.session import Session
 
 app = typer.Typer(
@@ -35,12 +36,7 @@ app = typer.Typer(
 REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 """The kernel's errors for a folder that is not writable, or full."""
 
-StackName = Annotated[
-    str,
-    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="The stack, as in stacks/Pulumi.NAME.yaml."),
-]
 StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack; the same as --stack.")]
-Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 Context = Annotated[
     str,

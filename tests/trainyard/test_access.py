@@ -16,6 +16,7 @@ import yaml
 from infra.errors import HostError, InputError, TrainyardError
 from infra.spec.provider import ContextCluster
 from trainyard.access import connect
+from trainyard.access_export import _sign_in
 from trainyard.session import Session
 
 
@@ -134,3 +135,11 @@ def test_an_endpoint_that_does_not_answer_is_reported_with_the_guide(tmp_path: P
     text = kubeconfig("http://127.0.0.1:9", TOKEN)  # the discard port: nothing listens
     with pytest.raises(TrainyardError, match=r"no answer(.|\n)*docs/aws\.md"):
         connect(session(tmp_path, output=text))
+
+
+def test_a_sign_in_is_read_as_a_shell_reads_it() -> None:
+    session: Any = None
+    plugin = _sign_in(session, {}, "research", "kubectl oidc-login --oidc-extra-scope='email groups'")
+    assert plugin["args"] == ["oidc-login", "--oidc-extra-scope=email groups"]
+    with pytest.raises(InputError, match="No closing quotation"):
+        _sign_in(session, {}, "research", "kubectl 'oidc-login")
