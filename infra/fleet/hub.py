@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import names, quantities
 from infra.charts import Manifest
 from infra.fleet.runtimes import runtimes
 from infra.fleet.worker import KUEUE, Worker, local_queue
@@ -99,7 +99,10 @@ def _flavor(fleet: Fleet) -> Manifest:
 
 def _cluster_queue(fleet: Fleet, queue: DispatchSpec) -> Manifest:
     # As Kueue's webhook writes it: a number would be changed back at each second `up`.
-    resources = [{"name": name, "nominalQuota": str(quota)} for name, quota in sorted(queue.quota.items())]
+    resources = [
+        {"name": name, "nominalQuota": quantities.written(quota)}
+        for name, quota in sorted(queue.quota.items())
+    ]
     flavors = [{"name": f"fleet-{fleet.name}", "resources": resources}]
     teams = [names.team_namespace(team) for team in queue.teams]
     inside = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": teams}

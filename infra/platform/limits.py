@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import names, quantities
 from infra.charts import Manifest
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
@@ -74,8 +74,10 @@ def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manife
         "services.nodeports": 0,
         **_accelerators(team, context),
     }
-    # As the API server returns quantities: text, in the largest unit that divides them.
-    return _object("v1", "ResourceQuota", team, {"hard": {name: _text(each) for name, each in hard.items()}})
+    written = {
+        name: quantities.written(each) if isinstance(each, int) else each for name, each in hard.items()
+    }
+    return _object("v1", "ResourceQuota", team, {"hard": written})
 
 
 def _accelerators(team: TeamSpec, context: PlatformContext) -> dict[str, int]:
@@ -92,12 +94,6 @@ def _accelerators(team: TeamSpec, context: PlatformContext) -> dict[str, int]:
         allowed[resource] += share.allowed
         present[resource] += share.present
     return {f"requests.{each}": allowed[each] for each in sorted(allowed) if allowed[each] < present[each]}
-
-
-def _text(amount: int | str) -> str:
-    if isinstance(amount, int):
-        return f"{amount // 1000}k" if amount and amount % 1000 == 0 else str(amount)
-    return amount
 
 
 def _object(api: str, kind: str, team: TeamSpec, spec: dict[str, Any]) -> Manifest:

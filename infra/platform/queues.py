@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 
 import catalog
-from infra import names
+from infra import names, quantities
 from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Layer, PlatformContext, metadata
@@ -210,8 +210,8 @@ def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any
 def _quota(flavor: FlavorSpec) -> dict[str, str]:
     """As Kueue's webhook writes it: a number would be changed back at each second `up`."""
     limits = {"borrowingLimit": flavor.borrowing_limit, "lendingLimit": flavor.lending_limit}
-    limited = {name: str(limit) for name, limit in limits.items() if limit is not None}
-    return {"nominalQuota": str(flavor.quota), **limited}
+    limited = {name: quantities.written(limit) for name, limit in limits.items() if limit is not None}
+    return {"nominalQuota": quantities.written(flavor.quota), **limited}
 
 
 def _local_queue(team: TeamSpec, name: str, queue: str) -> Manifest:

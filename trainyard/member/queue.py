@@ -13,7 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 
 import catalog
-from infra import names
+from infra import names, quantities
 from trainyard.forms import Form
 from trainyard.jobs import waiting_reason
 from trainyard.member import workloads
@@ -217,7 +217,7 @@ def _quotas(queue: Object) -> dict[str, tuple[int, int | None]]:
     """Return quota and borrowing limit of each flavor, in accelerators."""
     kinds = catalog.accelerator_resources()
     return {
-        flavor["name"]: (int(each["nominalQuota"]), _number(each.get("borrowingLimit")))
+        flavor["name"]: (quantities.read(each["nominalQuota"]), _number(each.get("borrowingLimit")))
         for group in queue["spec"].get("resourceGroups", ())
         for flavor in group["flavors"]
         for each in flavor["resources"]
@@ -226,13 +226,13 @@ def _quotas(queue: Object) -> dict[str, tuple[int, int | None]]:
 
 
 def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+    return None if text is None else quantities.read(text)
 
 
 def _usage(queue: Object) -> dict[str, int]:
     kinds = catalog.accelerator_resources()
     return {
-        flavor["name"]: int(each["total"])
+        flavor["name"]: quantities.read(each["total"])
         for flavor in queue.get("status", {}).get("flavorsReservation", ())
         for each in flavor["resources"]
         if each["name"] in kinds

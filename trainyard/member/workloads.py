@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import catalog
+from infra import quantities
 from trainyard.member.cluster import Object
 
 
@@ -35,7 +36,7 @@ def by_flavor(workload: Object) -> dict[str, int]:
         usage = pod_set.get("resourceUsage", {})
         for resource, flavor in pod_set.get("flavors", {}).items():
             if resource in kinds:
-                found[flavor] = found.get(flavor, 0) + int(usage.get(resource, 0))
+                found[flavor] = found.get(flavor, 0) + quantities.read(usage.get(resource, 0))
     return found
 
 

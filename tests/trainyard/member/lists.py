@@ -98,7 +98,13 @@ def admitted(when: str = START) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def cluster_queue(
-    *, quota: int = 8, used: int = 0, pending: int = 0, name: str = "gpu", cohort: str = "", **limits: str
+    *,
+    quota: int | str = 8,
+    used: int | str = 0,
+    pending: int = 0,
+    name: str = "gpu",
+    cohort: str = "",
+    **limits: str,
 ) -> Object:
     offered = {"name": "nvidia.com/gpu", "nominalQuota": str(quota), **limits}
     flavors = [{"name": "spot", "resources": [offered]}]

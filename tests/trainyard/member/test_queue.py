@@ -120,3 +120,9 @@ def test_a_queue_may_use_what_its_cohort_has_free(limits: dict[str, Any], free: 
     stranger = cluster_queue(quota=8, name="stranger", cohort="others")
     [pool] = pools_of("gpu", {"gpu": own, "other": other, "stranger": stranger})
     assert (pool.quota, pool.used, pool.free) == (8, 2, free)
+
+
+def test_quotas_and_usage_of_thousands_are_read_as_kubernetes_writes_them() -> None:
+    queue = cluster_queue(quota="4k", used="1k")
+    [pool] = queue_of(queue=queue).pools
+    assert (pool.quota, pool.used, pool.free) == (4000, 1000, 3000)
