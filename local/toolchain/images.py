@@ -129,7 +129,7 @@ class RootFilesystem(CachedArtifact):
         excluded = [
             f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale")
         ]
-        # separate Namespaces: whatever ends it ends all its mounts too.
+        # Separate namespaces: whatever ends it ends all its mounts too.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         make = ("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", *excluded)
         include = f"--include={','.join(self._packages())}"

@@ -297,7 +297,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "a device by an annotation": Attack(
         {"metadata": {"annotations": {"devices.gke.io/container.node": "- path: /dev/nvidia7"}}},
-        "annotations of the node's plugins",
+        "annotations of the node's runtime",
     ),
     "hugepages alone": Attack(
         _main(

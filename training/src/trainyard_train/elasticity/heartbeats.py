@@ -4,9 +4,8 @@ A collective would wait for its timeout, which must allow for the slowest step. 
 its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, each rank sends a
 heartbeat every second from a separate thread, however long its steps are; a rank that is silent for too long
 has failed. Rank 0 receives all heartbeats, the others those of rank 0, and notice a failure by the
-connections
-that it closes. Until the first step is done a rank may be silent for longer: a load may hold Python's
-interpreter.
+connections that it closes. Until the first step is done a rank may be silent for longer: a load may hold
+Python's interpreter.
 
 A heartbeat has the duration of the rank's own part of a step, before it waits for others: by that rank 0
 detects a straggler. It also names an operation that takes too long: then all ranks write their stacks. What
