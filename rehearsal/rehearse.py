@@ -52,7 +52,7 @@ class Operations(Protocol):
     def adopt(self) -> Outcome:
         """Take into the state what exists already; its `changes` count that as `adopt`."""
 
-    def lose(self) -> None:
+    def delete_state(self) -> None:
         """Delete the state, as a loss of the backend would."""
 
     def unprotect(self) -> Outcome | None:
@@ -264,7 +264,7 @@ def _update(run: _RehearsalRun, number: int) -> None:
 def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Delete the state: it is rebuilt from what exists, and nothing is created again."""
     _check_files(run.engine)
-    run.engine.lose()
+    run.engine.delete_state()
     run.phase("adopt", run.engine.adopt, None)
     run.phase("up with all of it", run.engine.up, None)
     _compare(run.engine.resources(), fake_providers)

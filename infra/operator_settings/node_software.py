@@ -42,7 +42,7 @@ class NodeSoftwareSettings:
     dra_driver: DraDriverSettings | None = None
     amd_operator: AmdOperatorSettings | None = None
     installs_nfs_driver: bool = False
-    efa_claims: tuple[FabricClass, ...] = ()
+    efa_resource_claims: tuple[FabricClass, ...] = ()
     """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
     installs_lustre_driver: bool = False
     """The CSI driver of Azure Managed Lustre."""
@@ -58,7 +58,10 @@ class NodeSoftwareSettings:
     def installs_any(self) -> bool:
         """Whether there is anything to install."""
         drivers = (
-            self.installs_nfs_driver or self.installs_lustre_driver or self.dra_driver or self.efa_claims
+            self.installs_nfs_driver
+            or self.installs_lustre_driver
+            or self.dra_driver
+            or self.efa_resource_claims
         )
         return bool(self.network_operator or self.gpu_operator or self.amd_operator or drivers)
 

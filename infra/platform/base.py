@@ -77,7 +77,7 @@ class PlatformContext:
         return sorted({pool.fabric_class for pool in self.job_pools})
 
     @property
-    def has_claims(self) -> bool:
+    def has_resource_claims(self) -> bool:
         """Whether pods of jobs claim something by Dynamic Resource Allocation."""
         return any(fabric_lint.claims(fabric) for fabric in self.fabrics)
 

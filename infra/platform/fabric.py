@@ -112,7 +112,7 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
     if found.topology:
         pod = _with_topology(pod, fabric)
     if claims(fabric):
-        pod = _with_claims(pod, claims(fabric))
+        pod = _with_resource_claims(pod, claims(fabric))
     if found.daemon:
         pod = {**pod, "initContainers": [_daemon(found.daemon), *pod.get("initContainers", [])]}
     return pod
@@ -193,7 +193,7 @@ def _with_topology(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
     }
 
 
-def _with_claims(pod: dict[str, Any], templates: Mapping[str, str]) -> dict[str, Any]:
+def _with_resource_claims(pod: dict[str, Any], templates: Mapping[str, str]) -> dict[str, Any]:
     asked = [{"name": name} for name in templates]
     containers = [{**each, "resources": {**each["resources"], "claims": asked}} for each in pod["containers"]]
     made = [{"name": name, "resourceClaimTemplateName": template} for name, template in templates.items()]
@@ -221,7 +221,7 @@ def _daemon(daemon: Sidecar) -> dict[str, Any]:
     }
 
 
-def claims_of(fabrics: Iterable[str], namespace: str) -> Iterator[Manifest]:
+def resource_claims_of(fabrics: Iterable[str], namespace: str) -> Iterator[Manifest]:
     """Yield what makes the templates that a namespace's pods on these fabrics get their claims from."""
     for fabric in fabrics:
         found, templates = catalog.fabric(fabric), claims(fabric)

@@ -95,7 +95,7 @@ def _without_quota() -> list[str]:
 
 def _feature_gates(context: PlatformContext) -> dict[str, bool]:
     """ResourceClaims are to devices of a fabric, which come with the node: Kueue is not to count them."""
-    if not context.has_claims:
+    if not context.has_resource_claims:
         return {}
     return {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
 

@@ -61,7 +61,7 @@ class NodeSoftware(Layer):
         return [policy, *networks]
 
     def _efa(self) -> None:
-        fabrics = self._context.settings.software.efa_claims
+        fabrics = self._context.settings.software.efa_resource_claims
         if not fabrics:
             return
         images = self._images(efa_driver.CHART)

@@ -12,7 +12,6 @@ from infra.platform import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
 from infra.platform.admission import Admission
 from infra.platform.autoscaler import Autoscaler
 from infra.platform.base import PlatformContext
-from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
 from infra.platform.limits import Limits
@@ -23,6 +22,7 @@ from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStoreLayer
 from infra.platform.operator import DefinitionsLayer, Operator, OperatorPlan
 from infra.platform.queues import Queues
+from infra.platform.resource_claims import ResourceClaims
 from infra.platform.role_bindings import RoleBindings
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import StorageLayer
@@ -72,8 +72,8 @@ class Platform(pulumi.ComponentResource):
         software = NodeSoftware(context, self).ready if cluster.settings.software.installs_any else []
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)
-        if context.has_claims:
-            Claims(context, namespaces, software, self)
+        if context.has_resource_claims:
+            ResourceClaims(context, namespaces, software, self)
         if topologies_of(context.fabrics):
             Topologies(context, namespaces, self)
         storage = StorageLayer(context, namespaces, cluster.outputs, self, software)

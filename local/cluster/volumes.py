@@ -60,16 +60,16 @@ class BoundedVolume:
             run(program("umount"), str(self.folder))
 
     def _begin(self) -> str:
-        draft = self.image.with_suffix(".new")
+        staged = self.image.with_suffix(".new")
         try:
-            draft.unlink(missing_ok=True)
-            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            staged.unlink(missing_ok=True)
+            with os.fdopen(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.truncate(self.size_gib * GIB)
-            run(program("mkfs.ext4"), *MAKE_OPTIONS, str(draft))
-            draft.rename(self.image)
+            run(program("mkfs.ext4"), *MAKE_OPTIONS, str(staged))
+            staged.rename(self.image)
             self._mount()
         except FileNotFoundError as error:
-            draft.unlink(missing_ok=True)
+            staged.unlink(missing_ok=True)
             return f"{error} (apt-get install e2fsprogs)"
         except TrainyardError as error:  # a container without loop devices
             self.image.unlink(missing_ok=True)

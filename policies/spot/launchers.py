@@ -39,8 +39,8 @@ def _mpi_job(spec: PropertyBlock) -> Iterator[Violation]:
     }
     for queue in spec.blocks("queues"):
         flavors = [flavor.get("pool") for flavor in queue.blocks("flavors")]
-        its_own = job.get("queue") or queue_of.get(job.get("team"))
-        if queue.get("name") == its_own and spot.intersection(flavors):
+        queue_name = job.get("queue") or queue_of.get(job.get("team"))
+        if queue.get("name") == queue_name and spot.intersection(flavors):
             got = f"{job.get('runtime')} in queue {queue.get('name')}, whose flavors are {', '.join(flavors)}"
             yield Violation(job.at("runtime"), got, "a queue of on-demand and reserved pools")
 

@@ -49,7 +49,7 @@ class FakeEngine:
     def adopt(self) -> FakeOutcome:
         return self._next("adopt")
 
-    def lose(self) -> None: ...
+    def delete_state(self) -> None: ...
 
     def unprotect(self) -> FakeOutcome | None:
         return None

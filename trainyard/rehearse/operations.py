@@ -70,7 +70,7 @@ class EngineOperations:
     def adopt(self) -> OperationOutcome:
         return self._outcome(self.engine.adopt(self.stack, self.progress))
 
-    def lose(self) -> None:
+    def delete_state(self) -> None:
         self.engine.forget(self.stack)
 
     def unprotect(self) -> OperationOutcome | None:

@@ -174,7 +174,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if any(_uses_device_plugin(pool) for pool in jobs) else ())),
         software=NodeSoftwareSettings(
-            efa_claims=_claimed(jobs),
+            efa_resource_claims=_claimed(jobs),
             registries={PINNED_AT: registry_of(spec.region)},
             mirror=mirror_of(spec.mirror),
         ),

@@ -283,7 +283,7 @@ def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Itera
             yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
 
 
-def autoscaled_pools_claim_nothing(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def autoscaled_pools_have_no_resource_claims(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Devices to claim are published by nodes: for an empty group the scheduler knows of none."""
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:

@@ -166,9 +166,7 @@ def the_bucket_policy_is_of_a_bucket_of_the_stack(provider: CoreweaveSpec) -> It
         yield ("provider", "bucket_policy"), "a policy", allowed, fix
 
 
-def each_team_has_a_principal_of_its_own(
-    provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]
-) -> Iterator[Finding]:
+def teams_share_no_principal(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """A principal of two teams would open both folders, and a team without one opens none."""
     if provider.bucket_policy is None:
         return

@@ -8,11 +8,11 @@ import pulumi
 
 from infra import names
 from infra.platform.base import Layer, PlatformContext
-from infra.platform.fabric import claims_of
+from infra.platform.fabric import resource_claims_of
 from infra.platform.namespaces import Namespaces
 
 
-class Claims(Layer):
+class ResourceClaims(Layer):
     """ResourceClaimTemplates per claim, fabric class and team: a template serves pods of one namespace only.
 
     NVIDIA's driver makes that of an NVLink domain, in which a team's GPUs reach no other team's.
@@ -28,6 +28,6 @@ class Claims(Layer):
         super().__init__(context, "claims", {"fabrics": context.fabrics}, parent)
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
-            for manifest in claims_of(context.fabrics, namespace):
+            for manifest in resource_claims_of(context.fabrics, namespace):
                 self.add(manifest, [namespaces.by_name[namespace], *drivers])
         self.register_outputs({})
