@@ -319,7 +319,7 @@ def _protected(stack: str, urns: Sequence[str]) -> Problem:
     shown = ", ".join(map(label, urns[:_NUM_SHOWN])) + (", …" if len(urns) > _NUM_SHOWN else "")
     return Problem(
         path=f"destroy {stack}",
-        got=f"{len(urns)} protected resources, {shown}; nothing was deleted",
+        got=f"protected resources ({len(urns)}: {shown}); nothing was deleted",
         allowed="a stack without protected resources",
         fix="set provider.deletion_protection: false, bring the stack up, then run this command again",
     )
