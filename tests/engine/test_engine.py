@@ -480,9 +480,8 @@ def test_a_destroy_is_refused_before_anything_is_deleted(
     bench.backend.state_file("dev").write_text(
         json.dumps({"checkpoint": {"latest": {"resources": resources}}})
     )
-    with pytest.raises(
-        TrainyardError, match="1 protected resources, apps/v1:Deployment web-protected"
-    ) as raised:
+    message = r"protected resources \(1: apps/v1:Deployment web-protected\); nothing was deleted"
+    with pytest.raises(TrainyardError, match=message) as raised:
         bench.engine.destroy("dev", RecordedProgress())
     assert raised.value.exit_code == ExitCode.WRONG_INPUT
     assert "destroy" not in bench.commands()

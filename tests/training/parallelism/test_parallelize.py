@@ -26,7 +26,14 @@ from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.optim.schedule import Schedule
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.parallelism.parallelize import CARRIED, _replicate, _stage, carrying, unwrap
+from trainyard_train.parallelism.parallelize import (
+    CARRIED,
+    _may_be_channels_last,
+    _replicate,
+    _stage,
+    carrying,
+    unwrap,
+)
 from trainyard_train.update import LossScale
 
 STEPS = 20
@@ -367,3 +374,12 @@ def test_numbers_go_along_with_gradients_and_change_none(alone_in_a_group: Mesh)
         found = [each.grad for each in model.parameters()]
         assert all(one is not None and one.equal(other) for one, other in zip(found, known, strict=True))
     assert list(unwrap(replica).state_dict()) == list(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("channels", "device", "allowed"), [(4, "cpu", False), (8, "cpu", True), (4, "cuda", True)]
+)
+def test_narrow_convolutions_keep_the_usual_order_on_cpus(channels: int, device: str, allowed: bool) -> None:
+    """There they corrupt the heap, of some CPUs only: a run on others would not show it."""
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Conv2d(16, channels, 3)))
+    assert _may_be_channels_last(net, torch.device(device)) is allowed
