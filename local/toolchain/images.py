@@ -33,7 +33,7 @@ EGG_INFO = "trainyard_train.egg-info"
 """What an editable installation leaves beside the code."""
 
 NUM_RETAINED = 3
-"""Training images in the cache: each change of the training package makes one, of 170 MB."""
+"""Training images in the cache that are older than a day: each change of the package makes one, of 170 MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 ENVIRONMENT = {

@@ -22,6 +22,7 @@ from filelock import FileLock
 
 SEAL = ".seal.json"
 KEY_LENGTH = 12
+RETAINED_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,17 @@ class ArtifactStore:
             return seal
 
     def prune(self, entry: Entry, *, keep: int) -> None:
-        """Remove all but the newest `keep` artifacts of the entry's name."""
+        """Remove artifacts of the entry's name, but for the newest `keep` and those of the last day.
+
+        Another checkout on this host may use a version that is not the newest: its clusters read it.
+        """
         with self._locked(entry):
             length = len(f"{entry.name}-") + KEY_LENGTH
             made = (folder for folder in self.folder(entry).parent.glob(f"{entry.name}-*"))
-            ours = [folder for folder in made if len(folder.name) == length]
-            for old in sorted(ours, key=lambda folder: folder.stat().st_mtime)[:-keep]:
-                shutil.rmtree(old, ignore_errors=True)
+            ages = {folder: folder.stat().st_mtime for folder in made if len(folder.name) == length}
+            for old in sorted(ages, key=lambda folder: ages[folder])[:-keep]:
+                if ages[old] < time.time() - RETAINED_SECONDS:
+                    shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
     def _locked(self, entry: Entry) -> Iterator[None]:

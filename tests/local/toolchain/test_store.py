@@ -138,6 +138,13 @@ def test_only_the_newest_are_retained_and_longer_names_are_not_touched(
     assert sorted(left_behind(store)) == ["tool-000000000002", "tool-000000000003", "tool-box-0123456789ab"]
 
 
+def test_what_another_checkout_made_today_is_retained(store: ArtifactStore) -> None:
+    for number in range(3):
+        store.make(Entry("binary", "tool", f"{number:012}"), hello)
+    store.prune(ENTRY, keep=1)
+    assert len(left_behind(store)) == 3
+
+
 def test_a_key_changes_with_every_input(tmp_path: Path) -> None:
     file = tmp_path / "go.sum"
     file.write_text("a")
