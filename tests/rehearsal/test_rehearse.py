@@ -206,8 +206,8 @@ def test_a_destroy_of_what_is_protected_is_refused_first() -> None:
 
 
 def test_a_destroy_that_is_refused_too_late_is_named() -> None:
-    class Late(Protected):
+    class LateProtected(Protected):
         num_deleted = 1
 
     with pytest.raises(TrainyardError, match=r"one\n.*was deleted though others are protected"):
-        rehearse(lambda _: Late())
+        rehearse(lambda _: LateProtected())
