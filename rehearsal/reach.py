@@ -97,7 +97,7 @@ class Reach:
             control_plane.field,
             f"the API server takes connections from {takes}; `up` runs at {self.origin}: i/o timeout",
             f"a network that `up` runs in ({control_plane.source})",
-            f"open it in {control_plane.field} and say where you are (--from ADDRESS), or run inside of the"
+            f"open it in {control_plane.field} and pass your address (--from ADDRESS), or run inside of the"
             f" network (--from inside): {_GUIDE}",
         )
 

@@ -113,7 +113,7 @@ def _no_credentials(executed: dict[str, Any]) -> Problem:
     command = " ".join([executed["command"], *(executed.get("args") or ())])
     missing = shutil.which(executed["command"]) is None
     got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"
-    fix = "install it" if missing else "run it by hand: it says what is missing; then sign in to the cloud"
+    fix = "install it" if missing else "run it by hand: it prints what is missing; then sign in to the cloud"
     return Problem("kubeconfig: users.user.exec", got, "a program that prints credentials", fix)
 
 

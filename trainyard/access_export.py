@@ -80,7 +80,7 @@ def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:
     plugin = user.get("exec")
     if not plugin or plugin["command"] == "trainyard":
         got = "the stack's kubeconfig signs in with a credential of yours"
-        fix = "say how members do: --sign-in 'kubectl oidc-login get-token --oidc-issuer-url=… …'"
+        fix = "name the members' command: --sign-in 'kubectl oidc-login get-token --oidc-issuer-url=… …'"
         raise InputError([Problem("--sign-in", got, "a program that prints credentials", fix)])
     env = [each for each in plugin.get("env") or () if each["name"] not in _OWN]
     return {**plugin, "env": env} if env else {key: part for key, part in plugin.items() if key != "env"}

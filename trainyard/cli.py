@@ -489,7 +489,7 @@ def env(stack: StackName = "local") -> None:
 
 @app.command(hidden=True)
 def credential(
-    context: Annotated[str, typer.Argument(help="A context of your own kubeconfig.")] = "",
+    context: Annotated[str, typer.Argument(help="A context of your kubeconfig.")] = "",
     stack: StackName = "local",
     member: Annotated[str, typer.Option(help="Of the embedded cluster: a member of this team.")] = "",
 ) -> None:

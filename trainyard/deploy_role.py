@@ -29,7 +29,7 @@ def show_deploy_role(session: Session, pipeline: Pipeline) -> None:
     account = session.target.open_account()
     if account is None:
         got = f"kind: {session.target.kind}"
-        fix = "name another stack; the guides of other targets say which rights `up` needs"
+        fix = "name another stack; the guides of other targets list the rights that `up` needs"
         raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", fix)])
     role = account.deploy_role(stack, declared(stack, prepared(session)), pipeline)
     sys.stdout.write(json.dumps(asdict(role), indent=1) + "\n")

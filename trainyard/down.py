@@ -34,7 +34,9 @@ def take_down(session: Session, *, purge: bool) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
     data = session.paths.cluster_data(name)
     if data.exists():
-        session.console.print(f"checkpoints stay in {data} (remove them: make down PURGE=1)", highlight=False)
+        session.console.print(
+            f"checkpoints are retained in {data} (remove them: make down PURGE=1)", highlight=False
+        )
 
 
 def _drain(session: Session) -> None:

@@ -102,7 +102,7 @@ def with_digests(text: str, digests: Mapping[str, str]) -> str:
     found = next((pair for pair in stack.value if pair[0].value == "images"), None)
     if stack.flow_style:
         allowed = "a mapping of one line per key"
-        raise InputError([Problem(STACK_KEY, "{…}", allowed, "write its keys on lines of their own")])
+        raise InputError([Problem(STACK_KEY, "{…}", allowed, "write its keys on separate lines")])
     indent = " " * stack.value[0][0].start_mark.column
     lines = [f"{indent}    {image}: {digest}" for image, digest in sorted(digests.items())]
     block = "\n".join([f"{indent}images:", f"{indent}  digests:", *lines]) + "\n"

@@ -185,7 +185,7 @@ def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
         if each.cloud is None:
             continue
         if each.region is None:
-            reason = "its `region` is not said, so its egress has no price"
+            reason = "its `region` is not set, so its egress has no price"
             yield Transfer(each.name, each.size_gib, MissingPrice(reason))
         else:
             price = catalog.egress_price(each.cloud, each.region, target, today)

@@ -93,11 +93,11 @@ def _retained_data(session: Session, key: JobKey, run: str) -> str:
     code that reads the folder.
     """
     if not _is_of_stack(session, key):
-        return f"what it wrote stays on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
+        return f"its files are retained on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
     resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
     if session.is_on_host:
-        return f"its checkpoints stay in {session.run_root(key.team, key.name)}{resume}"
-    return f"the checkpoints of {run or 'its runs'} stay on the team's volume{resume}"
+        return f"its checkpoints are retained in {session.run_root(key.team, key.name)}{resume}"
+    return f"the checkpoints of {run or 'its runs'} are retained on the team's volume{resume}"
 
 
 def _is_of_stack(session: Session, key: JobKey) -> bool:

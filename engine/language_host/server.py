@@ -220,7 +220,7 @@ def exec_script() -> Path:
     modules = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH") or Path.home() / "go", "pkg/mod")
     script = Path(named) if named else Path(modules, EXEC_IN_MODULE.format(version=version("pulumi")))
     if not script.is_file():
-        raise ProgramEnvironmentError(f"{script} does not exist; `trainyard doctor` says how to get it")
+        raise ProgramEnvironmentError(f"{script} does not exist; `trainyard doctor` shows how to get it")
     return script
 
 

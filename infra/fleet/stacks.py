@@ -73,8 +73,8 @@ def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[F
     for index, worker in enumerate(fleet.workers):
         place = workers[worker.name]["place"] or ""
         if place and place.lower() != worker.place.name.lower():
-            fix = "write what the stack says, or use another stack"
-            yield ("workers", index, "place"), worker.place.name, f"{place}, as its stack says", fix
+            fix = "write the stack's location, or use another stack"
+            yield ("workers", index, "place"), worker.place.name, f"{place}, the stack's location", fix
     for index, runtime in enumerate(fleet.hub.runtimes):
         if _has_runtime(hub, runtime):
             allowed = "a runtime that the hub's stack lacks"

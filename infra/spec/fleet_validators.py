@@ -90,11 +90,11 @@ def jobs_go_where_their_data_may_be(workers: Workers, queues: Queues) -> Iterato
         for position, name in enumerate(queue.workers or ()):
             if name in by_name and not queue.may_use(by_name[name]):
                 got = f"{name!r}, which is in {by_name[name].place.name}"
-                fix = "remove the worker from this queue, or use one that is there"
+                fix = "remove the worker from this queue, or use an existing one"
                 yield ("queues", index, "workers", position), got, allowed, fix
         if queue.workers is None and not any(queue.may_use(worker) for worker in workers):
             got = ", ".join(f"{worker.name} in {worker.place.name}" for worker in workers)
-            yield ("queues", index, "residency"), got, allowed, "add a worker that is there"
+            yield ("queues", index, "residency"), got, allowed, "add an existing worker"
 
 
 def the_hub_has_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]:

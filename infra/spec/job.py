@@ -110,7 +110,7 @@ class JobSpec(Spec):
     )
     queue: Name | None = Field(
         default=None,
-        description="one of the team's queues; default: the team's `queue`, or one that meets `needs`",
+        description="one of the team's queues; default: the team's `queue`, or one that satisfies `needs`",
     )
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(
         default=1, description="number of nodes, with one pod each"

@@ -139,12 +139,12 @@ def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Findin
             yield ("environment", name), "a variable of the launcher", allowed, "remove it"
         elif name in _DEVICES:
             allowed = "a variable that the API server admits"
-            yield ("environment", name), name, allowed, "remove it: accelerators_per_node says how many"
+            yield ("environment", name), name, allowed, "remove it: accelerators_per_node sets the number"
 
 
 def nothing_secret_is_written_out(environment: Mapping[str, str], command: Command) -> Iterator[Finding]:
     """All who may read the team's jobs can read their variables and arguments."""
-    allowed = "values that everybody in the team may read"
+    allowed = "values that every member of the team may read"
     for name, value in environment.items():
         if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):
             fix = f"put it into a Secret, and name that: secrets: [{{secret: …, key: …, variable: {name}}}]"

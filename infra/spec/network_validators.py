@@ -45,7 +45,9 @@ def egress_is_routable(network: NetworkSpec) -> Iterator[Finding]:
         for closed in (_LINK_LOCAL, _LOOPBACK, _MULTICAST_AND_RESERVED):
             if each.cidr and each.cidr.subnet_of(closed):
                 allowed = f"a network outside of {closed}"
-                fix = "leave it out: these stay closed; the cloud's pod identity endpoint is open already"
+                fix = (
+                    "leave it out: these are always closed; the cloud's pod identity endpoint is open already"
+                )
                 yield ("network", "egress", index, "cidr"), str(each.cidr), allowed, fix
 
 

@@ -45,7 +45,7 @@ _ALLOWED: Mapping[str, tuple[str, str]] = {
     "dict_type": ("a mapping", "write `key: value` lines under it"),
     "model_type": ("a mapping", "write `key: value` lines under it"),
     "union_tag_invalid": ("{discriminator}: {expected_tags}", "choose one of these"),
-    "union_tag_not_found": ("a mapping with the key {discriminator}", "say which kind it is"),
+    "union_tag_not_found": ("a mapping with the key {discriminator}", "set the kind"),
 }
 """Per kind of error: what is allowed and what to do, filled in from the error's own context."""
 

@@ -17,7 +17,7 @@ Group = Annotated[
         "group",
         r"(?!system:)\S+",
         "a group of your identity provider: no spaces, and none of Kubernetes' own (system:…)",
-        "name the group as the identity provider does; system:authenticated would be everybody",
+        "name the group as the identity provider does; system:authenticated would be all users",
     ),
 ]
 """A group of users, as the target names it: an IAM role, a Google Group, a name in the tokens' claim."""

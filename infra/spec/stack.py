@@ -53,7 +53,7 @@ class Stack(Spec):
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES),
         min_length=1,
-        description="workload priority classes, name to value; the higher value goes first",
+        description="workload priority classes, name to value; the higher value has precedence",
     )
     grace_seconds: dict[Name, GraceSeconds] = Field(
         default={}, description="termination grace period of a runtime's pods in seconds, by runtime name"

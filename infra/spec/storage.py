@@ -19,7 +19,7 @@ def _bucket(value: str) -> str:
 
 
 USE_THE_BUCKET = (
-    "what must outlive the filesystem goes to the bucket: `checkpoint.store`, or a job that copies"
+    "write what must outlive the filesystem to the bucket: `checkpoint.store`, or a job that copies"
 )
 
 

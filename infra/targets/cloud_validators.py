@@ -62,7 +62,7 @@ def machines_exist(
     known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud=provider.kind))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
-            fix = f"add `machine:`; {listed_by} says which there are"
+            fix = f"add `machine:`; {listed_by} lists them"
             yield ("pools", index), "no machine", f"{what} on every pool", fix
         elif pool.machine not in known:
             yield unknown_machine(("pools", index, "machine"), pool.machine, known, what)
@@ -159,7 +159,7 @@ def reservation_fits_the_capacity(
         yield path, "nothing", f"the {what} that a reserved pool draws on", f"{add}, or buy on demand"
     if pool.capacity != "reserved" and pool.reservation is not None:
         got = f"{called} on a pool with capacity {pool.capacity}"
-        fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
+        fix = f"write `capacity: reserved`, or remove the reservation and keep {pool.capacity}"
         yield path, got, "reservations on reserved pools only", fix
 
 
@@ -173,7 +173,7 @@ def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: s
     """A resource takes so many; the stack's own (its name, why spot is in one market, …) are among them."""
     room = most - OWN_TAGS
     if len(tags) > room:
-        allowed = f"at most {room}: {of} takes {most} for each resource, and the stack has its own"
+        allowed = f"at most {room}: {of} takes {most} for each resource, and the stack sets some itself"
         yield ("provider", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
 
 
@@ -237,7 +237,7 @@ def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Ite
     elif cluster.version != provider.kubernetes_minor:
         path: KeyPath = ("provider", "kubernetes_version")
         allowed = f"{cluster.version}: what the cluster has"
-        yield path, provider.kubernetes_version, allowed, "remove the key: the cluster says it"
+        yield path, provider.kubernetes_version, allowed, "remove the key: the cluster determines it"
 
 
 def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
@@ -245,8 +245,8 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
     for key, asked in access.items():
         if asked:
             path: KeyPath = ("provider", "access", key)
-            fix = "remove the key: who made the cluster says it there"
-            yield path, f"{key} with `existing_cluster`", "nothing: it is the owner's to say", fix
+            fix = "remove the key: the cluster's owner has set it"
+            yield path, f"{key} with `existing_cluster`", "nothing: the owner sets it", fix
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
@@ -273,7 +273,7 @@ def queues_see_the_nodes_that_they_count(
 ) -> Iterator[Finding]:
     """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
-        allowed = "pools whose nodes stay, or with `provisioning: queued`"
+        allowed = "pools of a fixed size, or with `provisioning: queued`"
         fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
         yield path, got, allowed, fix
 
@@ -337,14 +337,14 @@ def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine
     found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
     if found != (machine.accelerator, machine.num_accelerators):
         allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
-        fix = "leave `accelerator` out: the machine says it"
+        fix = "leave `accelerator` out: the machine type determines it"
         yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
 
 
 def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
     """Likewise, where a machine has one fabric alone."""
     if pool.fabric != machine.fabric:
-        fix = "leave `fabric` out: the machine says it"
+        fix = "leave `fabric` out: the machine type determines it"
         yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
 
 
@@ -353,7 +353,7 @@ def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machi
     classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
     if pool.fabric not in (machine.fabric, *classes):
         allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
-        fix = "leave `fabric` out: the machine says it"
+        fix = "leave `fabric` out: the machine type determines it"
         yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
 
 

@@ -132,7 +132,7 @@ def _folders(data_dir: Path, run_folder: Path) -> Iterator[Problem]:
     for what, folder in (("cluster.dataDir", data_dir), ("TRAINYARD_STATE", run_folder)):
         for hidden in map(Path, ("/run", *SHARED_FOLDERS)):
             if not folder.is_absolute() or folder.resolve().is_relative_to(hidden):
-                allowed = f"an absolute path outside of {hidden}, where every node sees a folder of its own"
+                allowed = f"an absolute path outside of {hidden}, where every node sees a different folder"
                 yield Problem(what, str(folder), allowed, "choose another folder")
 
 

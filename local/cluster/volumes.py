@@ -51,7 +51,7 @@ class BoundedVolume:
         if nodes_run:  # their namespaces would continue with the folder beneath
             return "its nodes run: take the cluster down and up once"
         if self.folder.exists() and any(self.folder.iterdir()):
-            return "the folder has files of an earlier release: it stays as it is"
+            return "the folder has files of an earlier release: it is not changed"
         return self._begin()
 
     def detach(self) -> None:

@@ -187,7 +187,7 @@ def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_i
         down.end()
     done = stack.trainyard("down")
     assert list(done.changes) == ["deleted"]
-    assert f"checkpoints stay in {stack.data}" in done.out
+    assert f"checkpoints are retained in {stack.data}" in done.out
     assert_nothing_remains(stack, before)
     assert stack.run_of("calm").sha256
 

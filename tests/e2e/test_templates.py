@@ -150,7 +150,7 @@ def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_poli
         _bring_up_outputs(replace(engine, project=tmp_path / "burst"), {"place": "northeurope"})
         refused = engine.preview()
         assert refused.returncode != 0
-        assert "workers[0].place" in refused.stdout and "northeurope, as its stack says" in refused.stdout
+        assert "workers[0].place" in refused.stdout and "northeurope, the stack's location" in refused.stdout
 
 
 def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None:

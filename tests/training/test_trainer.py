@@ -597,7 +597,7 @@ def test_a_preemption_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [preempt_at_end])
     assert trainer.run(0)
     assert time.monotonic() - output[0] < 3
-    assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
+    assert "exiting before all superseded checkpoints are deleted" in capfd.readouterr().err
     trainer.saver.wait_for_clean_up(60)
 
 

@@ -174,7 +174,7 @@ def test_digests_replace_those_before_however_they_are_written(images: str) -> N
 
 
 def test_a_stack_on_one_line_is_not_changed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="lines of their own"):
+    with pytest.raises(InputError, match="separate lines"):
         with_digests("config: {trainyard:stack: {schema: 1}}\n", {})
 
 

@@ -107,7 +107,7 @@ ROLLING = "rolling, nodes are replaced one after another"
         (step("update", EMBEDDED, nodes(spot=1), nodes(spot=2)), "num_nodes 1 → 2, in place"),
         (
             step("create-replacement", EMBEDDED, nodes(spot=1), nodes(spot=1), "podCidr"),
-            "replaced for podCidr: the cluster is made anew, its jobs end; checkpoints stay",
+            "replaced for podCidr: its jobs end; checkpoints are retained",
         ),
     ],
 )

@@ -204,7 +204,7 @@ def test_egress_without_a_price_is_reported_as_unknown_and_never_guessed() -> No
     for source, region, reason in (
         ("s3://example-data/pile/", "eu-central-1", "no price of data from aws eu-central-1 to us-east-2"),
         ("gs://example-data/pile/", "europe-west4", "no price of data from gcp europe-west4 to internet"),
-        ("s3://example-data/pile/", None, "its `region` is not said"),
+        ("s3://example-data/pile/", None, "its `region` is not set"),
     ):
         found = staged(aws, source, region)
         assert found.data()["transfers"][0]["usd"] is None

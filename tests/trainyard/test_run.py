@@ -57,13 +57,18 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
 @pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])
 def test_submit_is_no_advice_for_a_job_that_came_by_run(stack_job: str | None) -> None:
     message = cancelled(stack_job)
-    assert message == "removed tune; what it wrote stays on the team's volume: /mnt/checkpoints/tune/run-7\n"
+    assert (
+        message == "removed tune; its files are retained on the team's volume: /mnt/checkpoints/tune/run-7\n"
+    )
 
 
 def test_the_stacks_own_job_is_continued_by_submit() -> None:
     resume = "; to continue: trainyard submit -s lab --run run-7\n"
-    assert cancelled("tune") == f"removed tune; the checkpoints of run-7 stay on the team's volume{resume}"
-    assert cancelled("tune", on_host=True).endswith(f"stay in /data/research/tune{resume}")
+    assert (
+        cancelled("tune")
+        == f"removed tune; the checkpoints of run-7 are retained on the team's volume{resume}"
+    )
+    assert cancelled("tune", on_host=True).endswith(f"are retained in /data/research/tune{resume}")
 
 
 def test_of_two_jobs_of_a_name_the_team_selects_one() -> None:

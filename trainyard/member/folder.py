@@ -56,7 +56,7 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
     """
     if shutil.which("git") is None:
         got, fix = "git: not installed", "install it; a folder need not be a repository"
-        raise HostError([Problem("PATH", got, "git, which says what is ignored", fix)])
+        raise HostError([Problem("PATH", got, "git, which lists what is ignored", fix)])
     more = _listed(folder, listed)
     with ThreadPoolExecutor() as pool:  # of programs that wait for the disk
         asked = {

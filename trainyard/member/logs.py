@@ -203,8 +203,8 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
         raise InputError([Problem("--rank and --node", f"{chosen.rank} and {chosen.node}", "one", fix)])
     ranks = ranks_per_node(job)
     if ranks is None:
-        got = f"job {key.name} was removed: nothing says how many ranks a node had"
-        raise InputError([Problem("--rank", got, "a job that is there", "name the node: --node N")])
+        got = f"job {key.name} was deleted: the number of ranks per node is unknown"
+        raise InputError([Problem("--rank", got, "an existing job", "name the node: --node N")])
     return replace(chosen, node=chosen.rank // ranks)
 
 

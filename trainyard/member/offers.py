@@ -226,7 +226,7 @@ def _no_such_team(namespace: str, known: Sequence[str]) -> Problem:
 def _nothing_seen(namespace: str) -> Problem:
     return Problem(
         path=f"queues of {namespace}",
-        got="none whose pools say what they are",
-        allowed="a team of a stack that this version has brought up",
+        got="none whose pools have the labels of their machines",
+        allowed="a team of a stack that this version has deployed",
         fix="ask your platform team to run `trainyard up` again, or for your team's role",
     )

@@ -333,7 +333,7 @@ def _basis(needed: int, rooms: Mapping[str, PoolCapacity], lengths: Lengths) -> 
     if others := sum(room.others for room in rooms.values()):
         parts.append(f"{others} GPUs of other teams, whose ends are not known")
     if math.isinf(lengths.longest):
-        parts.append(f"{lengths.number} ended jobs of yours are too few to tell how long one takes")
+        parts.append(f"{lengths.number} ended jobs of yours are too few to estimate how long one takes")
     else:
         short, long = (brief(timedelta(seconds=each)) for each in (lengths.shortest, lengths.longest))
         parts.append(f"of {lengths.number} ended jobs of yours 80 % took {short} to {long}")

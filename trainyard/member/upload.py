@@ -144,7 +144,7 @@ def _no_pod(namespace: str, pods: list[Object]) -> Problem:
     if not pods:
         fix = "ask your platform team to run `trainyard up` or `pulumi up` again"
         got = f"{namespace} has no pod that takes it"
-        return Problem("code", got, "a stack that this version has brought up", fix)
+        return Problem("code", got, "a stack that this version has deployed", fix)
     name = pods[0]["metadata"]["name"]
     waiting = [
         f"{each['state']['waiting'].get('reason')}: {each['state']['waiting'].get('message', '')}"

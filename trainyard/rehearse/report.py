@@ -14,7 +14,7 @@ from rich.table import Table
 from infra.errors import TrainyardError
 from rehearsal.rehearse import Phase, Rehearsal
 
-FIGURE = "no money, no machine: the fakes answer at once, so times here say nothing of a cloud's"
+FIGURE = "no money, no machine: the fakes answer at once, so times here are not a cloud's"
 
 
 @dataclass(frozen=True)

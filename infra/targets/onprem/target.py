@@ -26,7 +26,7 @@ TARGET = Target(
         Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
         Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
         Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
-        Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
+        Feature.CHOSEN_PLACEMENT: "machines cannot be moved: list their locations in provider.leaves",
         Feature.QUEUED_PROVISIONING: f"{_OWN}: the number of nodes is fixed",
         Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
         Feature.TPU_SLICES: "TPUs exist on Google Cloud only: choose an accelerator of the catalogue",

@@ -203,7 +203,7 @@ def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
             {"queues": None},
             "workers.0.stack: 'aws', which has no output queues; a stack whose last `up`",
         ),
-        ("aws", {"place": "eu-west-1"}, "workers.0.place: us-east-2; eu-west-1, as its stack says"),
+        ("aws", {"place": "eu-west-1"}, "workers.0.place: us-east-2; eu-west-1, the stack's location"),
         (
             "aws",
             {"queues": {"vision": QUEUE}},

@@ -171,7 +171,7 @@ def test_a_clean_up_that_hangs_is_not_waited_for_without_end(
 
     on_ranks(tmp_path, work, [Hanging(tmp_path), FolderStore(tmp_path)])
     free.set()
-    assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
+    assert "exiting before all superseded checkpoints are deleted" in capfd.readouterr().err
 
 
 def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
@@ -292,4 +292,4 @@ def test_changed_data_are_refused_unless_the_checkpoint_is_older_than_the_check(
 
     text = on_ranks(tmp_path, save_and_attempt)[1]
     assert "dataset: the checkpoint has {'samples': 175, 'classes': 257}, the data now" in text
-    assert "let data.path lead to what it was, or begin a new run" in text
+    assert "set data.path to the former data, or begin a new run" in text

@@ -262,7 +262,7 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (b"", r"source: cannot be read"),
         (b"no checkpoint", r"source: cannot be read"),
-        (None, r"source: got nothing that is there; allowed: a file of torch.save"),
+        (None, r"source: got nothing that exists; allowed: a file of torch.save"),
         ([1], r"source: got a list; allowed: a dict of the objects' states"),
         ({"opt": torch.optim.AdamW(nn.Linear(1, 1).parameters()).state_dict()}, r"^$"),
     ],

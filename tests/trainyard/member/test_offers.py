@@ -145,7 +145,7 @@ def test_what_no_queue_can_give_is_refused_with_all_that_they_have(
 
 
 def test_a_cluster_of_an_earlier_version_is_reported_as_such() -> None:
-    with pytest.raises(TrainyardError, match="none whose pools say what they are"):
+    with pytest.raises(TrainyardError, match="none whose pools have the labels of their machines"):
         flavors_of(research(queue=cluster_queue()), "team-research")
 
 

@@ -121,7 +121,7 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
     fields = TrainConfig.model_fields
     problems += [
         f"{name}: got {getattr(config, name)}; allowed with DeepSpeed: what it is if left out;"
-        f" see whether {path} can say it"
+        f" see whether {path} can set it"
         for name in _NOT_HERE
         if getattr(config, name) != fields[name].default
     ]

@@ -115,7 +115,7 @@ def _make_bucket(location: StateLocation, account: str, s3: Any) -> None:  # noq
             raise
     there = s3.get_bucket_location(Bucket=location.bucket, ExpectedBucketOwner=account)["LocationConstraint"]
     if (there or "us-east-1") != location.region:
-        fix = "choose another name, or say the region in which it is"
+        fix = "choose another name, or set the region in which it is"
         raise InputError(
             [Problem("bucket", f"{location.bucket} is in {there or 'us-east-1'}", location.region, fix)]
         )

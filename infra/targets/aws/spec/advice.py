@@ -35,7 +35,7 @@ ADVICE = (
     ),
     Advice(
         r"Nodegroup cannot be updated as it is currently not in Active State",
-        "its health says why (`aws eks describe-nodegroup`, health.issues): where EC2 has no machines,"
+        "its health has the reason (`aws eks describe-nodegroup`, health.issues): where EC2 has no machines,"
         f" wait, {RUN_AGAIN}",
     ),
     Advice(

@@ -47,7 +47,7 @@ PolicyArn = Annotated[
         "aws_policy",
         r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+",
         "the ARN of a managed policy: arn:aws:iam::123456789012:policy/boundary",
-        "write the policy's ARN, as `aws iam list-policies` says it",
+        "write the policy's ARN, as `aws iam list-policies` prints it",
     ),
 ]
 _TAG_CHARACTERS = r"[\w .:/=+@-]"

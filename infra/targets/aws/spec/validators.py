@@ -155,7 +155,7 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud="aws"))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
-            fix = "add `machine:`; docs/catalog.md says which there are"
+            fix = "add `machine:`; docs/catalog.md lists them"
             yield ("pools", index), "no machine", "a machine type of EC2 on every pool", fix
         named: list[tuple[KeyPath, str | None]] = [(("pools", index, "machine"), pool.machine)]
         others = enumerate(pool.alternatives or ())
@@ -190,7 +190,7 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
         for position, other in enumerate(others):
             if first and other and _kind(other) != _kind(first):
                 allowed = f"{_describe(first)}, like {first.name}"
-                fix = "give the other machine a pool of its own, and a flavor in the queue"
+                fix = "give the other machine a separate pool, and a flavor in the queue"
                 yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
 
 
@@ -276,10 +276,10 @@ def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Itera
             continue
         allowed = "on-demand pools, and spot pools without accelerators"
         if pool.capacity in {"system", "reserved"}:
-            fix = "remove `min_nodes`: its nodes stay"
+            fix = "remove `min_nodes`: the size of this pool is fixed"
             yield path, f"on a pool with capacity {pool.capacity}", allowed, fix
         if pool.is_spot and pool.accelerator:
-            fix = "remove `min_nodes` here, and let the on-demand pool behind it come and go"
+            fix = "remove `min_nodes` here, so that the on-demand pool behind it is autoscaled"
             yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
 
 
@@ -287,7 +287,7 @@ def autoscaled_pools_have_no_resource_claims(provider: AwsSpec, pools: Pools) ->
     """Devices to claim are published by nodes: for an empty group the scheduler knows of none."""
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
-            allowed = f"nodes that stay: the autoscaler knows no devices ({pool.fabric}) of a new one"
+            allowed = f"a fixed number of nodes: the autoscaler knows no devices ({pool.fabric}) of a new one"
             fix = "remove `fabric` (the device plugin), or `min_nodes`"
             yield ("pools", index, "min_nodes"), str(pool.min_nodes), allowed, fix
 

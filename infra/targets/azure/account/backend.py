@@ -54,7 +54,7 @@ def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> Backen
 def _check_region(azure: AzureClient, account: str, location: StateLocation) -> None:
     there = azure.find(account, {"api-version": STORAGE})
     if there is not None and there["location"] != location.region:
-        fix = "choose another name, or say the region in which it is"
+        fix = "choose another name, or set the region in which it is"
         raise InputError(
             [Problem("bucket", f"{location.bucket} is in {there['location']}", location.region, fix)]
         )

@@ -34,7 +34,7 @@ def deploy_role(
         "AssignableScopes": [scope],
     }
     notes = (
-        f"assign it at {scope} under `condition`: the stack makes its own resource groups",
+        f"assign it at {scope} under `condition`: the stack creates its resource groups",
         "put the application's group among access.admins",
         "the roles that `trainyard bootstrap` prints: state and its key",
     )

@@ -40,7 +40,7 @@ def make_dependencies(scope: Scope) -> ClusterDeps:
 
 
 def _network_rights(scope: Scope, identities: Identities, network: Network) -> list[pulumi.Resource]:
-    """The control plane creates nodes and API server addresses in subnets that the stack owns."""
+    """The control plane creates nodes and API server addresses in the subnets of the network."""
     subnets = {"nodes": network.nodes, "api-server": network.api_server}
     return [
         grant(scope, f"control-plane-{role}-subnet", identities.control_plane, "Network Contributor", subnet)

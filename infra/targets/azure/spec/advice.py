@@ -16,7 +16,7 @@ ADVICE = (
     ),
     Advice(
         r"'(?P<namespace>[\w.]+)/(?P<feature>\w+)' feature is not enabled",
-        "`az feature register --namespace {namespace} --name {feature}`; once `az feature show` says"
+        "`az feature register --namespace {namespace} --name {feature}`; once `az feature show` prints"
         f" Registered, `az provider register --namespace {{namespace}}`, {RUN_AGAIN}",
     ),
     Advice(

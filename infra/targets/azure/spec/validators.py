@@ -116,7 +116,9 @@ def the_network_holds_the_nodes(provider: AzureSpec, pools: Pools) -> Iterator[F
 def routes_are_of_a_network_that_exists(provider: AzureSpec) -> Iterator[Finding]:
     """A VNet that the stack makes has no firewall to send packets to."""
     if provider.network.outbound == "routes" and provider.network.existing is None:
-        fix = "name the subnets in `existing`, whose route table says the way out, or write `outbound: nat`"
+        fix = (
+            "name the subnets in `existing`, whose route table has a default route, or write `outbound: nat`"
+        )
         yield ("provider", "network", "outbound"), "'routes'", "nat, where the stack makes the VNet", fix
 
 
@@ -136,7 +138,7 @@ def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
     """It was encrypted with keys that exist, too; new ones would go with the stack."""
     if provider.storage_group is not None and provider.keys is None:
         fix = "add `keys:` with the vault and the keys of the stack that was before"
-        yield ("provider", "keys"), "nothing, with storage that is there already", "its vault and keys", fix
+        yield ("provider", "keys"), "nothing, with existing storage", "its vault and keys", fix
 
 
 def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
@@ -170,7 +172,7 @@ def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> I
     for index, pool in enumerate(pools):
         if pool.num_nodes > MAX_POOL_NODES:
             allowed = f"{MAX_POOL_NODES} at most: an agent pool is one scale set"
-            fix = "make a pool more, with a queue of its own: InfiniBand ends at the scale set"
+            fix = "add a pool, with a separate queue: InfiniBand ends at the scale set"
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
@@ -212,7 +214,9 @@ def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[F
         path: KeyPath = ("pools", index, "provisioning")
         got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
         if pool.provisioning and pool.capacity in ("system", "reserved"):
-            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            allowed = (
+                "on-demand or spot: operators need permanent nodes, and a reservation costs the same idle"
+            )
             yield path, got, allowed, "remove `provisioning:`"
         elif pool.provisioning == "queued" and pool.accelerator is None:
             allowed = "flex-start on nodes without accelerators: no queue counts them"
@@ -285,7 +289,7 @@ def storage_accounts_are_two(provider: AzureSpec) -> Iterator[Finding]:
             path,
             repr(spec.account),
             allowed,
-            "choose a name of its own: an account with NFS has no versions",
+            "choose a different name: an account with NFS has no versions",
         )
 
 
@@ -343,7 +347,7 @@ def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
 def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """AKS knows groups by their object IDs; a name would grant nothing."""
     allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
-    fix = "write what `az ad group show --group NAME --query id` says"
+    fix = "write the output of `az ad group show --group NAME --query id`"
     yield from groups_are_spelled(teams, GUID, allowed, fix)
 
 

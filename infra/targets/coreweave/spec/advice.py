@@ -7,7 +7,7 @@ from infra.targets.advice import RUN_AGAIN, Advice
 ADVICE = (
     Advice(
         r"NodePool[/ ](?P<pool>[\w-]+).*currentNodes|NodePool.*timed out",
-        "`kubectl describe nodepool` says what is missing (Quota: ask CoreWeave for more; Capacity: wait,"
+        "`kubectl describe nodepool` shows what is missing (Quota: ask CoreWeave for more; Capacity: wait,"
         f" or name another instance type or zone), {RUN_AGAIN}",
     ),
     Advice(

@@ -104,10 +104,12 @@ def autoscaled_pools_need_no_provisioning(provider: CoreweaveSpec, pools: Pools)
             yield path, "'queued'", allowed, fix
         elif pool.provisioning and pool.capacity in ("system", "reserved"):
             got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
-            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            allowed = (
+                "on-demand or spot: operators need permanent nodes, and a reservation costs the same idle"
+            )
             yield path, got, allowed, "remove `provisioning:`"
         elif pool.provisioning and machine and catalog.find_rack(machine.accelerator or ""):
-            allowed = f"nodes that stay: CKS scales no racks ({machine.name})"
+            allowed = f"a fixed number of nodes: CKS scales no racks ({machine.name})"
             yield path, repr(pool.provisioning), allowed, "remove `provisioning:`"
 
 
@@ -117,7 +119,7 @@ def queues_have_pools_with_fixed_nodes(
     """Kueue counts nodes that exist, and CKS gives none in advance."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
         fix = "remove `provisioning:` from the pool, or leave it to pods beside the queue"
-        yield path, got, "pools whose nodes stay", fix
+        yield path, got, "pools of a fixed size", fix
 
 
 def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:

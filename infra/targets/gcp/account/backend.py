@@ -83,7 +83,7 @@ def _check(location: StateLocation, spec: GcpSpec, there: Answer) -> None:
         got, fix = f"{location.bucket} is of project {there['projectNumber']}", "choose another name"
         raise InputError([Problem("bucket", got, spec.project_number, fix)])
     if there["location"].lower() != location.region:
-        fix = "choose another name, or say the region in which it is"
+        fix = "choose another name, or set the region in which it is"
         got = f"{location.bucket} is in {there['location'].lower()}"
         raise InputError([Problem("bucket", got, location.region, fix)])
 

@@ -195,7 +195,7 @@ def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
         yield Problem("provider.release_channel", spec.release_channel, channel, "write the cluster's own")
     group = found.get("authenticatorGroupsConfig", {}).get("securityGroup")
     if spec.access.security_group and group != spec.access.security_group:
-        fix = "`gcloud container clusters update --security-group`: who owns the cluster says it there"
+        fix = "`gcloud container clusters update --security-group`: the cluster's owner sets it there"
         yield Problem("provider.access.security_group", spec.access.security_group, str(group), fix)
     network = spec.network.existing
     if network and (found["network"], found["subnetwork"]) != (network.network, network.subnetwork):

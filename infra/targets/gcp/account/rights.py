@@ -27,7 +27,7 @@ def deploy_role(
         {f"projects/{spec.project}/roles/{name}": role},
         {} if pipeline.read_only else _grants(declared),
         (
-            "give the role, under `condition`, to a service account of its own, in the project, and put that"
+            "give the role, under `condition`, to a separate service account, in the project, and put that"
             " among access.admins",
             "roles/iam.workloadIdentityUser on that service account, for `member`",
             "it holds in the whole project: roles cannot be limited to a stack; so one project per stack",

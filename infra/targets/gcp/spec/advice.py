@@ -12,7 +12,7 @@ ADVICE = (
     ),
     Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",
-        "Compute Engine has none of these machines now. The node pool exists, and GKE goes on trying:"
+        "Compute Engine has none of these machines now. The node pool exists, and GKE retries:"
         " run the same command again when they have come, or give the pool another zone or machine",
     ),
     Advice(
@@ -41,7 +41,7 @@ ADVICE = (
     ),
     Advice(
         r"Deleting Network.*is already being used by '(?P<left>[^']+)'",
-        "something that the cluster made is left: {left}. Remove it by what its path says"
+        "something that the cluster made is left: {left}. Remove it with the command for its path"
         " (`gcloud compute firewall-rules delete`, `gcloud compute network-endpoint-groups delete`),"
         f" {RUN_AGAIN}",
     ),

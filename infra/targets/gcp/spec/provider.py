@@ -191,7 +191,7 @@ class FilestoreSpec(FilesystemSpec):
     """Filestore: an NFS share, for development and small clusters."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = (
-        "Filestore takes a backup on request, and has no schedule of its own: have Cloud Scheduler"
+        "Filestore takes a backup on request, and has no schedule: have Cloud Scheduler"
         " call `gcloud filestore backups create`, in a region where the data may be"
     )
 

@@ -211,11 +211,16 @@ def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Find
                 path,
                 got,
                 allowed,
-                f"remove `provisioning:`, or make a pool of its own beside {pool.name!r}",
+                f"remove `provisioning:`, or add a separate pool beside {pool.name!r}",
             )
         if pool.accelerator is None or pool.fabric == "ici":
             allowed = "nodes with GPUs: in this release nothing else comes on call"
-            yield path, pool.machine or "no machine", allowed, "remove `provisioning:`: the nodes stay then"
+            yield (
+                path,
+                pool.machine or "no machine",
+                allowed,
+                "remove `provisioning:`: the nodes are permanent then",
+            )
 
 
 def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:

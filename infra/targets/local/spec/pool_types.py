@@ -20,10 +20,7 @@ class EmbeddedNodes:
             old, new = before.get(pool, []), after.get(pool, [])
             if step.op == "create-replacement":
                 because = ", ".join(step.keys)
-                yield (
-                    pool,
-                    f"replaced for {because}: the cluster is made anew, its jobs end; checkpoints stay",
-                )
+                yield pool, f"replaced for {because}: its jobs end; checkpoints are retained"
             elif step.op == "update" and old != new:
                 resized = f"num_nodes {len(old)} → {len(new)}, " if len(old) != len(new) else ""
                 yield pool, f"{resized}in place"

@@ -40,7 +40,7 @@ def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterato
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
-                fix = "remove the key; say what the machines have by `accelerator` and `fabric`"
+                fix = "remove the key; describe the machines by `accelerator` and `fabric`"
                 yield ("pools", index, key), "a cloud's property", "nothing (kind: onprem)", fix
 
 

@@ -68,7 +68,7 @@ def read(path: Path) -> ForeignCheckpoint:
         return _read_safetensors(path)
     if path.is_file():
         return _read_torch(path)
-    what = "a folder of something else" if path.is_dir() else "nothing that is there"
+    what = "a folder of something else" if path.is_dir() else "nothing that exists"
     raise ConfigError([f"{path}: got {what}; allowed: {_ALLOWED}"])
 
 

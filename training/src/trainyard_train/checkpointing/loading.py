@@ -203,7 +203,7 @@ class Reading:
             found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in taken)
             needs[name] = list(_joined(found))
             taken.sort(key=lambda each: each[0].begin)
-        if self.own and self.own.unverified:  # it is used whole
+        if self.own and self.own.unverified:  # one digest over all of it: read all of it
             needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
         return needs
 

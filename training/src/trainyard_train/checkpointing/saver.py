@@ -47,8 +47,8 @@ DATASET: Final = "dataset"
 """In a run's identity: what the data are, as far as that decides about the order of samples."""
 _WHOSE: Final = {DATASET: "the data now"}
 _ADVICE: Final = {
-    DATASET: "; with other data the order of samples would be another: let data.path lead to what it was, or"
-    " begin a new run"
+    DATASET: "; with other data the order of samples would change: set data.path to the former data, or begin"
+    " a new run"
 }
 
 
@@ -130,9 +130,7 @@ class Saver:
         deadline = time.monotonic() + seconds
         while (cleaning := self._clean_up) and not cleaning.done():
             if cut_short() or time.monotonic() >= deadline:
-                log_line(
-                    "leaving before all superseded checkpoints are gone; whoever saves here next sees to it"
-                )
+                log_line("exiting before all superseded checkpoints are deleted; the next save deletes them")
                 return
             wait([cleaning], _LOOK_SECONDS)
 

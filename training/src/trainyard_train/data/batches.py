@@ -127,7 +127,7 @@ class Batches(Generic[Batch]):
     def _wrong_count(self, taken: int) -> str:
         return (
             f"{self.name}: a step took {taken} batches; allowed: {self.per_step} (per_step), and {self.ahead}"
-            " (ahead) that the loop reads ahead; say how many with run.batches(loader, per_step=…, ahead=…),"
+            " (ahead) that the loop reads ahead; set these with run.batches(loader, per_step=…, ahead=…),"
             " per_step=None if it varies"
         )
 

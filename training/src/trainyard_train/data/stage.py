@@ -340,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one = commands.add_parser("fetch", help="copy a dataset to OUT/<digest>")
     one.add_argument("source")
     one.add_argument("out", type=Path)
-    one.add_argument("--digest", required=True, help="sha256:… or etag:…, as `describe` says it")
+    one.add_argument("--digest", required=True, help="sha256:… or etag:…, as `describe` prints it")
     one.add_argument("--max-gib", type=int, help="refuse a source that lists more")
     one.add_argument("--workers", type=int, default=8)
     another = commands.add_parser("verify", help="read a staged dataset again, against its list")

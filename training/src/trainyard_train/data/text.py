@@ -231,7 +231,7 @@ def write_tokens(
 def _checked(tokens: np.ndarray[Any, Any], vocabulary: int) -> np.ndarray[Any, Any]:
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
         wrong = int(tokens.max()) if int(tokens.max()) >= vocabulary else int(tokens.min())
-        raise ShardError(f"got token {wrong}; allowed: 0 to {vocabulary - 1}, as the vocabulary says")
+        raise ShardError(f"got token {wrong}; allowed: 0 to {vocabulary - 1}, as the vocabulary requires")
     return tokens
 
 

@@ -55,7 +55,7 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     if wanted == "mpi" and not dist.is_mpi_available():
         raise ConfigError(["backend: got 'mpi', but " + _WITHOUT_MPI])
     if wanted != "auto":
-        return Choice(wanted, "as the configuration says")
+        return Choice(wanted, "as the configuration sets it")
     if device.type != "cuda":
         return Choice("gloo", "this process sees no GPU")
     maker = "RCCL, since PyTorch was built for ROCm" if torch.version.hip else "NCCL, since there is a GPU"
@@ -73,7 +73,7 @@ def refused_network(error: BaseException) -> ConfigError | None:
     return ConfigError(
         [
             f"NCCL_NET: got {named!r}, but NCCL finds no such network: the image lacks a library, or the pod"
-            " was given no device (NCCL_DEBUG=INFO says which); allowed: what the node has, or Socket (TCP)"
+            " was given no device (NCCL_DEBUG=INFO shows which); allowed: what the node has, or Socket (TCP)"
         ]
     )
 
@@ -120,7 +120,7 @@ def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], unus
     if len(set(nodes)) == 1:
         return "all ranks are on one node: no fabric is needed"
     if backend == "gloo":
-        return "gloo goes over TCP, whatever fabric there is"
+        return "gloo uses TCP, whatever fabric there is"
     if backend == "mpi":
         return f"MPI chooses the network itself, and reaches {speed:.1f} GB/s"
     if not rate:
