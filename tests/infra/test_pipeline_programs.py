@@ -51,7 +51,7 @@ def test_awss_command_line_signs_in_to_eks() -> None:
 
 @pytest.fixture
 def token_service() -> Iterator[str]:
-    """Google's token service, which takes the pipeline's token alone."""
+    """Google Cloud's token service, which takes the pipeline's token alone."""
     app = flask.Flask("sts")
 
     @app.post("/v1/token")

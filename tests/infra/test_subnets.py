@@ -48,6 +48,6 @@ def test_the_ranges_of_a_gke_cluster_lie_in_the_network_and_apart(network: IPv4N
     assert len(ranges.fabric) == 8
     assert all(each.subnet_of(network) for each in found)
     assert not any(one.overlaps(other) for one, other in combinations(found, 2))
-    # What Google asks for: a /28 for Services at the least, a /24 for filesystems.
+    # What Google Cloud requires: a /28 for Services at the least, a /24 for filesystems.
     assert ranges.services.prefixlen <= 24
     assert ranges.peered.prefixlen <= 24

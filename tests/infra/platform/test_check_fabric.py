@@ -101,7 +101,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 NETWORKS = [fabric.name for fabric in catalog.fabrics() if "NCCL_NET" in fabric.environment]
 KINDS = ["ib-ndr", "roce-sriov", "efav3", "roce", "tcpxo"]
-"""A class of each network: InfiniBand, RoCE, EFA, Google's gIB and TCPXO."""
+"""A class of each network: InfiniBand, RoCE, EFA, Google Cloud's gIB and TCPXO."""
 
 
 def test_every_class_with_a_network_is_checked() -> None:

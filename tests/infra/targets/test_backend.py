@@ -117,7 +117,7 @@ def test_residency_is_the_stacks_and_the_organisations(tmp_path: Path) -> None:
 
 
 class FakeStateApis:
-    """Google's storage and key APIs, as far as a state needs them."""
+    """Google Cloud's storage and key APIs, as far as a state needs them."""
 
     def __init__(self) -> None:
         self.things: dict[str, dict[str, Any]] = {}

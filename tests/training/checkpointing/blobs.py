@@ -1,6 +1,6 @@
 """Google Cloud Storage and Azure Blob Storage at their smallest: what checkpoints ask of them.
 
-Google's XML API and Azure's REST API, as obstore speaks them: objects, in one request or in parts, ranges,
+Their XML and REST APIs, as obstore speaks them: objects, in one request or in parts, ranges,
 lists. Who asks is not looked at. A rule may let requests fail, as in `tests.training.s3`.
 """
 

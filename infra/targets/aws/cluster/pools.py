@@ -37,7 +37,7 @@ MAX_NODE_GROUP_NAME = 63
 """EKS user guide, managed node groups."""
 ROOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
-_ONE_MARKET = "one market per group: other markets of the pool are separate groups"
+_ONE_MARKET = "one market per group: other markets of the pool are groups of their own"
 
 
 @dataclass(frozen=True)

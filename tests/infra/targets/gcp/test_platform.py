@@ -1,4 +1,4 @@
-"""What the platform makes of Google's settings, without knowing of Google."""
+"""What the platform makes of Google Cloud's settings, without knowing the cloud."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_tcpxo_brings_its_daemon_and_is_a_named_exception_of_the_teams_that_use_
     template = job(mega_plan, "torch-tcpxo")
     daemon = template["spec"]["initContainers"][0]
     assert daemon["name"] == "tcpxo-daemon"
-    assert "--num_nics=8" in daemon["command"][-1].split(), "as in Google's manifest"
+    assert "--num_nics=8" in daemon["command"][-1].split(), "as in Google Cloud's manifest"
     assert daemon["restartPolicy"] == "Always"
     assert set(daemon["securityContext"]["capabilities"]["add"]) == {"NET_ADMIN", "NET_BIND_SERVICE"}
     devices = yaml.safe_load(template["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])
@@ -250,7 +250,7 @@ def test_a_teams_jobs_reach_their_own_part_of_the_bucket_by_identity(gcp_plan: P
     }
 
 
-def test_a_teams_google_groups_are_let_through_the_door_and_bound_in_its_namespace(gcp_plan: Plan) -> None:
+def test_a_teams_groups_get_cluster_access_and_are_bound_in_its_namespace(gcp_plan: Plan) -> None:
     (cluster,) = gcp_plan.named("Cluster").values()
     assert cluster["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
     roles = {each["member"]: each["role"] for each in gcp_plan.named("IAMMember").values()}
