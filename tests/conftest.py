@@ -35,6 +35,6 @@ gc.set_threshold(100_000)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the layers of golden plans once, when all workers have kept theirs."""
+    """Write the layers of golden plans once, when all workers have stored theirs."""
     if os.environ.get("UPDATE_GOLDEN") and not hasattr(session.config, "workerinput"):
         golden_plans.write()

@@ -33,9 +33,9 @@ def test_the_pages_have_the_stored_figures() -> None:
 def test_a_sample_that_changes_changes_both_pages(results: Path) -> None:
     before = write_pages(results)
     for name in ("lost", "restart"):
-        kept = json.loads((results / f"{name}.json").read_text())
-        kept["figures"][0]["ours"]["values"] = [1e6]
-        (results / f"{name}.json").write_text(json.dumps(kept))
+        stored = json.loads((results / f"{name}.json").read_text())
+        stored["figures"][0]["ours"]["values"] = [1e6]
+        (results / f"{name}.json").write_text(json.dumps(stored))
         after = write_pages(results)
         (row,) = changed(before, after, METHODS)
         assert row.startswith(f"| `{name}` |")
@@ -49,10 +49,10 @@ def test_a_sample_that_changes_changes_both_pages(results: Path) -> None:
 
 def test_the_summary_leaves_no_missed_target_out(results: Path) -> None:
     before = write_pages(results)
-    kept = json.loads((results / "pools.json").read_text())
-    figure = next(each for each in kept["figures"] if each["claim"] == "preview of 50 pools")
+    stored = json.loads((results / "pools.json").read_text())
+    figure = next(each for each in stored["figures"] if each["claim"] == "preview of 50 pools")
     figure["at_most"] = 0.001
-    (results / "pools.json").write_text(json.dumps(kept))
+    (results / "pools.json").write_text(json.dumps(stored))
     after = write_pages(results)
     (row,) = changed(before, after, SUMMARY)
     assert row.startswith("| preview of 50 pools |")

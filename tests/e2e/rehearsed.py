@@ -23,8 +23,8 @@ _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
 def plain_environment(folder: Path) -> dict[str, str]:
     """The environment without anyone's credentials, and with a separate state."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
-    return {**kept, "TRAINYARD_STATE": str(folder / "state")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
+    return {**inherited, "TRAINYARD_STATE": str(folder / "state")}
 
 
 def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:

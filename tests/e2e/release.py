@@ -1,7 +1,7 @@
 """What the commit of a release holds: `make release VERSION=X.Y.Z`, once before each tag.
 
 That is its version wherever one is stated (`tests/versions.py`), and the state that its program makes. The
-state is made by the real engine and fakes, of a small stack, and kept packed. What the next code does to it
+state is made by the real engine and fakes, of a small stack, and stored packed. What the next code does to it
 is held in `test_release.py`.
 """
 

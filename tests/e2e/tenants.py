@@ -176,9 +176,9 @@ def train_job(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
     """Lay the attack over the runtime, as far as a TrainJob can."""
     spec = {key: value for key, value in patch.get("spec", {}).items() if key in _PATCHED}
     if "containers" in spec:
-        kept = {"name", "env", "securityContext", "volumeMounts"}
+        known_fields = {"name", "env", "securityContext", "volumeMounts"}
         named = [{"name": "node", **each} for each in spec["containers"]]
-        spec["containers"] = [{key: each[key] for key in each if key in kept} for each in named]
+        spec["containers"] = [{key: each[key] for key in each if key in known_fields} for each in named]
     laid = {"metadata": patch.get("metadata", {}), "spec": spec}
     jobs = [{"name": "node", "template": {"spec": {"template": laid}}}]
     patches = [{"manager": "trial", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]

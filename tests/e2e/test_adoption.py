@@ -50,7 +50,7 @@ bucket = {"bucket": "mine-checkpoints", "region": "us-east-2"}
 Made("aws:s3/bucket:Bucket", "mine-bucket", bucket, retain=True)
 """
 MADE = 7
-KEPT = {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
+RETAINED = {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
 GROUPING = 3
 """The stack, the component and the provider."""
 
@@ -105,7 +105,7 @@ def test_after_a_destroy_what_was_retained_is_adopted_and_not_created_again(
     assert engine.up("mine", progress).changes["create"] == MADE + GROUPING
     engine.destroy("mine", progress)
     assert engine.adopt("mine", progress).changes == {"adopt": 2}
-    assert {line.split()[1] for line in progress.lines if line.startswith("adopted")} == KEPT
+    assert {line.split()[1] for line in progress.lines if line.startswith("adopted")} == RETAINED
     again = engine.up("mine", progress)
     assert again.changes["create"] == MADE - 2
     assert again.changes["same"] == 2 + GROUPING

@@ -335,8 +335,8 @@ def test_nodes_are_added_and_removed_in_place(cluster: EmbeddedCluster, api: Api
     assert set(found) == {"system-0", "spot-0", "spot-9"}
     assert found["spot-0"]["metadata"]["labels"]["trainyard.dev/pool"] == "other"
     assert found["spot-0"]["status"]["capacity"]["nvidia.com/gpu"] == "4"
-    kept = {line: start for line, start in before.items() if "spot-1" not in line}
-    assert kept.items() <= machines(cluster).items()
+    retained = {line: start for line, start in before.items() if "spot-1" not in line}
+    assert retained.items() <= machines(cluster).items()
     cluster.update(new, old)
     wait_until_up(cluster)
 
@@ -379,12 +379,12 @@ def test_a_volume_grows_while_the_cluster_is_down(cluster: EmbeddedCluster) -> N
 
 def test_down_leaves_nothing_but_the_data(cluster: EmbeddedCluster) -> None:
     cluster.up()
-    kept = Path(cluster.config.data_dir, "checkpoint")
-    kept.touch()
+    retained = Path(cluster.config.data_dir, "checkpoint")
+    retained.touch()
     cluster.down()
     left = census(cluster.paths.state)
     assert left.pop("rules") == run(program("nft"), "list", "ruleset")
     assert not any(left.values()), left
-    assert kept.exists()
+    assert retained.exists()
     cluster.down(purge=True)
-    assert not kept.exists()
+    assert not retained.exists()

@@ -286,8 +286,8 @@ def test_the_hubs_account_may_send_jobs_to_its_teams_and_nothing_else(up: FleetO
 
 def test_the_token_is_in_no_state_and_no_log(up: FleetOfTwo) -> None:
     token = up.token
-    kept = (path for path in (up.hub.state / "pulumi").rglob("*") if path.is_file())
-    assert [path for path in kept if token.encode() in path.read_bytes()] == []
+    files = (path for path in (up.hub.state / "pulumi").rglob("*") if path.is_file())
+    assert [path for path in files if token.encode() in path.read_bytes()] == []
     assert token not in up.hub.by_hand(f"pulumi stack export --show-secrets -s {FLEET}").out
     assert _claims(token)["exp"] - _claims(token)["iat"] == LIFETIME_SECONDS
 

@@ -66,9 +66,9 @@ REFUSALS = {
     "onprem": ((), ("no-cards", "left-in-namespace")),
 }
 """Of each cloud, the refusals that its stack survives, and those that it is warned of early in `up` or
-`destroy`, which then runs once more. The others stop `up` late, and are played by `make soak`."""
+`destroy`, which then runs once more. The others stop `up` late, and run in `make soak`."""
 CLIS = Path(__file__).with_name("clis")
-KEPT = (
+INHERITED = (
     "HTTP",
     "HTTPS",
     "NO_PROXY",
@@ -133,7 +133,7 @@ def reader(home: Path, tmp_path: Path) -> dict[str, str]:
     ours = (str(ROOT / ".venv"), str(ROOT / ".trainyard"))
     folders = [each for each in os.environ["PATH"].split(os.pathsep) if not each.startswith(ours)]
     return {
-        **{key: value for key, value in os.environ.items() if key.startswith(KEPT)},
+        **{key: value for key, value in os.environ.items() if key.startswith(INHERITED)},
         **caches,
         "HOME": str(home),
         "USER": "reader",

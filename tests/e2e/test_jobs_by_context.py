@@ -76,7 +76,7 @@ def member_of(cluster: LocalStack, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def member(platform: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> LocalStack:
-    """The stack file and the kubeconfig of a team's member; not as much as a state folder of the engine."""
+    """The stack file and the kubeconfig of a team's member; not even a state folder of the engine."""
     folder = tmp_path_factory.mktemp("member")
     stack = LocalStack(folder, name="datacenter")
     stack.kubeconfig = platform.kubeconfig

@@ -17,7 +17,7 @@ from tests.e2e.release import PROJECT, STATE, own_program
 
 pytestmark = pytest.mark.engine
 
-KEPT = (
+RETAINED = (
     "aws:ec2", "aws:efs", "aws:eks", "aws:iam", "aws:kms", "aws:s3", "kubernetes:core/v1:Namespace",
     "kubernetes:core/v1:PersistentVolume", "kubernetes:kueue.x-k8s.io", "kubernetes:storage.k8s.io",
     "kubernetes:core/v1:Secret", "trainyard:aws",
@@ -42,10 +42,10 @@ def plan(project: Path, folder: Path) -> dict[str, Any]:
     file.write_text(migrate(file.read_text()))
     with engine_for(project, folder) as engine:
         engine.pulumi("stack", "init", "dev")
-        kept = state()
+        saved = state()
         salt = yaml.safe_load(file.read_text())["encryptionsalt"]
-        kept["deployment"]["secrets_providers"] = {"type": "passphrase", "state": {"salt": salt}}
-        (folder / "state.json").write_text(json.dumps(kept))
+        saved["deployment"]["secrets_providers"] = {"type": "passphrase", "state": {"salt": salt}}
+        (folder / "state.json").write_text(json.dumps(saved))
         taken = engine.pulumi("stack", "import", "-s", "dev", "--file", str(folder / "state.json"))
         assert taken.returncode == 0, taken.stderr
         previewed = engine.pulumi("preview", "-s", "dev", "--json")
@@ -62,7 +62,7 @@ def harm(report: dict[str, Any]) -> list[str]:
     output = []
     for step in report["steps"]:
         kind = step["urn"].split("::")[2].rpartition("$")[2]
-        if kind.startswith(KEPT) and step["op"] not in {"same", "create", "update", "refresh", "read"}:
+        if kind.startswith(RETAINED) and step["op"] not in {"same", "create", "update", "refresh", "read"}:
             output.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
     return output
 
@@ -70,8 +70,8 @@ def harm(report: dict[str, Any]) -> list[str]:
 def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
     resources = state()["deployment"]["resources"]
     kinds = Counter(each["type"] for each in resources)
-    beginnings = {beginning for beginning in KEPT for kind in kinds if kind.startswith(beginning)}
-    assert beginnings == set(KEPT)
+    beginnings = {beginning for beginning in RETAINED for kind in kinds if kind.startswith(beginning)}
+    assert beginnings == set(RETAINED)
     assert STATE.stat().st_size < 150_000
 
 

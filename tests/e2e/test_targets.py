@@ -181,13 +181,13 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     assert {each["apiVersion"] for each in half.objects} - served == UNSERVED[half.name]
     nodes = {each["metadata"]["name"] for each in half.nodes}
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
-    kept = [each for each in objects if _is_created(each, occupied)]
+    selected = [each for each in objects if _is_created(each, occupied)]
     # A bound claim cannot change its volume, and here it is another stack's.
-    evaluated = [each for each in objects if each not in kept and each["kind"] != "PersistentVolumeClaim"]
-    first = [each for each in kept if each["kind"] == "Namespace"]
+    evaluated = [each for each in objects if each not in selected and each["kind"] != "PersistentVolumeClaim"]
+    first = [each for each in selected if each["kind"] == "Namespace"]
     apply(operators, first)
     apply(operators, half.nodes, "--field-manager=cloud")
-    apply(operators, [each for each in kept if each not in first])
+    apply(operators, [each for each in selected if each not in first])
     apply(operators, evaluated, "--dry-run=server")
     operators.kubectl("apply", "--server-side", f"--filename={REQUESTS}")
     configure_kueue(operators, objects)
@@ -341,7 +341,7 @@ def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) 
 def output(pod: Declaration) -> Declaration:
     """What the target has put into a pod; not what the API server names anew each time."""
     spec = pod["spec"]
-    kept = ("resources", "env", "volumeMounts", "securityContext", "image", "command", "args")
+    selected = ("resources", "env", "volumeMounts", "securityContext", "image", "command", "args")
     annotations = pod["metadata"]["annotations"]
     return {
         "annotations": {key: annotations[key] for key in sorted(annotations) if _is_the_targets(key)},
@@ -354,7 +354,7 @@ def output(pod: Declaration) -> Declaration:
         "volumes": spec["volumes"],
         **({"resourceClaims": spec["resourceClaims"]} if "resourceClaims" in spec else {}),
         "containers": {
-            each["name"]: {key: each[key] for key in kept if key in each}
+            each["name"]: {key: each[key] for key in selected if key in each}
             for each in [*spec.get("initContainers", []), *spec["containers"]]
         },
     }

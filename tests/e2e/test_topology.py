@@ -1,7 +1,7 @@
 """Jobs on simulated nodes with the labels of a data centre: the real Kueue places each pod.
 
 The nodes are objects of the API with no kubelet behind them, so pods are placed and never run. They pass for
-ready for as long as the node controller waits for a first sign of life, 40 seconds.
+ready for as long as the node controller waits for a first heartbeat, 40 seconds.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def read(name: str) -> Mapping[str, Any]:
 
 
 def _whole(name: str, file: Mapping[str, Any], below: Blocks) -> Blocks:
-    kept = file["has"] if name in EXCERPTS else below.keys() - set(file.get("lacks", ()))
-    blocks = {urn: below[urn] for urn in kept}
+    unchanged = file["has"] if name in EXCERPTS else below.keys() - set(file.get("lacks", ()))
+    blocks = {urn: below[urn] for urn in unchanged}
     blocks |= {urn: changed(below[urn], change) for urn, change in file.get("differs", {}).items()}
     adds = file.get("adds", {})
     full = below | _in_full({"adds": adds})
@@ -92,7 +92,7 @@ def _whole(name: str, file: Mapping[str, Any], below: Blocks) -> Blocks:
 
 
 def write() -> None:
-    """Write all layers anew, with the plans that tests have kept."""
+    """Write all layers anew, with the plans that tests have stored."""
     new = {file.stem: json.loads(file.read_text()) for file in NEW.glob("*.json")}
     for name, file in split({name: new.get(name) or golden_plan(name) for name in LAYERS}).items():
         (GOLDEN / f"{name}.yaml").write_text(text_of(file))
@@ -109,8 +109,8 @@ def split(plans: Mapping[str, Blocks]) -> dict[str, dict[str, Any]]:
     for name, layer in LAYERS.items():
         plan, below = plans[name], wholes.get(layer, {})
         files[name] = _file(name, plan, below, full[layer])
-        kept = {urn: block for urn, block in full[layer].items() if plan.get(urn) == block}
-        full[name] = kept | _in_full(files[name])
+        unchanged = {urn: block for urn, block in full[layer].items() if plan.get(urn) == block}
+        full[name] = unchanged | _in_full(files[name])
     return files
 
 

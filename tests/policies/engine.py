@@ -71,7 +71,7 @@ class PolicyEngine:
     """Runs inline programs in a private folder; previews, which leave no state, share one stack."""
 
     def __init__(self, folder: Path) -> None:
-        self._kept: automation.Stack | None = None
+        self._reused: automation.Stack | None = None
         self._salt: Mapping[str, Any] = {}
         self.work = folder / "work"
         self.home = folder / "home"
@@ -127,7 +127,7 @@ class PolicyEngine:
                 output.append(str(error))
                 succeeded = False
             if operation != "preview":
-                self._kept = None  # its state is no longer empty
+                self._reused = None  # its state is no longer empty
             created = tuple(_name(urn) for urn in fake_provider.created)
             state = {
                 identity.rpartition("-")[0]: json_format.MessageToDict(properties)
@@ -138,8 +138,8 @@ class PolicyEngine:
     def _stack(
         self, program: Callable[[], None], config: Mapping[str, Any], environment: Mapping[str, str]
     ) -> automation.Stack:
-        stack = self._kept or self._fresh()
-        self._kept = stack
+        stack = self._reused or self._fresh()
+        self._reused = stack
         for left in self.work.glob("*.json"):
             left.unlink()
         stack.workspace.program = program

@@ -90,7 +90,7 @@ def test_what_is_installed_in_a_version_that_fits_is_not_changed(
 
 def test_what_is_missing_is_installed_and_reported(installed: Installed, clone: Path) -> None:
     script(clone, f"cd {clone}; echo Downloading pulumi-aws; touch installed-$1")
-    kept = RecordedProgress()
+    recorded = RecordedProgress()
 
     class Installing(Packages):
         def _install(self, progress: Progress) -> None:
@@ -98,9 +98,9 @@ def test_what_is_missing_is_installed_and_reported(installed: Installed, clone: 
             assert (clone / "installed-aws").exists()
             installed.versions |= {"pulumi-aws": "7.9.0", "moto": "5.2.0"}
 
-    Installing("aws", of(clone).paths).ensure(kept)
-    assert kept.status == ["Downloading pulumi-aws"]
-    assert kept.lines[0] == ("pulumi-aws, moto: not installed; installing from requirements/aws.txt")
+    Installing("aws", of(clone).paths).ensure(recorded)
+    assert recorded.status == ["Downloading pulumi-aws"]
+    assert recorded.lines[0] == ("pulumi-aws, moto: not installed; installing from requirements/aws.txt")
 
 
 def test_a_version_other_than_the_locks_is_missing(installed: Installed, clone: Path) -> None:

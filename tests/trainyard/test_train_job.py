@@ -126,8 +126,8 @@ def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime
     found = manifest(given, "run-001", checkout=checkout)
     assert "runtimePatches" not in found["spec"], "Trainer gives workers of MPI the variables of the job"
     assert found["spec"]["trainer"]["command"][:6] == unpacking()
-    kept = manifest(given.model_copy(update={"hold_on_failure_minutes": 5}), "run-001")
-    command = kept["spec"]["trainer"]["command"]
+    stored = manifest(given.model_copy(update={"hold_on_failure_minutes": 5}), "run-001")
+    command = stored["spec"]["trainer"]["command"]
     assert command[:6] == unpacking() and command[9] == "hold_failed", "a pack that is wrong is not held"
     has = {each["name"]: each["value"] for each in found["spec"]["trainer"]["env"]}
     origin = found["metadata"]["annotations"]["trainyard.dev/origin"]
@@ -144,8 +144,8 @@ def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime
 
 def test_a_job_is_stored_as_it_was_requested_to_be_started_again() -> None:
     given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
-    kept = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
-    assert parse_job(json.loads(kept)) == given
+    stored = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
+    assert parse_job(json.loads(stored)) == given
 
 
 @pytest.mark.parametrize(

@@ -31,20 +31,20 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
 class FakeApiServer(BaseHTTPRequestHandler):
     """As much of an API server as the resource speaks to; a definition is established at its second read."""
 
-    kept: ClassVar[dict[str, Any]]
+    stored: ClassVar[dict[str, Any]]
     requests: ClassVar[list[tuple[str, str]]]
     establishes = True
 
     def do_GET(self) -> None:
         name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
         if not name:
-            self.answer(200, {"items": [{"metadata": each["metadata"]} for each in self.kept.values()]})
-        elif name not in self.kept:
+            self.answer(200, {"items": [{"metadata": each["metadata"]} for each in self.stored.values()]})
+        elif name not in self.stored:
             self.answer(404, {"message": "not found"})
         else:
             if self.establishes:
-                self.kept[name]["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
-            self.answer(200, self.kept[name])
+                self.stored[name]["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+            self.answer(200, self.stored[name])
 
     def do_PATCH(self) -> None:
         path, _, query = self.path.partition("?")
@@ -58,13 +58,13 @@ class FakeApiServer(BaseHTTPRequestHandler):
         if "broken" in name:
             self.answer(422, {"message": "spec.group is wrong"})
             return
-        self.kept[name] = yaml.safe_load(body)
-        self.answer(201, self.kept[name])
+        self.stored[name] = yaml.safe_load(body)
+        self.answer(201, self.stored[name])
 
     def do_DELETE(self) -> None:
         name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
         self.requests.append(("DELETE", name))
-        found = self.kept.get(name) if "in-use" in name else self.kept.pop(name, None)
+        found = self.stored.get(name) if "in-use" in name else self.stored.pop(name, None)
         self.answer(200 if found else 404, found or {"message": "not found"})
 
     def answer(self, code: int, body: object) -> None:
@@ -81,7 +81,7 @@ class FakeApiServer(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[type[FakeApiServer]]:
     class Fresh(FakeApiServer):
-        kept: ClassVar[dict[str, Any]] = {}
+        stored: ClassVar[dict[str, Any]] = {}
         requests: ClassVar[list[tuple[str, str]]] = []
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
@@ -118,7 +118,7 @@ def test_a_create_applies_every_definition_and_waits_until_it_is_established(
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
     assert sorted(server.requests) == [("PATCH", "a.x"), ("PATCH", "b.x")]
-    assert all("status" in each for each in server.kept.values())
+    assert all("status" in each for each in server.stored.values())
 
 
 def test_a_second_create_finds_all_done(server: type[FakeApiServer], tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
-    del server.kept["a.x"]
-    server.kept["b.x"] = definition("b.x", "someone else's")
+    del server.stored["a.x"]
+    server.stored["b.x"] = definition("b.x", "someone else's")
     live = CustomResourceDefinitions().read(asked, {}, RecordedProgress())
     assert live.inputs["definitions"] == {"b.x": "", "c.x": asked["definitions"]["c.x"]}
-    server.kept.clear()
+    server.stored.clear()
     with pytest.raises(ResourceNotFound):
         CustomResourceDefinitions().read(asked, {}, RecordedProgress())
 
@@ -161,7 +161,7 @@ def test_a_delete_removes_them_unless_asked_to_retain_them(
     CustomResourceDefinitions().create(asked, RecordedProgress())
     CustomResourceDefinitions().delete(asked, RecordedProgress())
     CustomResourceDefinitions().delete(asked, RecordedProgress())
-    assert server.kept.keys() == left
+    assert server.stored.keys() == left
 
 
 def test_what_the_api_server_refuses_is_reported_in_its_words(

@@ -85,7 +85,7 @@ def inputs() -> Iterator[dict[str, Any]]:
     server.server_close()
 
 
-def kept() -> dict[str, Any]:
+def stored() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(
         base64.b64decode(FakeApiServers.secrets[SECRET]["data"]["kubeconfig"])
     )
@@ -96,7 +96,7 @@ def test_a_token_is_requested_from_one_cluster_and_stored_in_the_other(inputs: d
     outputs = RotatedKubeconfig().create(inputs, RecordedProgress())
     [(_, _, request), _] = FakeApiServers.asked
     assert request["spec"] == {"expirationSeconds": 86400}
-    assert kept()["users"] == [{"name": "hub", "user": {"token": "token-1"}}]
+    assert stored()["users"] == [{"name": "hub", "user": {"token": "token-1"}}]
     assert outputs.keys() == {"expires", "renews"}
     assert "token" not in json.dumps(outputs)
 
@@ -129,7 +129,7 @@ def test_an_update_brings_another_token(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
     resource.create(inputs, RecordedProgress())
     resource.update(inputs, {**inputs, "serial": 1}, RecordedProgress())
-    assert kept()["users"][0]["user"]["token"] == "token-2"
+    assert stored()["users"][0]["user"]["token"] == "token-2"
 
 
 def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) -> None:

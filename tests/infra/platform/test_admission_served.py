@@ -241,14 +241,14 @@ def _lay(sound: dict[str, Any], own: Mapping[str, Any], other: Mapping[str, Any]
         if value == before:
             continue
         if isinstance(value, list):
-            kept = sound.setdefault(key, [])
+            merged = sound.setdefault(key, [])
             others = before or []
             for index, item in enumerate(value):
                 container = isinstance(item, dict) and isinstance(item.get("image"), str)
-                if index < len(others) and container and kept:
-                    _lay(kept[index], item, others[index])
+                if index < len(others) and container and merged:
+                    _lay(merged[index], item, others[index])
                 elif item not in others:
-                    kept.append({**MAIN, **item} if container else item)
+                    merged.append({**MAIN, **item} if container else item)
         elif isinstance(value, dict):
             _lay(sound.setdefault(key, {}), value, before or {})
         else:

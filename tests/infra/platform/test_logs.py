@@ -16,7 +16,7 @@ from tests.infra.plan import Plan, plan, stack_file
 
 
 @pytest.fixture(scope="module")
-def kept(local: Stack, rendered: Path) -> Plan:
+def logs_plan(local: Stack, rendered: Path) -> Plan:
     return plan(local, rendered)
 
 
@@ -25,8 +25,8 @@ def pod_of(found: Plan, kind: str, name: str) -> Mapping[str, Any]:
     return spec
 
 
-def test_the_collector_runs_on_every_node_as_no_root_and_writes_to_no_folder_of_it(kept: Plan) -> None:
-    pod = pod_of(kept, "DaemonSet", "collector")
+def test_the_collector_runs_on_every_node_as_no_root_and_writes_to_no_folder_of_it(logs_plan: Plan) -> None:
+    pod = pod_of(logs_plan, "DaemonSet", "collector")
     assert "nodeSelector" not in pod
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert not pod["automountServiceAccountToken"]
@@ -39,20 +39,20 @@ def test_the_collector_runs_on_every_node_as_no_root_and_writes_to_no_folder_of_
     assert [mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in of_node] == [True]
 
 
-def test_a_team_s_reader_has_its_own_folder_and_cannot_write(kept: Plan, local: Stack) -> None:
+def test_a_team_s_reader_has_its_own_folder_and_cannot_write(logs_plan: Plan, local: Stack) -> None:
     for team in local.teams:
-        pod = pod_of(kept, "StatefulSet", f"team-{team.name}")
+        pod = pod_of(logs_plan, "StatefulSet", f"team-{team.name}")
         [mount] = pod["containers"][0]["volumeMounts"]
         assert (mount["subPath"], mount["readOnly"]) == (team.name, True)
 
 
-def test_no_pod_of_a_team_mounts_the_logs(kept: Plan) -> None:
-    claims = kept.named("PersistentVolumeClaim")
+def test_no_pod_of_a_team_mounts_the_logs(logs_plan: Plan) -> None:
+    claims = logs_plan.named("PersistentVolumeClaim")
     assert [name for name in claims if name.endswith("/logs")] == ["trainyard-logs/logs"]
 
 
-def test_nothing_connects_to_what_keeps_logs(kept: Plan) -> None:
-    spec = kept.named("NetworkPolicy")["trainyard-logs/closed"]["spec"]
+def test_nothing_connects_to_what_keeps_logs(logs_plan: Plan) -> None:
+    spec = logs_plan.named("NetworkPolicy")["trainyard-logs/closed"]["spec"]
     assert (spec["ingress"], spec["egress"], spec["podSelector"]) == ([], [], {})
 
 

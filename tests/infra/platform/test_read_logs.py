@@ -1,4 +1,4 @@
-"""The program that reads kept logs, on files as the collector has written them."""
+"""The program that reads stored logs, on files as the collector has written them."""
 
 from __future__ import annotations
 

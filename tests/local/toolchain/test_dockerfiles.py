@@ -102,9 +102,9 @@ def test_what_is_copied_is_there_and_gets_past_dockerignore(dockerfile: Path) ->
     for source in sources:
         for path in {source.replace("${REQUIREMENTS}", each["REQUIREMENTS"]) for each in arguments}:
             assert (REPOSITORY / path).exists()
-            kept = [rule for rule in ignore if rule.startswith("!")]
+            exceptions = [rule for rule in ignore if rule.startswith("!")]
             above = [PurePosixPath(path), *PurePosixPath(path).parents]
-            assert any(place.match(rule[1:]) for rule in kept for place in above), path
+            assert any(place.match(rule[1:]) for rule in exceptions for place in above), path
 
 
 def test_the_last_word_on_the_user_is_not_root(dockerfile: Path) -> None:

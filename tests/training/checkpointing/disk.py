@@ -148,5 +148,5 @@ class Killing(Recording):
 def _short(path: Path) -> str:
     """A name without its nonce."""
     parts = path.name.split(".")
-    kept = [part for part in parts if not (len(part) == 8 and set(part) <= set("0123456789abcdef"))]
-    return ".".join(kept)
+    stable = [part for part in parts if not (len(part) == 8 and set(part) <= set("0123456789abcdef"))]
+    return ".".join(stable)

@@ -159,10 +159,10 @@ def store(gcp: GcpLifecycleApi, **retention: Any) -> ObjectStore:
 def test_what_is_superseded_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
     gcp: GcpLifecycleApi,
 ) -> None:
-    kept = store(gcp)
+    checkpoints = store(gcp)
     for step in (1, 2, 3):
-        save(kept, step)
-    assert kept.committed() == [3, 2, 1]
+        save(checkpoints, step)
+    assert checkpoints.committed() == [3, 2, 1]
     marked = {name.split("/")[2] for name in gcp.custom_times}
     assert marked == {"step-00000001", "step-00000002"}
     assert len(gcp.custom_times) == 2 * (len(FILES) + 1)
@@ -182,11 +182,11 @@ def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(gcp: Gc
 
 
 def test_a_mark_that_is_refused_is_an_error_with_what_to_do(gcp: GcpLifecycleApi) -> None:
-    kept = store(gcp)
-    save(kept, 1)
+    checkpoints = store(gcp)
+    save(checkpoints, 1)
     gcp.refused = 1
     with pytest.raises(StoreError, match=r"mark bucket/runs/7/step-00000001.*403"):
-        save(kept, 2)
+        save(checkpoints, 2)
 
 
 def container(azure: AzureLifecycleApi) -> ObjectStore:
@@ -195,10 +195,10 @@ def container(azure: AzureLifecycleApi) -> ObjectStore:
 
 
 def test_what_is_superseded_in_azure_gets_an_index_tag(azure: AzureLifecycleApi) -> None:
-    kept = container(azure)
+    checkpoints = container(azure)
     for step in (1, 2, 3):
-        save(kept, step)
-    assert kept.committed() == [3, 2, 1]
+        save(checkpoints, step)
+    assert checkpoints.committed() == [3, 2, 1]
     assert {name.split("/")[2] for name in azure.tags} == {"step-00000001", "step-00000002"}
     assert len(azure.tags) == 2 * (len(FILES) + 1)
     assert all(tags == {"trainyard.dev/superseded": "true"} for tags in azure.tags.values())
@@ -207,20 +207,20 @@ def test_what_is_superseded_in_azure_gets_an_index_tag(azure: AzureLifecycleApi)
 def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: AzureLifecycleApi) -> None:
     for step, word in enumerate(("the-first", "the-second")):
         (azure.folder / "token").write_text(word)
-        kept = container(azure)
-        save(kept, 2 * step)
-        save(kept, 2 * step + 1)
+        checkpoints = container(azure)
+        save(checkpoints, 2 * step)
+        save(checkpoints, 2 * step + 1)
     assert set(azure.asked) == {"the-first", "the-second"}
 
 
 def test_a_pod_without_an_identity_and_one_without_the_right_are_reported(
     azure: AzureLifecycleApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = container(azure)
-    save(kept, 1)
+    checkpoints = container(azure)
+    save(checkpoints, 1)
     azure.refused = 1
     with pytest.raises(StoreError, match=r"mark bucket/runs/7/step-00000001.*403"):
-        save(kept, 2)
+        save(checkpoints, 2)
     monkeypatch.delenv("AZURE_CLIENT_ID")
     with pytest.raises(StoreError, match=r"AZURE_CLIENT_ID.*workload\.identity/use.*check the credentials"):
         save(container(azure), 3)

@@ -150,10 +150,10 @@ def survive(node: SingleNode, store: CheckpointStore, chance: random.Random, los
             assert (line["step"] >= committed, line["damaged"]) == (True, [])
 
 
-def seeds(first: int, kept: int, most: int) -> list[object]:
+def seeds(first: int, always: int, most: int) -> list[object]:
     """Those of `make test`, then those of `make soak`."""
     return [
-        pytest.param(seed, marks=pytest.mark.ranks if seed < first + kept else pytest.mark.soak)
+        pytest.param(seed, marks=pytest.mark.ranks if seed < first + always else pytest.mark.soak)
         for seed in range(first, first + most)
     ]
 

@@ -91,18 +91,18 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "scalar": np.float32(1.5),
         "tensors": [torch.arange(3), {"deep": torch.ones(2, 2)}],
     }
-    kept = PlainState({})
-    again(tmp_path, {"kept": PlainState(state)}, {"kept": kept})
-    array, tensors = kept.state.pop("array"), kept.state.pop("tensors")
+    loaded = PlainState({})
+    again(tmp_path, {"kept": PlainState(state)}, {"kept": loaded})
+    array, tensors = loaded.state.pop("array"), loaded.state.pop("tensors")
     assert np.array_equal(array, state.pop("array"))
     assert array.dtype == np.uint16
     for one, other in zip([tensors[0], tensors[1]["deep"]], [torch.arange(3), torch.ones(2, 2)], strict=True):
         assert torch.equal(one, other)
     del state["tensors"]
-    assert kept.state == state
-    assert kept.state["deque"].maxlen == 2
-    assert kept.state["default"]["unknown"] == []
-    assert [type(each) for each in kept.state.values()] == [
+    assert loaded.state == state
+    assert loaded.state["deque"].maxlen == 2
+    assert loaded.state["default"]["unknown"] == []
+    assert [type(each) for each in loaded.state.values()] == [
         int if isinstance(each, Priority) else type(each) for each in state.values()
     ]
 
@@ -285,12 +285,12 @@ def test_a_changed_model_is_refused_with_what_changed_and_nothing_is_lost(
     run = alone(tmp_path, model=nn.Linear(3, 2))
     with run:
         run.step()
-    kept = (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes()
+    loaded = (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes()
     run = alone(tmp_path, **changed)
     with pytest.raises(MismatchError, match=message):
         run.load()
     run.close()
-    assert (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes() == kept
+    assert (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes() == loaded
     run = alone(tmp_path, **changed)
     with pytest.raises(SystemExit, match="2"), run:
         pass

@@ -380,6 +380,6 @@ def test_numbers_go_along_with_gradients_and_change_none(alone_in_a_group: Mesh)
     ("channels", "device", "allowed"), [(4, "cpu", False), (8, "cpu", True), (4, "cuda", True)]
 )
 def test_narrow_convolutions_keep_the_usual_order_on_cpus(channels: int, device: str, allowed: bool) -> None:
-    """There they corrupt the heap, of some CPUs only: a run on others would not show it."""
+    """Channels last, they corrupt the heap, on some CPUs only: a run on others would not show it."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Conv2d(16, channels, 3)))
     assert _may_be_channels_last(net, torch.device(device)) is allowed

@@ -82,9 +82,9 @@ def moto_server() -> Iterator[str]:
 
 def environment_of(endpoint: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return a plugin's environment: every service of AWS is at `endpoint`, and no key is anyone's."""
-    kept = {key: value for key, value in environment.items() if not key.startswith("AWS_")}
+    inherited = {key: value for key, value in environment.items() if not key.startswith("AWS_")}
     return {
-        **kept,
+        **inherited,
         **CREDENTIALS,
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_EC2_METADATA_DISABLED": "true",

@@ -317,8 +317,8 @@ def test_the_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path)
     actions = [rule["definition"]["actions"] for rule in policy["policy"]["rules"]]
     assert actions[0]["baseBlob"]["delete"] == {"daysAfterModificationGreaterThan": 3}
     assert actions[1]["version"]["delete"] == {"daysAfterCreationGreaterThan": 60}
-    (kept,) = made.named("BlobServiceProperties").values()
-    assert kept["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
+    (service,) = made.named("BlobServiceProperties").values()
+    assert service["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
 
 
 def test_the_storage_account_is_private_and_no_current_blob_expires(azure_plan: Plan) -> None:
@@ -352,11 +352,11 @@ def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered:
     assert "dataProtection" not in volume
     checkpoints = netapp.storage.checkpoints.model_copy(update={"snapshot_days": 14})
     storage = netapp.storage.model_copy(update={"checkpoints": checkpoints})
-    kept = plan(netapp.model_copy(update={"storage": storage}), rendered)
-    (policy,) = kept.named("SnapshotPolicy").values()
+    snapshots_plan = plan(netapp.model_copy(update={"storage": storage}), rendered)
+    (policy,) = snapshots_plan.named("SnapshotPolicy").values()
     assert policy["dailySchedule"] == {"hour": 5, "minute": 0, "snapshotsToKeep": 14}
     assert policy["enabled"] is True
-    (volume,) = kept.named("CapacityPoolVolume").values()
+    (volume,) = snapshots_plan.named("CapacityPoolVolume").values()
     chosen = volume["dataProtection"]["snapshot"]["snapshotPolicyId"]
     assert chosen.endswith("/SnapshotPolicy/training-netapp")
 
@@ -396,8 +396,8 @@ def test_data_and_its_keys_are_in_a_separate_group(azure: Stack, azure_plan: Pla
         chosen = [each for each in own(found) if (each.retained if retained else each.protect)]
         return {each.type.rpartition(":")[2] for each in chosen}
 
-    kept = {"ResourceGroup", "Vault", "Key", "StorageAccount", "BlobContainer", "UserAssignedIdentity"}
-    assert kept <= kinds(azure_plan, retained=True)
+    data_types = {"ResourceGroup", "Vault", "Key", "StorageAccount", "BlobContainer", "UserAssignedIdentity"}
+    assert data_types <= kinds(azure_plan, retained=True)
     for each in own(azure_plan):
         if each.retained and "resourceGroupName" in each.inputs and "ResourceGroup" not in each.type:
             assert each.inputs["resourceGroupName"] == "training-data", each.urn

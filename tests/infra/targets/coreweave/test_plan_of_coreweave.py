@@ -147,8 +147,8 @@ def test_a_team_has_a_shared_volume_of_its_own(coreweave_plan: Plan) -> None:
         assert claim["spec"]["storageClassName"] == "shared-vast"
         assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert not coreweave_plan.named("PersistentVolume")
-    kept = [each for each in coreweave_plan.resources if each.type.endswith(":PersistentVolumeClaim")]
-    assert all(each.retained for each in kept)
+    data = [each for each in coreweave_plan.resources if each.type.endswith(":PersistentVolumeClaim")]
+    assert all(each.retained for each in data)
 
 
 def test_the_kubeconfig_takes_the_token_from_the_environment(coreweave_plan: Plan) -> None:
@@ -175,8 +175,8 @@ def test_machines_are_priced_by_the_zone(coreweave: Stack) -> None:
 
 
 def test_data_is_retained_and_the_cluster_is_protected(coreweave_plan: Plan) -> None:
-    kept = {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.retained}
-    assert "ObjectStorageBucket" in kept
+    data_types = {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.retained}
+    assert "ObjectStorageBucket" in data_types
     assert {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.protect} == {
         "CksCluster",
         "ObjectStorageBucket",

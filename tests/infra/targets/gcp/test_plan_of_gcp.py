@@ -122,9 +122,9 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_re
     open_plan = cluster_plan(with_provider(gcp, deletion_protection=False), rendered)
     assert not kinds(open_plan, retained=False)
     assert open_plan.named("Cluster")["training"]["deletionProtection"] is False
-    kept = kinds(open_plan, retained=True)
-    assert {"Bucket", "CryptoKey", "KeyRing", "Folder"} <= kept
-    assert "Instance" not in kept
+    retained_kinds = kinds(open_plan, retained=True)
+    assert {"Bucket", "CryptoKey", "KeyRing", "Folder"} <= retained_kinds
+    assert "Instance" not in retained_kinds
 
 
 def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(

@@ -47,8 +47,8 @@ def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan)
     config = yaml.safe_load(provider.inputs["kubeconfig"]["value"])
     assert config["clusters"][0]["cluster"] == {"server": "https://cluster.invalid:6443"}
     assert config["users"][0]["user"]["exec"]["args"] == ["credential", "datacenter"]
-    kept = repr([[each.inputs, each.wire] for each in onprem_plan.resources]) + repr(onprem_plan.outputs)
-    assert "cluster.invalid" in kept and TOKEN not in kept
+    texts = repr([[each.inputs, each.wire] for each in onprem_plan.resources]) + repr(onprem_plan.outputs)
+    assert "cluster.invalid" in texts and TOKEN not in texts
     # A changed kubeconfig replaces no provider, and so no object.
     assert provider.inputs["clusterIdentifier"] == "datacenter"
 

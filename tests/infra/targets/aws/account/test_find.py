@@ -137,10 +137,10 @@ def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
     announced = {**group, "name": "training-on-demand-0000000"}
     assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) is None
     name = "training-on-demand-1a2b3c4"
-    kept = StoredResource(
+    stored = StoredResource(
         f"urn:pulumi:s::p::{PLACEMENT_GROUP}::training-on-demand", name, group, {"name": name}
     )
-    ResourceStore(tmp_path).put(kept)
+    ResourceStore(tmp_path).put(stored)
     assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) == (name, {"name": name})
     vpc = make(account, "aws:ec2/vpc:Vpc", "v", {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "v"}})
     assert finder.find_begun("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
