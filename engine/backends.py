@@ -15,8 +15,6 @@ from typing import Any
 
 Ask = Callable[..., str]
 """Runs `pulumi` with these arguments and returns what it prints."""
-_CLOUD_PROTECTION = ("deletionProtection", "deletionProtectionEnabled")
-"""Inputs by which a cloud itself refuses the deletion: EKS and GKE; Filestore."""
 
 
 class Backend(ABC):
@@ -43,19 +41,13 @@ class Backend(ABC):
         return not self.exists(stack) or not self._deployment(stack).get("resources")
 
     def protected(self, stack: str) -> list[str]:
-        """URNs of what the engine, or its cloud, refuses to delete."""
+        """URNs of what the engine refuses to delete."""
         resources = self._deployment(stack).get("resources") or []
-        return [each["urn"] for each in resources if _is_protected(each)]
+        return [each["urn"] for each in resources if each.get("protect")]
 
     def has_pending_operations(self, stack: str) -> bool:
         """Whether the last engine was cut off in the midst of an operation."""
         return bool(self._deployment(stack).get("pending_operations"))
-
-
-def _is_protected(resource: dict[str, Any]) -> bool:
-    inputs = resource.get("inputs") or {}
-    by_cloud = any(inputs.get(key) is True for key in _CLOUD_PROTECTION)
-    return bool(resource.get("protect")) or (by_cloud and not resource.get("retainOnDelete"))
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,8 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
         bootstrap_self_managed_addons=False,
         deletion_protection=spec.deletion_protection,
         region=scope.region,
-        opts=scope.options(depends_on=[logs]),
+        # AWS refuses at the cluster's turn, the engine at the preview.
+        opts=scope.options(depends_on=[logs], protect=spec.deletion_protection),
     )
     access = _access(scope, cluster.name, teams)
     if spec.access.break_glass:

@@ -110,8 +110,9 @@ def make_control_plane(
         monitoring_config=_monitoring(),
         deletion_protection=spec.deletion_protection,
         resource_labels=scope.labels,
-        # GKE reports the first pool's nodes here.
-        opts=scope.options(ignore_changes=["nodeConfig"]),
+        # GKE reports the first pool's nodes in `nodeConfig`. It refuses a deletion at the cluster's turn, the
+        # engine at the preview.
+        opts=scope.options(ignore_changes=["nodeConfig"], protect=spec.deletion_protection),
     )
     return _control_plane(cluster, access, uses_dns_endpoint=spec.access.dns_endpoint)
 

@@ -107,7 +107,7 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket
     def protected(found: Plan) -> set[str]:
         return {each.type.rpartition(":")[2] for each in found.resources if each.protect}
 
-    assert protected(aws_plan) == {"Key", "Bucket", "LustreFileSystem"}
+    assert protected(aws_plan) == {"Cluster", "Key", "Bucket", "LustreFileSystem"}
     open_plan = cluster_plan(with_provider(aws, deletion_protection=False), rendered)
     assert not protected(open_plan)
     assert open_plan.named("Cluster")["training"]["deletionProtection"] is False

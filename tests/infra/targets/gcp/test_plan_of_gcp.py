@@ -118,7 +118,7 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_re
         chosen = [each for each in gcp_resources(found) if (each.retained if retained else each.protect)]
         return {each.type.rpartition(":")[2] for each in chosen}
 
-    assert kinds(gcp_plan, retained=False) == {"CryptoKey", "Bucket", "Instance"}
+    assert kinds(gcp_plan, retained=False) == {"Cluster", "CryptoKey", "Bucket", "Instance"}
     open_plan = cluster_plan(with_provider(gcp, deletion_protection=False), rendered)
     assert not kinds(open_plan, retained=False)
     assert open_plan.named("Cluster")["training"]["deletionProtection"] is False
