@@ -11,7 +11,7 @@ from infra.spec.job import JobSpec
 from infra.spec.share import share_of
 from trainyard.follow import Follower, JobHistory, Losses, until_ended
 from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of
-from trainyard.logs import NodeLogs, follow_logs
+from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show

@@ -22,7 +22,7 @@ import catalog
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
-from trainyard.logs import whole_lines, write_line
+from trainyard.live_logs import whole_lines, write_line
 from trainyard.member.cluster import MemberCluster, Object
 from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote, exit_code, rounds

@@ -22,7 +22,7 @@ from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, Train
 from infra.spec import JobSpec, parse_job
 from infra.targets.kubeconfig import namespace_of
 from trainyard.jobs import CHECKPOINTS, JOB, TEAM, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
-from trainyard.logs import NodeLogs, follow_logs
+from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
 from trainyard.member.cluster import PRIORITIES, MemberCluster
 from trainyard.member.folder import Listing, list_files

@@ -23,7 +23,7 @@ from infra import names
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec.offer import PoolOffer
 from tests.trainyard.member.lists import about, admitted, cluster_queue, local_queue, pod, workload
-from trainyard import logs
+from trainyard import live_logs
 from trainyard.cli import app
 from trainyard.jobs import JobKey
 from trainyard.member import retrying_jobs
@@ -172,7 +172,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(logs, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0.1)
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield made

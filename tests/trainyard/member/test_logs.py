@@ -13,7 +13,7 @@ from infra.errors import InputError, TrainyardError
 from tests.trainyard.member.connections import STDOUT, Program
 from tests.trainyard.member.lists import train_job
 from trainyard.jobs import JobKey
-from trainyard.logs import whole_lines
+from trainyard.live_logs import whole_lines
 from trainyard.member.logs import Selection, _of_a_node, _records, ranks_per_node
 
 KEY = JobKey("research", "digits")

@@ -12,7 +12,7 @@ from urllib3.exceptions import MaxRetryError, ProtocolError
 
 from infra.errors import TrainyardError
 from tests.trainyard.member.lists import pod
-from trainyard import logs
+from trainyard import live_logs
 from trainyard.jobs import JobKey, Jobs, JobState
 from trainyard.node_pods import NodePod, Object, newest_of_each_node
 
@@ -63,14 +63,14 @@ def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple
     """Return the log lines of the job, and its final state."""
     messages: list[str] = []
     jobs: Any = StatesJobs(*states)
-    shown = logs.NodeLogs(cluster, KEY, num_nodes)
-    return messages, logs.follow_logs(jobs, KEY, shown, messages.append)
+    shown = live_logs.NodeLogs(cluster, KEY, num_nodes)
+    return messages, live_logs.follow_logs(jobs, KEY, shown, messages.append)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(logs, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
 
 
 def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
@@ -118,7 +118,7 @@ def test_pods_that_replace_others_are_followed_and_named(
 def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    monkeypatch.setattr(logs, "NUM_FOLLOWED", 1)
+    monkeypatch.setattr(live_logs, "NUM_FOLLOWED", 1)
     found = [node(0, phase="Succeeded"), node(1, phase="Failed"), node(2, phase="Succeeded")]
     cluster = NodesJobs(found, n0=[[b"T1 ok\n"]], n1=[[b"T1 RuntimeError: boom\n"]], n2=[[b"T1 unseen\n"]])
     messages, _ = followed(cluster, FAILED, num_nodes=3)
@@ -127,7 +127,7 @@ def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
         b"node 0 | ok",
         b"node 1 | RuntimeError: boom",
     ]
-    assert ("tune-node-0-1-abcde", "", logs.LAST_LINES) in cluster.asked
+    assert ("tune-node-0-1-abcde", "", live_logs.LAST_LINES) in cluster.asked
 
 
 def test_a_log_that_cannot_be_read_does_not_keep_the_command() -> None:
@@ -143,7 +143,7 @@ def test_an_output_that_takes_no_more_lines_ends_the_command_and_not_the_job(
     def full(_text: bytes, _node: int | None) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(logs, "write_line", full)
+    monkeypatch.setattr(live_logs, "write_line", full)
     cluster = NodesJobs([node(0)], n0=[[b"T1 one\n"]] * 100)
     with pytest.raises(TrainyardError, match=r"No space left(.|\n)*tune goes on; .*trainyard logs -f tune"):
         followed(cluster, *[RUNNING] * 100)
@@ -166,4 +166,4 @@ def test_an_output_that_takes_no_more_lines_ends_the_command_and_not_the_job(
 def test_who_writes_beside_the_code_is_noticed(line: bytes, found: bool) -> None:
     cluster = NodesJobs([node(0, phase="Failed")], n0=[[b"T1 " + line + b"\n"]])
     messages, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
-    assert messages.count(f"  {logs.READ_ONLY}") == found
+    assert messages.count(f"  {live_logs.READ_ONLY}") == found
