@@ -36,7 +36,7 @@ BENCHES = {
     "idle": "CPU and memory of the idle cluster",
 }
 ASKED_FOR = {"gpu"}
-"""Those that run only by name."""
+"""Benchmarks that run only when their name is given."""
 
 
 def main(

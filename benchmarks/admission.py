@@ -21,7 +21,7 @@ from tests.infra.plan import plan, stack_file
 from tests.processes import wait_for
 
 ROUNDS = 200
-"""Each in both orders of the arms, so 400 pods of each arm."""
+"""Rounds; each takes both orders of the arms, so 400 pods of each arm are created."""
 WARM = 100
 TEAM, OPEN = "team-research", "open"
 POLICY = "ValidatingAdmissionPolicy"

@@ -16,11 +16,11 @@ from benchmarks.figures import Figure, Repeats, in_both_orders
 from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
-"""Each has its node's one accelerator."""
+"""Name of the job, and its ranks: each runs on a node of its own with one accelerator."""
 ROUNDS = 14
 WHERE = f"--namespace={NAMESPACE}"
 SETTLE_SECONDS = 2.0
-"""Until a created or deleted policy takes effect on the nodes."""
+"""Seconds until a created or deleted policy takes effect on the nodes."""
 RANK = """
 import statistics, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -34,7 +34,7 @@ print(1000 * statistics.median(taken[2:]), flush=True)
 dist.barrier()
 dist.destroy_process_group()
 """
-"""32 MiB each; the first two warm up."""
+"""Program of a rank: all-reduces of 32 MiB each, of which the first two warm up."""
 
 
 def measure() -> list[Figure]:

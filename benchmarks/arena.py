@@ -18,7 +18,7 @@ from trainyard.session import Session
 from trainyard_train.observability.metrics import FILE, read_metrics
 
 STEP_SECONDS = 600.0
-"""When a benchmark gives up waiting for a step."""
+"""Seconds after which a benchmark gives up waiting for a step."""
 
 
 @dataclass(frozen=True)

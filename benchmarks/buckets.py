@@ -45,7 +45,7 @@ for index in range(int(os.environ["NUM_RESOURCES"]) // 4):
         props |= {"bucket": bucket.id, **region}
         pulumi.CustomResource(f"aws:s3/bucket{kind}:Bucket{kind}", name, props)
 """
-"""Buckets with their three locks."""
+"""The program: S3 buckets, each with the three resources that secure it."""
 CONFIG = {"trainyard:residency": {"allowed": ["eu-*"]}}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, Repeats
 
 ROUNDS = 15
-"""Of A B C C B A."""
+"""Rounds, each of which runs the arms in the order A B C C B A."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 

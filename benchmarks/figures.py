@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 SUMMARY, METHODS = DOCS / "benchmarks.md", DOCS / "benchmark-methods.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
-"""What is between them on both pages is written by `python -m benchmarks.figures`."""
+"""Markers on both pages: `python -m benchmarks.figures` writes what is between them."""
 BUSY = 4.0
 """Load average of the two cores above which the summary notes other work beside a benchmark."""
 HEADLINES = (

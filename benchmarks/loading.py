@@ -37,11 +37,11 @@ from trainyard_train.data.pictures import Pictures, Table, decode, find, normali
 
 COUNT, SIDE, BATCH, WORKERS = 768, 224, 32, 2
 ROUNDS = int(os.environ.get("TRAINYARD_BENCH_ROUNDS", "3"))
-"""Of A B C C B A."""
+"""Rounds, each of which runs the arms in the order A B C C B A."""
 BUCKET = "pictures"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
 Epoch = Callable[[], Iterator[torch.Tensor]]
-"""The classes of its batches."""
+"""Reads one epoch; yields the classes of each batch."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class EpochTimes:
 
     seconds: float
     cpu: float
-    """Of this process and those that work for it; no server's."""
+    """CPU seconds of this process and of its worker processes, without the server's."""
     classes: tuple[int, ...]
 
 

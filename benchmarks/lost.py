@@ -30,14 +30,16 @@ from benchmarks.two_ranks import Bare, Dcp, Ours, check_same_losses, wait_for
 EVERY = 20
 """Steps between two saves of the peer."""
 TRIED = 5
-"""The same of ours while what a save takes is measured: the rarer they are, the less can be seen of it."""
+"""Steps between two of our saves while their cost is measured: many saves, so that the cost is visible."""
 NEVER = 1_000_000
 WARM = 20
-"""Steps at the begin that are not counted; their losses are compared."""
+"""Steps at the start that are not counted; their losses are compared."""
 COUNTED = 60
-"""Steps that are: three times those between two saves of the peer."""
+"""Steps that are counted: three times the peer's save interval."""
 PACES = {0.2: "steps of 0.2 s that wait for a device", 0.0: "steps that take both cores"}
-"""Least seconds of a step. With a GPU the CPU has time to write meanwhile; without one it has none."""
+"""Minimum seconds of a step → its name. A step that waits for a GPU leaves the CPU time to write; one that
+computes on the CPU leaves none.
+"""
 SETTINGS: Mapping[str, Any] = {
     "steps": NEVER,
     "seed": 7,
@@ -46,10 +48,10 @@ SETTINGS: Mapping[str, Any] = {
     "optim": {"lr": 0.0001},
     "evaluate_every": NEVER,
 }
-"""4.9 million weights: with their momentum 39 MB."""
+"""Settings of the training: 4.9 million weights, with their momentum 39 MB."""
 Arm = type[Ours | Bare]
 PEERS: Mapping[str, Arm] = {"torch.save": Bare, "dcp.async_save": Dcp}
-"""Under torchrun; NVRx's launcher starts the same program, which then saves and loads as much."""
+"""Peers under torchrun, by name. NVRx's launcher starts the same program, which saves and loads as much."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class LossRun:
     """The events of a run, from its first counted step on; times in Unix seconds."""
 
     steps: Mapping[int, float]
-    """Step → when it was done."""
+    """Step → time at which it was done."""
     saves: Mapping[int, float]
-    """Step of a checkpoint → from when on it could be loaded."""
+    """Step of a checkpoint → time from which it could be loaded."""
 
     @property
     def step_seconds(self) -> float:
@@ -92,7 +94,7 @@ class LossRun:
 
 
 SavesAndNone = tuple[Sequence[LossRun], Sequence[LossRun]]
-"""Runs of an arm with saves, and as many without."""
+"""Runs of an arm with saves, and as many runs without saves."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ class PacedRuns:
 
     pace: float
     _losses: list[float] = field(default_factory=list)
-    """Of the first steps of the first run."""
+    """Losses of the first steps of the first run."""
 
     def take(self, arm: Arm, every: int) -> LossRun:
         """One run, with a save every so many steps."""

@@ -23,9 +23,9 @@ from benchmarks.pools import STACK, attached, generated, our_program
 from infra.artifacts import ROOT
 
 POOLS = (90, 210, 430)
-"""Each adds four resources to about 280, so the stacks have 638, 1,118 and 1,998."""
+"""Numbers of pools; each pool adds four resources to about 280, so the stacks have 638, 1,118 and 1,998."""
 ROUNDS = 2
-"""Each in both orders of the arms, so four samples of each arm at every size."""
+"""Rounds; each takes both orders of the arms, so each arm has four samples at every size."""
 WHOLE, NO_RULES, STANDARD, NONE = "all policies", "our server, no rules", "policy SDK, idle rule", "no pack"
 
 PACKS = {
@@ -40,7 +40,7 @@ from pulumi_policy import PolicyPack, ResourceValidationPolicy
 PolicyPack("standard", [ResourceValidationPolicy("idle", "Finds nothing", lambda resource, report: None)])
 """,
 }
-"""What the engine and a server cost before anything is evaluated."""
+"""Policy packs of the arms. The empty ones show what the engine and a server cost without any evaluation."""
 
 
 Taken = Mapping[str, tuple[float, ...]]

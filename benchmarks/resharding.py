@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.figures import Figure, Repeats, alternating
 
 MIB = 512
-"""Of the state that each rank has after the load."""
+"""MiB of the state that each rank has after the load."""
 ROUNDS = 1
-"""Of A B B A."""
+"""Rounds, each of which runs the arms in the order A B B A."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Load:
     """One load; of all ranks the worst."""
 
     peak: float
-    """MiB above the moment before it."""
+    """Peak memory during the load, in MiB above the memory in use before it."""
     own: float
     """MiB of the rank's own tensors."""
     seconds: float

@@ -32,13 +32,13 @@ LARGE: dict[str, Any] = SETTINGS | {
     "optim": {"lr": 1e-6},
     "checkpoint": {"every_steps": 5},
 }
-"""67.5 million weights: with their momentum 515 MiB."""
+"""Settings of a large model: 67.5 million weights, with their momentum 515 MiB."""
 LARGE_ROUNDS = 2
 PEERS: dict[str, tuple[type[Bare], float]] = {
     "torchrun, dcp.load": (Dcp, 0.3),
     "NVRx, dcp.load": (Nvrx, 1.0),
 }
-"""Name → the arm, and at most how much of its time ours may take."""
+"""Name of a peer → its arm, and the limit of our time as a share of its time."""
 
 
 def measure() -> list[Figure]:

@@ -26,7 +26,7 @@ from trainyard.jobs import manifest
 
 CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
 LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
-"""Groups whose objects a webhook validates, so that its controller must serve first."""
+"""API groups whose objects a webhook validates, so that its controller must be ready first."""
 
 
 def measure() -> list[Figure]:
@@ -147,7 +147,7 @@ def _until_accepted(kubectl: _Tool, text: str) -> None:
 
 
 OURS = {"Namespace", "StorageClass", "PersistentVolume"}
-"""Cluster-wide kinds that only we make; the charts make the others."""
+"""Cluster-wide kinds that only our platform creates; the charts create the others."""
 
 
 class ToolError(RuntimeError):

@@ -22,7 +22,7 @@ SETTINGS: Mapping[str, Any] = {
     "optim": {"lr": 0.02},
 }
 BLOCKS = 15
-"""Of each of A B C D D C B A."""
+"""Blocks of each arm in the order A B C D D C B A."""
 PEERS = {
     "bare": ("torchrun and DDP, default settings", 1 / 0.99),
     "tuned": ("torchrun and DDP, tuned as ours", 1.02),
@@ -30,9 +30,10 @@ PEERS = {
     "lightning": ("Lightning, default settings", 1.0),
     FREE: ("torchrun and DDP, tuned as ours, algorithms of PyTorch's choice", 1.05),
 }
-"""Arm → its name, and at most how much of its time ours may take. Tuned: channels last, a fused optimizer,
-gradients as views of the buckets; all arms have the same number of threads, and run with deterministic
-algorithms."""
+"""Arm → its name, and the limit of our time as a share of its time. The tuned loop uses channels last, a
+fused optimizer, and gradients as views of the buckets. All arms have the same number of threads, and run with
+deterministic algorithms.
+"""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 

@@ -24,7 +24,7 @@ from trainyard_train.observability.metrics import FILE, read_metrics
 
 TIMEOUT_SECONDS = 180
 SAME = 1e-3
-"""How far the losses of two arms may be apart, relative to one of them."""
+"""Maximum difference of the losses of two arms, relative to one of them."""
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Bare(Training):
 
     launcher: ClassVar[Sequence[str]] = ("torch.distributed.run", "--standalone")
     saves_by: ClassVar[Sequence[str]] = ()
-    """Arguments of `benchmarks.peers.ddp`."""
+    """Arguments of `benchmarks.peers.ddp` that choose how it saves."""
 
     def start(self) -> None:
         options = [f"--nproc-per-node={self.ranks}", "--max-restarts=3"]

@@ -30,7 +30,7 @@ class LlamaSize:
     layers: int
     heads: int
     groups: int
-    """Heads of keys and values."""
+    """Heads of keys and values (grouped-query attention)."""
     inner: int
     vocabulary: int
     context: int

@@ -23,9 +23,9 @@ from benchmarks.gpu import hardware
 from trainyard_train.elasticity import startup
 
 TIMEOUT_SECONDS = 5.0
-"""Of the group."""
+"""Timeout of the process group, in seconds."""
 _SPIN_CYCLES = 1 << 38
-"""More than two minutes of any GPU."""
+"""Cycles for which a kernel spins: more than two minutes on any GPU."""
 
 
 def measure() -> list[Figure]:

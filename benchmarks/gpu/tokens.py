@@ -34,9 +34,9 @@ from trainyard_train.observability.device import peak_of
 from trainyard_train.trainer import Trainer
 
 COMPARED = 20
-"""Steps at whose losses is looked, before any time is taken."""
+"""Steps whose losses are compared before any time is taken."""
 Block = Callable[[], float]
-"""Takes some steps; returns seconds."""
+"""Takes some steps and returns the seconds that they took."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class TokensSize:
     batch: int
     precision: str
     steps: int
-    """In a block."""
+    """Steps in a block."""
     rounds: int
 
 
 GPU = TokensSize(
     {"hidden": 768, "layers": 12, "heads": 12, "context": 1024}, 16, "bfloat16", steps=20, rounds=5
 )
-"""GPT-2's smallest, 85 million weights beside its tables."""
+"""The smallest GPT-2: 85 million weights without its embedding tables."""
 TINY = TokensSize({"hidden": 32, "layers": 2, "heads": 2, "context": 32}, 4, "float32", steps=5, rounds=1)
 
 

@@ -7,7 +7,9 @@ import sys
 from engine.paths import REPOSITORY
 
 PACKAGES = REPOSITORY / ".trainyard" / "peers"
-"""Of `requirements/peers.txt`, put there by `make peers`; what the project itself needs is not among them."""
+"""Folder of the packages of `requirements/peers.txt` that `make peers` installs; the project's own
+dependencies are not among them.
+"""
 
 
 def reach() -> None:

@@ -35,9 +35,9 @@ from trainyard_train.launchers.process_group import join
 from trainyard_train.parallelism.mesh import Mesh
 
 WIDTH, LAYERS, BATCH = 1024, 4, 32
-"""4 million weights; with Adam's moments 50 MB."""
+"""Size of the model: 4 million weights, with Adam's moments 50 MB."""
 STEPS = 15
-"""From the save on, at least."""
+"""Minimum number of steps from a save on."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset
 from trainyard_train.data.samples import Samples
 
 Part = Callable[[int], Samples]
-"""A rank's part of the batch of a step, from 0."""
+"""Returns a rank's part of the batch of a step, counted from 0."""
 
 
 def by_accelerate(

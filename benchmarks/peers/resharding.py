@@ -32,7 +32,7 @@ from trainyard_train.launchers.process_group import join
 from trainyard_train.tensors import is_distributed, local_of, offset_of
 
 WIDTH = 2048
-"""A layer has 16 MiB of weights, and as much twice of moments."""
+"""Width of a layer: it has 16 MiB of weights, and 32 MiB of moments."""
 SLOTS = ("exp_avg", "exp_avg_sq")
 MIB = 1 << 20
 LAYER = 3 * 4 * WIDTH * WIDTH // MIB

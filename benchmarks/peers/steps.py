@@ -36,11 +36,11 @@ from trainyard_train.models.build import build_model
 from trainyard_train.trainer import Trainer
 
 STEPS = 10
-"""In a block."""
+"""Steps in a block."""
 FREE = "free"
 """The arm without deterministic algorithms."""
 COMPARED = 20
-"""Steps at whose losses is looked, before any time is taken."""
+"""Steps whose losses are compared before any time is taken."""
 Step = Callable[[], torch.Tensor]
 """Takes a step of this rank; returns its loss."""
 

@@ -38,11 +38,11 @@ class Attempt(ABC):
     """One attempt of a run: from its start or restart until it ends, fails or is preempted."""
 
     steps: int = 0
-    """Finished steps, of all attempts."""
+    """Finished steps, of all attempts together."""
     identity: Mapping[str, Any]
-    """A checkpoint is resumed only if its identity equals this one."""
+    """Identity of the run: a checkpoint is resumed only if its identity is equal."""
     state: TrackedObjects | State
-    """What a checkpoint holds."""
+    """State that a checkpoint holds."""
     _noticed = False
     """Whether any rank has a preemption notice."""
     _due = False

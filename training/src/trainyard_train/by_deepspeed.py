@@ -35,7 +35,7 @@ _NOT_HERE: Final = (
     "export",
     "notices",
 )
-"""Settings that DeepSpeed has another way for, or none."""
+"""Settings of a run that DeepSpeed configures in another way, or lacks."""
 _OURS: Final = {
     "train_batch_size": "data.batch_size_per_rank",
     "train_micro_batch_size_per_gpu": "data.batch_size_per_rank",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
 
 Flags = Callable[[], Sequence[bool]]
-"""Whether this rank has a preemption notice, and whether a checkpoint is due."""
+"""Returns whether this rank has a preemption notice, and whether a checkpoint is due."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from trainyard_train.optim.schedule import schedule_for
 from trainyard_train.parallelism.mesh import Mesh
 
 FOLDER: Final = "deepspeed"
-"""Of checkpoints, in the run's folder."""
+"""Name of the folder of checkpoints, in the run's folder."""
 
 
 class DeepSpeedRun:

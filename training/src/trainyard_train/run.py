@@ -46,9 +46,9 @@ from trainyard_train.tensors import Late
 
 Batch = TypeVar("Batch")
 TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
-"""Longer than those of `trainyard_train.train`: the work of a loop between two steps is unknown."""
+"""Timeouts longer than those of `trainyard_train.train`: the work of a loop between two steps is unknown."""
 _OWN: Final = "run"
-"""Under this name the position is saved."""
+"""Name under which the position is saved."""
 _runs = count()
 
 
@@ -88,23 +88,23 @@ class Run(Attempt):
 
     state: TrackedObjects
     epoch: int = 0
-    """The epoch that the run is in; those before it are finished."""
+    """Epoch that the run is in; those before it are finished."""
     loss: float | None = None
-    """Mean over the ranks of what `step` was given one or two steps ago; None before that is known."""
+    """Mean over the ranks of the loss that `step` got one or two steps ago; None before that is known."""
     preempted: bool = False
     """Whether all ranks have agreed on the preemption and have saved."""
     exit_code: int = 1
-    """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
+    """Exit code for the process: 0 once the `with` block has ended normally, 75 if preempted."""
     _open: ClassVar[Run | None] = None
     """The run of this process, from its construction until it is closed."""
     _inside = _loaded = _in_epochs = False
     _found: tuple[Checkpoint | None, list[str]] | None = None
     _private: Mapping[str, Any] | None = None
-    """What this rank alone got back from the checkpoint."""
+    """This rank's private state from the checkpoint."""
     _held: tuple[int, Late | float | None] | None = None
-    """The last step and its loss, of which the other ranks do not know yet."""
+    """The last step and its loss, which the other ranks have not got yet."""
     _sent: int | None = None
-    """The step whose loss is being summed."""
+    """Step whose loss is being summed."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
 
 _PERMANENT = (SyntaxError, ImportError, NameError)
-"""Errors of the code alone: it raises them again however often it is started."""
+"""Errors of the code alone, which a restart would repeat."""
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)

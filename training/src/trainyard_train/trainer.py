@@ -38,7 +38,9 @@ from trainyard_train.update import LossScale, Totals, Update
 
 FINAL = "final.json"
 EVALUATED_AT_ONCE = 512
-"""Samples per rank at most; and no more than a micro-batch of a step, which fits into memory."""
+"""Maximum number of samples per rank in one batch of the evaluation; at most a micro-batch, which fits into
+memory.
+"""
 
 
 class DivergedError(ArithmeticError):
@@ -50,11 +52,11 @@ class StepMetrics:
     """Metrics of one step, aggregated over all ranks."""
 
     loss: float
-    """Mean over the targets, in nats."""
+    """Mean loss over the targets, in nats."""
     accuracy: float
-    """Part of the targets, 0 to 1."""
+    """Share of the targets that were predicted correctly, 0 to 1."""
     gradient_norm: float
-    """Of all parameters together, before it was clipped."""
+    """Norm of the gradient of all parameters together, before it was clipped."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ class Trainer(Attempt):
         self.config = config
         self.samples = 0
         self.skipped = 0
-        """Steps that an overflow of float16 has cost; the schedule does not count them."""
+        """Steps that were skipped because float16 overflowed; the schedule does not count them."""
         self.metrics: StepMetrics | None = None
-        """Of the last step that was read."""
+        """Metrics of the last step that was read."""
         self._reads_late = mesh.device.type != "cpu" if reads_late is None else reads_late
         self._unread: _Unread | None = None
         self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None

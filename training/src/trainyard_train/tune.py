@@ -36,7 +36,7 @@ _RUN_DIR = "run_dir"
 _WORKER = "worker"
 _ERROR = "error"
 FAILURES = 3
-"""Trials that fail one after the other until a worker ends: the fault is not in the settings."""
+"""Number of trials that must fail in a row until a worker ends: the settings are not the cause."""
 
 
 class SearchError(RuntimeError):

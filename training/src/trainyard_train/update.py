@@ -53,15 +53,15 @@ class Totals:
     """Of one step or evaluation, summed over all ranks; `notices` and `due` count ranks."""
 
     loss: float
-    """Times the number of targets, in nats."""
+    """Sum of the losses over the targets, in nats."""
     hits: float
     targets: float
     notices: float = 0
-    """Ranks that have a preemption notice."""
+    """Number of ranks that have a preemption notice."""
     due: float = 0
-    """1 if rank 0 finds that a checkpoint is due by its cost."""
+    """1 if rank 0 finds that a checkpoint is due by its cost, else 0."""
     squared_norm: float = 0
-    """Of the gradient, before it was clipped."""
+    """Squared norm of the gradient, before it was clipped."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class MetricSums:
     values: torch.Tensor
     """The first five of `Totals`: shape (5,), float64, on the device."""
     is_reduced: bool = False
-    """Whether they are of all ranks already, as gradients are then, too: each has the same."""
+    """Whether the values and the gradients are summed over all ranks already, so that each rank has the same.
+    """
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Update:
     optimizer: Fused
     mesh: Mesh
     clip_norm: float = 0
-    """The longest that a gradient may be; 0: any length."""
+    """Maximum norm of the gradient; 0: any."""
     loss_scale: LossScale | None = None
 
     def agree(self, metrics: MetricSums) -> torch.Tensor:

@@ -39,7 +39,7 @@ MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
 FORMAT: Final = 5
 READABLE: Final = frozenset({3, 4, FORMAT})
-"""Formats that this version reads; in 3 no file has digests of its blocks, in 4 they are SHA-256."""
+"""Formats that this version reads. Format 3 has no digests of blocks; format 4 has SHA-256 for them."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -56,27 +56,29 @@ class Manifest:
     """What a checkpoint holds, and where in the run it was taken."""
 
     step: int
-    """Optimizer steps that are in it."""
+    """Optimizer steps that the checkpoint contains."""
     samples: int
-    """The cursor in the global order of samples: how many were consumed."""
+    """Samples that were consumed: the cursor in the global order of samples."""
     world_size: int
     mesh: Mapping[str, int]
     """Size of each dimension of the device mesh."""
     schedule: Mapping[str, Any]
     """State of the learning rate (see `trainyard_train.optim.optimizer.Schedule`)."""
     identity: Mapping[str, Any]
-    """What a run must have in common with this one to resume from it."""
+    """Values that a run must have in common with this checkpoint to resume from it."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     loss_scale: Mapping[str, Any] = field(default_factory=dict)
-    """State of the scale of the loss, with float16 (see `trainyard_train.computation.LossScale`)."""
+    """State of the loss scale, with float16 (see `trainyard_train.computation.LossScale`)."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """What a run of the library tracks (see `checkpointing.tracked.merge`); empty in others, and left out."""
+    """Description of the objects that a `Run` tracks (see `checkpointing.tracked.merge`); empty in other
+    runs, and then not written.
+    """
     draft: str = ""
-    """Where the files are, seen from the manifest, if not beside it."""
+    """Location of the files relative to the manifest; empty if they are beside it."""
     created: float = field(default_factory=time.time)
-    """Unix time; informational."""
+    """Unix time at which the manifest was created; informational."""
     origin: Mapping[str, Any] = field(default_factory=origin_of)
-    """What the run was started from (see `observability.origin`), likewise; empty where unknown."""
+    """Origin of the run (see `observability.origin`); informational, empty where unknown."""
 
     def encode(self) -> bytes:
         """JSON with a checksum of itself, since a flipped bit may hit the manifest too."""
@@ -115,9 +117,9 @@ class Held:
     """What the memory of a node has of a checkpoint, and what was read of it in spite of that."""
 
     files: dict[str, memoryview] = field(default_factory=dict)
-    """The content of files, by name; it is verified like what the store has."""
+    """Content of files by name; it is verified like content from the store."""
     bytes_from_store: int = 0
-    """Read from the store by all ranks together, when the checkpoint was loaded."""
+    """Bytes that all ranks together read from the store when the checkpoint was loaded."""
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,11 @@ class StoredFile:
 
     name: str
     path: str
-    """Seen from the store."""
+    """Path of the file, relative to the store."""
     entry: FileEntry
     store: CheckpointStore
     held: memoryview | None = field(default=None, compare=False)
-    """Its content in this node's memory, if it is there."""
+    """Content of the file in this node's memory; None if it is not there."""
 
     def check_size(self) -> None:
         """Compare its size.
@@ -348,11 +350,12 @@ class Retention:
     """Which checkpoints are retained."""
 
     last: int = 3
-    """How many of the newest."""
+    """Number of the newest checkpoints that are retained."""
     every_steps: int = 0
-    """Those whose step is a multiple of this are never deleted; 0: none."""
+    """Checkpoints whose step is a multiple of this are never deleted; 0: none."""
     tag: bool = False
-    """Whether the others are marked, for the store to delete them later, instead of deleted."""
+    """Whether superseded checkpoints are marked, so that the bucket deletes them later, instead of deleted.
+    """
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
         """Those of `steps`, newest first, that may be deleted."""
@@ -370,9 +373,10 @@ class CheckpointStore(ABC):
     """
 
     reads_ahead: ClassVar[int] = 2
-    """Blocks that are read while another is worked on."""
+    """Number of blocks that are read ahead while another is processed."""
     has_own_memory: ClassVar[bool] = True
-    """Whether what is read comes in memory of the store's client, so that other room would be a copy."""
+    """Whether reads return memory of the store's client, so that reading into given memory would be a copy.
+    """
 
     @property
     @abstractmethod

@@ -34,10 +34,10 @@ class Algorithm(NamedTuple):
     """How a digest is computed."""
 
     name: str
-    """As headers have it."""
+    """Name of the algorithm, as headers have it."""
     new: Callable[[], Hash]
     characters: int
-    """Of a digest, in hexadecimal."""
+    """Number of hexadecimal characters of a digest."""
 
     @property
     def start(self) -> bytes:
@@ -55,7 +55,7 @@ class Algorithm(NamedTuple):
 SHA256: Final = Algorithm("sha256", hashlib.sha256, 64)
 XXH3: Final = Algorithm("xxh3_128", xxhash.xxh3_128, 32)
 BLOCK_ALGORITHMS: Final = (XXH3, SHA256)
-"""The first is written; all are read: checkpoints of format 4 have SHA-256 for their blocks, too."""
+"""Algorithms that are read for blocks; the first is also written. Checkpoints of format 4 use SHA-256."""
 
 
 class Digest(NamedTuple):
@@ -76,7 +76,9 @@ class FileEntry:
     size: int
     sha256: str
     header: int = 0
-    """Bytes of the header, whose sha256 it is, and which has the digest of each block; 0: it is of all."""
+    """Bytes of the header that the SHA-256 covers, which has the digest of each block; 0: it covers the whole
+    file.
+    """
 
     @staticmethod
     def of(data: Data) -> FileEntry:

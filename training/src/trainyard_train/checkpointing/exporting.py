@@ -26,7 +26,8 @@ from trainyard_train.checkpointing.tensor_files import copy
 from trainyard_train.config_base import ConfigError
 
 SHARD_BYTES: Final = 5 * 10**9
-"""Of a file of safetensors at most; as `huggingface_hub.split_torch_state_dict_into_shards` has it."""
+"""Maximum bytes of a safetensors file, the default of `huggingface_hub.split_torch_state_dict_into_shards`.
+"""
 INDEX: Final = "model.safetensors.index.json"
 
 

@@ -39,13 +39,13 @@ from trainyard_train.checkpointing.digests import Data, FileEntry, header_size, 
 _LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST})\.(tmp|trash)\.[0-9a-f]+")
 
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
-"""Linux has it."""
+"""Flag for writes that bypass the page cache; 0 where the system lacks it (Linux has it)."""
 _BLOCK: Final = 4096
-"""Bytes: what is written past the page cache begins and ends at such multiples, in memory and in the file."""
+"""Bytes: writes past the page cache begin and end at multiples of this, in memory and in the file."""
 _PARTS: Final = 1024
-"""Of memory that one call reads into, at most (IOV_MAX)."""
+"""Maximum number of buffers that one call reads into (IOV_MAX)."""
 _LARGE: Final = 1 << 20
-"""Bytes; below it nothing is gained."""
+"""Bytes from which a write bypasses the page cache; smaller files gain nothing."""
 
 
 class Files:

@@ -21,7 +21,7 @@ from trainyard_train.checkpointing.tensor_files import copy
 from trainyard_train.config_base import ConfigError
 
 Pair = tuple[torch.Tensor, torch.Tensor]
-"""A tensor of a source, and where it is to go."""
+"""A tensor of the source, and the tensor that it is copied to."""
 _ALLOWED: Final = "a file of torch.save, a folder of torch.distributed.checkpoint, or safetensors"
 _CLASSES: Final = {
     "builtins": {"dict", "list", "set", "tuple"},
@@ -43,7 +43,7 @@ _CLASSES: Final = {
         "_MEM_FORMAT_ENCODING",
     },
 }
-"""What the `.metadata` of DCP may name; types of numbers (`torch.float32`) come beside these."""
+"""Classes that the `.metadata` of DCP may name, besides number types (`torch.float32`)."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class ForeignCheckpoint:
     """What is in a file or folder of another format."""
 
     state: Any
-    """As it was nested; tensors may be on the meta device."""
+    """The state with its original nesting; tensors may be on the meta device."""
     copy: Callable[[Sequence[Pair]], None]
-    """Fills the second of each pair with what the source has for the first."""
+    """Copies the source's tensor of each pair into the second one."""
 
 
 def read(path: Path) -> ForeignCheckpoint:

@@ -76,7 +76,7 @@ class _Objects:
     kinds: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Those of the source, by path."""
+    """Tensors of the source, by path."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, key: str, value: Any) -> None:  # noqa: ANN401

@@ -43,7 +43,7 @@ class Cadence:
     clock: Any = time.monotonic
     saved_at: float = field(init=False)
     _step_seconds: float | None = field(default=None, init=False)
-    """Of steps that no save slows down, smoothed."""
+    """Seconds of a step that no save slows down, smoothed."""
     _cost: float = field(default=0, init=False)
     _under_way: float = field(default=0, init=False)
 

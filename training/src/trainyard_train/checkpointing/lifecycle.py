@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import TagTypeDef
 
 SUPERSEDED: Final[TagTypeDef] = {"Key": "trainyard.dev/superseded", "Value": "true"}
-"""The tag by which a rule of the bucket finds what it may delete."""
+"""The tag by which a lifecycle rule of the bucket finds the objects that it may delete."""
 _TOKEN_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 -- a path
 _BLOB_API: Final = "2021-12-02"
 """Version of Blob Storage's REST API; tags came with 2019-12-12."""
@@ -34,11 +34,11 @@ _BLOB_TAGS: Final = (
     f"<Tags><TagSet><Tag><Key>{SUPERSEDED['Key']}</Key><Value>{SUPERSEDED['Value']}</Value></Tag></TagSet></Tags>"
 ).encode()
 _WORKLOAD_IDENTITY: Final = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
-"""What AKS sets in the pods of an identity."""
+"""Variables that AKS sets in pods with a workload identity."""
 _ATTEMPTS: Final = 3
-"""At a request to S3."""
+"""Maximum number of attempts of one request to S3."""
 _EARLY_SECONDS: Final = 60.0
-"""A token is renewed so long before it expires."""
+"""Seconds before its expiry at which a token is renewed."""
 
 
 class Marks(Protocol):

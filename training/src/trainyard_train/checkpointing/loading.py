@@ -37,10 +37,10 @@ from trainyard_train.checkpointing.tensor_files import (
 from trainyard_train.parallelism.mesh import Mesh
 
 Targets = Mapping[str, tuple[Offset, torch.Tensor]]
-"""Tensors to be filled, by name, and where each begins in the whole."""
+"""Tensors to fill, by name, each with its offset in the whole tensor."""
 _Interval = tuple[int, int]
 _Needs = Mapping[str, Sequence[_Interval]]
-"""From which block to which a rank needs of each file."""
+"""File → the intervals of block numbers that a rank needs from it."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Header:
     pieces: Mapping[str, Piece]
     metadata: Mapping[str, str]
     digests: Sequence[Digest]
-    """Of its blocks; empty if only the whole file has one."""
+    """Digests of the file's blocks; empty if only the whole file has one."""
     unverified: bytes
-    """Itself, if only the whole file has a digest; else empty."""
+    """The bytes of the header if only the whole file has a digest, else empty."""
 
     @staticmethod
     def parse(file: StoredFile, data: Data) -> Header:
@@ -81,9 +81,9 @@ class _Run:
     blocks: range
     reader: int
     ranks: Sequence[int]
-    """Those that need them, and the reader, in order."""
+    """Ranks that need the blocks, the reader among them, in order."""
     held: bool = False
-    """Whether all these have the file in memory: the reader verifies it, and each takes it from there."""
+    """Whether all these ranks have the file in memory: the reader verifies it, and each copies from there."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class _Block:
     """What this rank has read."""
 
     content: memoryview
-    """Of a block with several targets, the first."""
+    """Bytes of the block; if they went into several targets, those of the first."""
     placed: bool
-    """Whether it was read directly into its tensor."""
+    """Whether the block was read directly into its tensors."""
 
 
 @dataclass
@@ -103,16 +103,16 @@ class Reading:
     checkpoint: Checkpoint
     mesh: Mesh
     key: str
-    """Prefix of its keys in the store of the ranks, used once."""
+    """Prefix of the reading's keys in the ranks' store, used once."""
     headers: dict[str, Header] = field(default_factory=dict, init=False)
     own: Header | None = field(default=None, init=False)
-    """That of the file of this rank's number, if there is one."""
+    """Header of the file with this rank's number, if there is one."""
     _damage: str = field(default="", init=False)
     _bytes_from_store: int = field(default=0, init=False)
     _altered: set[str] = field(default_factory=set, init=False)
-    """Files that are not in memory what they should be, as this rank has found; others may have used them."""
+    """Files whose copy in memory this rank has found altered; other ranks may have used them."""
     _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
-    """Blocks and their destinations, by file."""
+    """File → its pieces that are needed, each with the offset and tensor that it is copied to."""
 
     def __post_init__(self) -> None:
         name = file_name(self.mesh.rank)

@@ -36,25 +36,29 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-"""Schemes that obstore serves; fsspec's own for the rest."""
+"""URL schemes of the clouds that obstore serves; fsspec serves the others."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
-"""Its endpoint, if not the default one; a self-hosted one may lack TLS."""
+"""Variables with the endpoint, if it is not the default one; a self-hosted one may lack TLS."""
 _DAMAGED: Final = "damaged"
 MARKED: Final = "superseded"
-"""The file that lists the checkpoints that are marked for the bucket's lifecycle rule."""
+"""Name of the file that lists the checkpoints marked for the bucket's lifecycle rule."""
 _PARTS: Final = 10_000
-"""Of an upload, at most; a part has 5 MiB to 5 GiB but for the last (docs.aws.amazon.com, Amazon S3 multipart
-upload limits), so a file may have 48 TiB. Google Cloud Storage has the same, Azure takes more parts."""
+"""Maximum number of parts of an upload. A part has 5 MiB to 5 GiB, except for the last (docs.aws.amazon.com,
+Amazon S3 multipart upload limits), so a file may have 48 TiB. Google Cloud Storage has the same limits; Azure
+takes more parts.
+"""
 _PART: Final = 8 << 20
-"""Bytes of a part, if so many of them are enough."""
+"""Bytes of a part, unless the file would then have too many parts."""
 _IN_FLIGHT: Final = 96 << 20
-"""Bytes of parts that are sent at once, if that is more than two."""
+"""Bytes of the parts that are sent at once, if that is more than two parts."""
 _CREATES: Final = 3
 """Attempts at a conditional write; S3 documents that a conflict (409) should be retried."""
 _RETRIES: Final = 20
-"""Of one request, as long as there is time."""
+"""Maximum number of retries of one request, within its timeout."""
 _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
-"""S3 before August 2024, and stores like it, answer a condition with 501 (ceph/s3-tests#218)."""
+"""The error of a store without conditional writes: S3 before August 2024, and stores like it, answer 501
+(ceph/s3-tests#218).
+"""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -66,7 +70,7 @@ _ADVICE: Final = {
     r"kind: timeout|timed ?out|read timeout": "the store hangs: look at it, or raise timeouts.store",
     r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
-"""What to do, by the client library's message."""
+"""Advice to the user, by the client library's message."""
 
 
 class StoreError(OSError):
@@ -79,17 +83,17 @@ class ObjectStore(CheckpointStore):
 
     reads_ahead: ClassVar[int] = 4
     url: str
-    """Such as `s3://bucket/runs/7`."""
+    """URL of the folder, such as `s3://bucket/runs/7`."""
     retention: Retention = KEEP_THREE
     timeout_seconds: float = 60
-    """For one request with all its retries."""
+    """Timeout of one request with all its retries, in seconds."""
     _unconfirmed: set[str] = field(default_factory=set, init=False, compare=False)
-    """Staging folders whose manifest was sent, and no answer came: they may be committed, or be so any
-    moment."""
+    """Staging folders whose manifest was sent without an answer: they may be committed now or at any moment.
+    """
     _unconditional: Event = field(default_factory=Event, init=False, compare=False)
-    """Set once the store has refused a condition, which takes seconds: it is asked again and again."""
+    """Set once the store has refused a condition: that takes seconds, so conditions are not sent again."""
     files: AbstractFileSystem = field(default=None, compare=False)
-    """How the store is reached; made from `url` if not given."""
+    """Filesystem that reaches the store; created from `url` if not given."""
 
     def __post_init__(self) -> None:
         if self.files is None:

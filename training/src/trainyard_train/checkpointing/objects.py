@@ -19,7 +19,7 @@ from trainyard_train.config_base import ConfigError
 _GROUPS: Final = "param_groups"
 _SHARED: Final = "shared_state"
 SHARED: Final = (_GROUPS, _SHARED)
-"""Paths of what an optimizer has besides the state of each parameter."""
+"""Paths of an optimizer's state besides the state of each parameter."""
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Tracked(ABC):
 
     kind: str
     replicated: bool = False
-    """Whether all ranks hold the same, so that they share the writing."""
+    """Whether all ranks hold the same values, so that they share the writing."""
 
     @abstractmethod
     def read(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class SavedState:
     where: str
     manifest: Manifest
     kinds: dict[str, torch.dtype] = field(default_factory=dict)
-    """Type of each tensor, by path; of an optimizer in the order of its parameters."""
+    """Type of each tensor, by path; an optimizer's in the order of its parameters."""
     _pieces: Pieces = field(default_factory=Pieces)
 
     def add(self, data: memoryview) -> None:

@@ -44,7 +44,7 @@ Report = Callable[[Mesh, str], str]
 Merge = Callable[[Sequence[str]], Mapping[str, Any]]
 """Merges all ranks' reports into the `state` of the manifest."""
 DATASET: Final = "dataset"
-"""In a run's identity: what the data are, as far as that decides about the order of samples."""
+"""Key of a run's identity: identifies the dataset, as far as it determines the order of samples."""
 _WHOSE: Final = {DATASET: "the data now"}
 _ADVICE: Final = {
     DATASET: "; with other data the order of samples would change: set data.path to the former data, or begin"
@@ -57,9 +57,9 @@ class Saved:
     """A checkpoint that was committed."""
 
     size: int
-    """Bytes, of all ranks."""
+    """Bytes that all ranks wrote together."""
     seconds: float
-    """From its start, after the copy was made, until it was durable."""
+    """Seconds from the start of the write, after the copy was made, until the checkpoint was durable."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Pending:
     step: int
     reason: str
     blocked_seconds: float
-    """For which the training stood still, to copy what is saved."""
+    """Seconds for which the training was blocked to copy the state."""
     saved: Future[Saved]
-    """Resolves once the checkpoint is committed; or to SaveError."""
+    """Resolves when the checkpoint is committed, or raises SaveError."""
 
 
 _LOOK_SECONDS: Final = 0.1
@@ -92,11 +92,11 @@ class Saver:
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
         self._save_numbers = count()
         self._attempts = count()
-        """At finding a checkpoint, and at loading one."""
+        """Numbers the attempts at finding a checkpoint and at loading one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
         self._clean_up: Future[None] | None = None
-        """What follows the last commit; only rank 0 has any."""
+        """The clean-up after the last commit; None on ranks other than 0."""
 
     def start(
         self,

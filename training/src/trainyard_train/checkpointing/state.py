@@ -40,7 +40,7 @@ from trainyard_train.tensors import is_distributed, local_of, offset_of
 file_name = tensor_files.file_name  # where callers look for it
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096
-"""Bytes: a capture begins at a multiple, since disks take straight from memory only what does."""
+"""Bytes: a capture begins at a multiple, since direct writes to a disk need aligned memory."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Pieces:
     """Parts of tensors, from any number of files."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of the whole tensors, by name."""
+    """Shapes of the whole tensors, by name."""
     _parts: dict[str, dict[tuple[Offset, torch.Size], torch.Tensor]] = field(default_factory=dict)
 
     def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
@@ -85,10 +85,12 @@ class State:
     optimizer: torch.optim.Optimizer
     mesh: Mesh
     memory: NodeMemory = field(default_factory=NodeMemory)
-    """Where captures go."""
+    """Memory that captures are written to."""
     _buffer: Buffer = field(init=False, repr=False, compare=False)
     _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Of the last capture, the parameters and moments; a buffer may well hold an infinity."""
+    """Copies of the parameters and moments in the last capture; buffers are left out, as they may hold an
+    infinity.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_buffer", Buffer(self.mesh.device.type == "cuda", self.memory))
@@ -254,15 +256,15 @@ class Buffer:
     """Memory for captures, which is reused: to allocate it anew costs more than the copy itself."""
 
     pinned: bool
-    """Whether GPUs are to reach it directly."""
+    """Whether GPUs reach the memory directly (pinned)."""
     node: NodeMemory = field(default_factory=NodeMemory)
-    """Where captures go, as far as it has room."""
+    """Memory of the node that captures are written to, as far as it has room."""
     _memory: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Of this process alone: the last one, by its size."""
+    """Memory of this process alone: the last one, by its size."""
     _pinned: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Memory of the node that GPUs reach, by its address."""
+    """Memory of the node that is pinned for GPUs, by its address."""
     _layout: tuple[Any, tuple[bytearray, dict[str, tuple[int, int]]]] | None = None
-    """What the last capture was of, and what `lay_out` has made of it: the next one is mostly of the same."""
+    """The arguments of the last capture and the result of `lay_out` for them: most captures repeat them."""
 
     def fill(
         self, tensors: Mapping[str, torch.Tensor], offsets: Mapping[str, Any], metadata: Mapping[str, str]

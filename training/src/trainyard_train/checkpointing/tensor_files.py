@@ -34,7 +34,9 @@ TYPES: Final = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""As safetensors calls them; tensors of others are written as their bytes (`U8`), with their type beside."""
+"""Types that safetensors has, with their names; tensors of other types are written as bytes (`U8`) with the
+type in the metadata.
+"""
 KINDS: Final = {name: kind for kind, name in TYPES.items()}
 Offset = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""
@@ -45,12 +47,12 @@ class Piece:
     """A part of a tensor in a file."""
 
     whole: tuple[int, ...]
-    """Shape of the tensor."""
+    """Shape of the whole tensor."""
     offset: Offset
     shape: tuple[int, ...]
     dtype: torch.dtype
     begin: int
-    """Of its first byte, from the begin of the file."""
+    """Position of the first byte, from the start of the file."""
 
     @property
     def end(self) -> int:

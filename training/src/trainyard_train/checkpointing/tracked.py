@@ -43,7 +43,7 @@ from trainyard_train.tensors import is_distributed, local_of, offset_of
 
 _NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 Agree = Callable[[str], bool]
-"""Whether all ranks have the same text; all must ask."""
+"""Returns whether all ranks have the same text; all ranks must call it."""
 
 
 @dataclass
@@ -51,14 +51,14 @@ class _Found:
     """What is tracked, at one moment."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Live, by path."""
+    """Live tensors, by path."""
     values: dict[str, Any] = field(default_factory=dict)
-    """All that is not a tensor at the top of its object, as JSON, by path."""
+    """Values that are not a tensor at the top of their object, as JSON, by path."""
     replicated: set[str] = field(default_factory=set)
     """Tensors that are the same on all ranks."""
     of_rank0: set[str] = field(default_factory=set)
     learned: set[str] = field(default_factory=set)
-    """Tensors that must be numbers."""
+    """Tensors that must be finite numbers."""
 
 
 @dataclass
@@ -68,13 +68,13 @@ class TrackedObjects:
     mesh: Mesh
     agree: Agree = lambda _: True
     memory: NodeMemory = field(default_factory=NodeMemory)
-    """Where captures go."""
+    """Memory that captures are written to."""
     objects: dict[str, Tracked] = field(default_factory=dict)
     _described: dict[str, Any] = field(default_factory=dict)
-    """The last capture, as `description` takes it."""
+    """The last capture, in the form that `description` takes."""
     _copies: dict[str, torch.Tensor] = field(default_factory=dict)
     _digested: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Copies that other ranks may have otherwise."""
+    """Copies of the tensors that may differ between ranks, which are compared by digest."""
 
     def __post_init__(self) -> None:
         self._buffer = Buffer(self.mesh.device.type == "cuda", self.memory)

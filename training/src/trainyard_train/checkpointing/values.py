@@ -96,7 +96,7 @@ _FACTORIES: Final[Mapping[str, Callable[[], Any] | None]] = {
     **{each.__name__: each for each in (int, float, str, bool, list, dict, set, tuple)},
     "None": None,
 }
-"""Of a defaultdict."""
+"""Factories that a `defaultdict` may have, by name."""
 
 
 def _keep(tensor: torch.Tensor, path: str, tensors: MutableMapping[str, torch.Tensor]) -> str:

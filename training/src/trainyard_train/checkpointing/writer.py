@@ -14,9 +14,9 @@ from trainyard_train.elasticity.config import exit_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
 
 Capture = Callable[[], memoryview]
-"""Copies what is to be saved, as this rank's file."""
+"""Copies the state to save, as this rank's file."""
 Start = Callable[[memoryview], Future[Saved]]
-"""Begins to write what was captured."""
+"""Begins to write the copy."""
 
 
 @dataclass
@@ -26,13 +26,13 @@ class Writer:
     heartbeats: Heartbeats
     record: RecordEvent
     save_seconds: float
-    """For which a save may take."""
+    """Seconds that a save may take at most."""
     cadence: Cadence | None
     spot_seconds: float | None
-    """The shortest preemption notice of nodes that this may run on."""
+    """Shortest preemption notice of the nodes that this may run on, in seconds."""
     is_rank0: bool
     saved_step: int | None = None
-    """The step that the run would resume from; 0 if nothing is saved yet, None before it has looked."""
+    """Step that the run would resume from; 0 if nothing is saved yet, None before the store was read."""
     pending: Pending | None = field(default=None, init=False)
 
     def begin(self, step: int, reason: str, capture: Capture, start: Start) -> None:

@@ -42,26 +42,26 @@ class Batches(Generic[Batch]):
     loader: Iterable[Batch]
     mesh: Mesh
     per_step: int | None
-    """Batches of this rank that one step takes, which are accumulated; None if that varies."""
+    """Batches of this rank that one step takes (gradient accumulation); None if the number varies."""
     ahead: int
-    """Batches that the loop has taken but no step has finished, since it reads ahead by itself."""
+    """Batches that the loop has read ahead: taken, but of no finished step."""
     epoch: Callable[[], int | None]
-    """The epoch that the run is in; None if it counts none."""
+    """Returns the epoch that the run is in; None if it counts none."""
     _pass: int = -1
-    """Passes that were begun before this one."""
+    """Number of the current pass; −1 before the first."""
     _finished: int = 0
     """Batches of this pass that are in finished steps."""
     _samples: int = 0
-    """Samples of this pass that ranks of another number had finished, all together."""
+    """Samples of this pass that all ranks together had finished before the number of ranks changed."""
     _in_epoch: int | None = None
     _handed: int = 0
     _short: bool = False
-    """Whether the last step took fewer batches than it should, as only the last of a pass may."""
+    """Whether the last step took fewer batches than `per_step`, which only the last step of a pass may."""
     _resumed: bool = False
     _begin: dict[str, Any] | None = None
-    """States of the random generators when this pass began; and which batch was its first."""
+    """States of the random generators at the start of this pass, and the digest of its first batch."""
     _at_first: list[dict[str, int]] = field(init=False)
-    """What samplers had counted before anything was read."""
+    """Counters of the samplers before anything was read."""
     _source: Iterable[Batch] = field(init=False)
     _order: _Order | None = field(init=False, default=None)
 
@@ -274,7 +274,7 @@ class _Order:
     def __init__(self) -> None:
         self.batches: Iterable[Any] = ()
         self.first: str | None = None
-        """Digest of the batch that the pass began with, if this one has begun there."""
+        """Digest of the first batch of the pass, if this iterator started at it."""
         self.numbered = False
         self._samples, self._first, self._seed = 0, 0, 0
 

@@ -39,7 +39,7 @@ class GlobalOrder:
 
 
 AHEAD = 2
-"""Batches that are in the making beside the one that is trained on: one is read while another is decoded."""
+"""Batches that are prepared ahead of the current one: one is read while another is decoded."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Loader:
     data_rank: int
     data_size: int
     _coming: dict[int, Future[Samples]] = field(default_factory=dict)
-    """By their cursor."""
+    """Batches that are being prepared, by their cursor."""
 
     def batch(self, cursor: int) -> Samples:
         """This rank's part of the batch that starts at a cursor.

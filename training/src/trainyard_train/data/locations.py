@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 FileRange = tuple[str, int, int]
-"""Of a file: its name, the first byte, and the one after the last."""
+"""Part of a file: its name, the first byte, and the end (exclusive)."""
 
 
 class Location(Protocol):
@@ -38,7 +38,7 @@ class Location(Protocol):
 
 
 STORE_SECONDS: Final = 60.0
-"""For one request to an object store, with its retries, by default."""
+"""Default timeout of one request to an object store with its retries, in seconds."""
 
 
 def open_location(location: str, store_seconds: float = STORE_SECONDS) -> Location:

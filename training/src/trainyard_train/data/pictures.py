@@ -45,11 +45,11 @@ INDEX: Final = "pictures.npz"
 _KINDS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _MEAN: Final = np.array([0.485, 0.456, 0.406], dtype=np.float32).reshape(3, 1, 1)
 _DEVIATION: Final = np.array([0.229, 0.224, 0.225], dtype=np.float32).reshape(3, 1, 1)
-"""Of ImageNet's pictures, as all that is trained on them uses."""
+"""Standard deviation of ImageNet's pictures by channel, as models of pictures usually use it."""
 _SCALE: Final = 1 / (255 * _DEVIATION)
 _SHIFT: Final = _MEAN / _DEVIATION
 _SEEN: Final = 0.875
-"""Part of the shorter side that is looked at in evaluation: 224 of 256."""
+"""Part of the shorter side that evaluation crops to: 224 of 256."""
 _READ_AT_ONCE: Final = 1 << 20
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels."""
@@ -67,11 +67,11 @@ class Table:
 
     files: list[str]
     classes: list[str]
-    """Their names, in order of their number."""
+    """Names of the classes, in order of their number."""
     records: np.ndarray[Any, np.dtype[np.int64]]
     """A row for each picture: number of its file, its first byte there, its size in bytes, its class."""
     sizes: list[int] = field(default_factory=list)
-    """Of the files in bytes, if they are shards."""
+    """Sizes of the files in bytes, if they are shards."""
 
     def encode(self) -> bytes:
         """As the content of the index."""
@@ -121,7 +121,7 @@ class Pictures:
     side: int
     seed: int
     workers: int = 1
-    """Threads that decode."""
+    """Number of threads that decode."""
     chosen: np.ndarray[Any, np.dtype[np.int64]] | None = None
     """The rows of the table that are samples; None: all."""
     store_seconds: float = STORE_SECONDS

@@ -53,7 +53,7 @@ class Listed:
 
     size: int
     tag: str = ""
-    """What the store calls the file's content (ETag); empty where it has no name for it."""
+    """ETag of the file in the store; empty where it has none."""
 
 
 class DatasetSource(Protocol):

@@ -37,7 +37,7 @@ _CHUNK: Final = 1 << 20
 """Bytes of a compressed file that are read at once."""
 _PLAIN: Final = frozenset({".txt", ".md", ".rst", ".py"})
 _TYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-"""By the name in the index; without one there it is the first."""
+"""Types of tokens, by their name in the index; an index without a name means the first."""
 
 
 class ShardError(ValueError):
@@ -53,7 +53,7 @@ class TokenShards:
     """Tokens in one sample."""
     first: int = 0
     last: int | None = None
-    """Of the windows, those from `first` on and before `last`."""
+    """End (exclusive) of the windows, which begin with `first`; None: all from there on."""
     store_seconds: float = STORE_SECONDS
 
     def __len__(self) -> int:

@@ -50,11 +50,12 @@ from trainyard_train.observability.rank_log import log_line
 _TERMINATION_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _TERMINATION_SIGNALS | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
-"""How long other ranks may continue after one failed; they often fail for the same reason."""
+"""Seconds that other ranks may continue after one failed; they often fail for the same reason."""
 _FAILED_RANK_SECONDS: Final = 1.0
-"""The same after a rank died, here or elsewhere; the others notice and exit, unless they hang."""
+"""Seconds that other ranks have to notice a dead rank, here or elsewhere, and to exit; then they are killed.
+"""
 _PREEMPTED_SECONDS: Final = 10.0
-"""The same after a node was preempted: the others have saved with it, or hang."""
+"""Seconds that ranks have to exit after a node was preempted: they have saved with it, or hang."""
 _MAX_RESTART_SKEW_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
 """Maximum time between the restarts of two nodes' ranks: one node learns of a failed rank later and lets its
 ranks exit by themselves, and a second for scheduling."""
@@ -63,8 +64,9 @@ _SIGNALLED: Final = 128
 """Added to the number of the signal that ended a process, as in shells."""
 
 Work = Callable[[float, float], int]
-"""What a rank does; takes the unix time at which it was started and the seconds for which it waits for the
-others, and returns its exit code."""
+"""What a rank executes. It takes the unix time at which it was started and the seconds for which it waits for
+the others, and returns its exit code.
+"""
 
 
 class Node(BaseModel):
@@ -77,7 +79,7 @@ class Node(BaseModel):
     processes: str = Field(default="1", pattern=r"^(auto|cpu|gpu|[1-9]\d*)$", alias="PET_NPROC_PER_NODE")
     """Ranks of each node; `auto`: one for each GPU, or for each CPU where there is none."""
     address: str = Field(default="127.0.0.1", alias="PET_MASTER_ADDR")
-    """Of rank 0's node."""
+    """Address of rank 0's node."""
     port: int = Field(default=0, ge=0, lt=1 << 16, alias="PET_MASTER_PORT")
     """Port on that address; 0: any free one, for a single node."""
 
@@ -126,26 +128,26 @@ class Agent:
     node: Node
     work: Work
     max_restarts: int
-    """Restarts in a row without a newer checkpoint in between."""
+    """Maximum number of restarts in a row without a newer checkpoint in between."""
     timeouts: TimeoutConfig
     prepare: Callable[[], object] = lambda: None
     """Imports what ranks need, before the first fork."""
     _ranks: dict[int, int] = field(default_factory=dict)
     """Process → local rank, for each running process."""
     _stopped: dict[int, float] = field(default_factory=dict)
-    """Since when a process is stopped, as by SIGSTOP, by the monotonic clock."""
+    """Process → time since when it is stopped, as by SIGSTOP (monotonic clock)."""
     _exit_codes: list[int] = field(default_factory=list)
-    """Exit codes of this round's ranks; −9 for one that SIGKILL ended."""
+    """Exit codes of this round's ranks; −9 for one that was ended by SIGKILL."""
     _is_preempted: bool = False
     """Whether this node has a preemption notice."""
     _was_cut_short: bool = False
     """Whether this agent killed the last ranks of the round."""
     _monitor: MonitorHandle | None = None
-    """Where there are several nodes."""
+    """The monitor of the other nodes; None where there is a single node."""
     _current_round: Round = field(default_factory=lambda: Round(-1))
     """The round that this node's ranks are in."""
     _last_message: Round | NodeEnded | Unreachable | None = None
-    """The monitor's last message since this round began: that it is over, and why."""
+    """The monitor's last message since this round began, which says that the round is over, and why."""
 
     def run(self, started: float) -> int:
         """Let the ranks work to their end; returns one exit code for all of them.

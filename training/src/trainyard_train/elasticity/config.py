@@ -15,14 +15,15 @@ GRACE_VARIABLE: Final = "TRAINYARD_GRACE_SECONDS"
 NOTICE_VARIABLE: Final = "TRAINYARD_NOTICE_SECONDS"
 """The shortest preemption notice of the spot nodes that this pod may be on."""
 _DEFAULT_SECONDS: Final = 10.0
-"""From a preemption notice to the exit, where neither the pod nor a cloud gives a limit."""
+"""Seconds from a preemption notice to the exit, where neither the pod nor a cloud sets a limit."""
 _EXIT_SECONDS: Final = 5.0
-"""Of a pod's grace, for the signal to arrive and the processes to end …"""
+"""Seconds of a pod's grace period that are reserved for the signal to arrive and the processes to end."""
 _EXIT_SHARE: Final = 0.25
-"""… and no more than this of it, the margin of the policy `spot-checkpoint-time`."""
+"""Maximum share of the grace period that is reserved, the margin of the policy `spot-checkpoint-time`."""
 
 _NOTICE_SECONDS_BY_CLOUD: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""From a preemption notice of the metadata service to the VM's end (`elasticity.instance_metadata`)."""
+"""Seconds from a preemption notice of the metadata service to the VM's end (`elasticity.instance_metadata`).
+"""
 _POLL_SECONDS: Final = 5.0
 """Polling interval of the metadata service: a preemption notice can be this old when it is read."""
 

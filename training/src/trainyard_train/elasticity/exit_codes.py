@@ -8,8 +8,8 @@ EXIT_PREEMPTED: Final = 75
 """EX_TEMPFAIL: exited on a preemption notice with a checkpoint committed, or before the first step. Run it
 again."""
 EXIT_PEER_FAILED: Final = 76
-"""Another rank has failed, and nothing is wrong here: all may restart at once."""
+"""Another rank failed, and this one did not: all may restart at once."""
 EXIT_ABSENT_RANK: Final = 77
-"""Not all ranks came in time."""
+"""Not all ranks joined in time."""
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CONFIG: Final = 2

@@ -42,17 +42,17 @@ from trainyard_train.parallelism.mesh import Mesh
 
 _BEAT_SECONDS: Final = 1.0
 _SLOW: Final = 2.0
-"""A straggler's own part of a step takes so many times as long as the others' …"""
+"""Factor: a straggler's own part of a step takes at least this many times the median."""
 _NOTICEABLE_SECONDS: Final = 0.01
-"""… and so much longer."""
+"""Seconds by which a straggler's own part of a step must exceed the median too."""
 _SMOOTH: Final = 0.1
 _DISK_SECONDS: Final = 3.0
-"""For stacks and the final log line to be written: the disk may be what hangs."""
+"""Maximum seconds to write stacks and the final event: the disk may be what hangs."""
 STACKS: Final = "stacks"
 RecordEvent = Callable[..., None]
-"""Called with an event and its values."""
+"""Records an event with its values."""
 Kind = Literal["start", "loading", "step", "evaluation", "save"]
-"""What a rank may be busy with; `evaluation`: with one batch of it, `save`: with waiting for one."""
+"""Kind of work of a rank; `evaluation`: one batch of it, `save`: waiting for a save to end."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Work:
     name: str
     since: float
     stall_seconds: float
-    """Until all ranks write their stacks."""
+    """Seconds after which all ranks write their stacks."""
     end_seconds: float
-    """Until the process ends."""
+    """Seconds after which the process ends."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ class Heartbeat:
     beat: int = 0
     node: str = ""
     own_seconds: float = 0.0
-    """Of a step, smoothed: from its begin until this rank has its loss; with a GPU, until all is queued."""
+    """Smoothed seconds from the start of a step until this rank has its loss; with a GPU, until all is
+    queued.
+    """
     stalled: str = ""
-    """The name of the work that does not end; empty if all is well."""
+    """Name of the work that has stalled; empty if there is none."""
 
     def encode(self) -> str:
         """As text."""
@@ -139,7 +141,7 @@ class Heartbeats:
     mesh: Mesh
     timeouts: TimeoutConfig
     folder: Path
-    """Where stacks are written; all ranks share it."""
+    """Folder of the stacks, which all ranks share."""
     record: RecordEvent
     clock: Callable[[], float] = time.monotonic
     status: RankStatus = field(default_factory=RankStatus.of)
@@ -147,14 +149,14 @@ class Heartbeats:
     _latest: dict[int, Heartbeat] = field(default_factory=dict)
     _slow: set[int] = field(default_factory=set)
     _work: Work | None = None
-    """What this rank is busy with."""
+    """Work that this rank is doing."""
     _longest: dict[Kind, float] = field(default_factory=dict)
-    """Seconds that each kind of work took at most, in this process."""
+    """Maximum seconds that each kind of work has taken in this process."""
     _own_seconds: float = 0
     _written: set[str] = field(default_factory=set)
     """Stalled work for which this rank wrote its stacks."""
     _late: tuple[Work, int] | None = None
-    """Work that has stalled, and beats since."""
+    """Work that has stalled, and the number of heartbeats since."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:

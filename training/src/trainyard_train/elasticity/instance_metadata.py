@@ -23,7 +23,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 POLL_SECONDS: Final = 5.0
-"""As often as AWS advises."""
+"""Polling interval, as AWS recommends it."""
 _TIMEOUT_SECONDS: Final = 2.0
 _AZURE_ENDS: Final = frozenset({"Preempt", "Terminate", "Redeploy", "Reboot"})
 
@@ -33,7 +33,7 @@ class Metadata:
     """A cloud's metadata service."""
 
     base: str
-    """Such as `http://169.254.169.254`."""
+    """Base URL of the service, such as `http://169.254.169.254`."""
 
     def ask(self, path: str, headers: Mapping[str, str] | None = None, verb: str = "GET") -> tuple[int, str]:
         """The status and the text of an answer.

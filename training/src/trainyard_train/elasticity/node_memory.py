@@ -23,11 +23,11 @@ from typing import Final
 FILES: Final = "TRAINYARD_NODE_MEMORY"
 """The descriptors of the node's memory files, and this process's local rank, such as `5,6,7,8:1`."""
 _EACH: Final = 2
-"""Memory files of a rank."""
+"""Memory files of each rank."""
 _LENGTH: Final = 8
-"""Bytes at the begin of a safetensors file with the length of the header after them."""
+"""Bytes at the start of a safetensors file that hold the length of its header."""
 _SHARE: Final = 0.5
-"""Of the memory that is free: as much may be taken for second files."""
+"""Share of the available memory that second files may take."""
 _MEMORY: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
@@ -80,13 +80,13 @@ class NodeMemory:
     files: tuple[MemoryFile, ...] = ()
     local_rank: int = 0
     limit_bytes: int | None = None
-    """For all files of the node together; None: what is free allows."""
+    """Limit for all files of the node together, in bytes; None: depends on the available memory."""
     _committed: MemoryFile | None = field(default=None, init=False)
-    """Holds this rank's part of the newest committed checkpoint."""
+    """File with this rank's part of the newest committed checkpoint."""
     _captured: MemoryFile | None = field(default=None, init=False)
-    """Holds the last capture."""
+    """File with the last capture."""
     _count: tuple[int, int] = field(default=(0, 0), init=False)
-    """For captures of this size: how many files this rank may use."""
+    """Size of the captures, and the number of files that this rank may use for them."""
 
     @staticmethod
     def of(limit_gib: float | None = None, environment: Mapping[str, str] = os.environ) -> NodeMemory:

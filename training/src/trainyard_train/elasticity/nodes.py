@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 BEAT_SECONDS: Final = 0.5
-"""Between two heartbeats of a node, and so the delay until an agent learns that a round is over."""
+"""Seconds between two heartbeats of a node, and so the delay until an agent learns that a round is over."""
 STORE_LINGER_SECONDS: Final = 5.0
-"""How long a failed or preempted node 0 keeps the store for nodes that have not ended yet."""
+"""Seconds that a failed or preempted node 0 keeps the store for nodes that have not ended yet."""
 _EXIT_POLL_SECONDS: Final = 0.1
-"""Between two checks whether all nodes have ended."""
+"""Seconds between two checks whether all nodes have ended."""
 WAKE: Final = signal.SIGUSR1
-"""Sent to the agent when its monitor has a message."""
+"""Signal to the agent when its monitor has a message."""
 NAME: Final = "node-monitor"
 """Process name, as `ps` shows it."""
 _PR_SET_NAME: Final = 15
@@ -60,7 +60,7 @@ class Round:
 
     number: int
     why: str = ""
-    """Why the one before is over."""
+    """Reason why the round before ended."""
 
 
 @dataclass(frozen=True)
@@ -189,17 +189,19 @@ class MonitorProcess:
     pipe: Connection
     agent: int
     _round: str = ""
-    """The round as the store has it."""
+    """The current round, as encoded in the store."""
     _reached: float | None = None
-    """When the store last answered, by the monotonic clock; None: not yet."""
+    """Time of the store's last answer (monotonic clock); None before the first."""
     _beats: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """Node → its last heartbeat, and when it came; at node 0."""
+    """Node → its last heartbeat and the time at which it came; on node 0 only."""
     _silent: set[int] = field(default_factory=set)
-    """Nodes that have joined and send no heartbeats any more."""
+    """Nodes that have joined and no longer send heartbeats."""
     _join_deadline: float = 0
-    """By the monotonic clock: a node that has not joined by then has given up, or will find no other."""
+    """Time by which all nodes must have joined (monotonic clock): later ones have given up, or find no
+    others.
+    """
     _end: str = "none"
-    """Which node has ended, and its exit code, as the store has it."""
+    """The node that has ended and its exit code, as encoded in the store."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, seconds: float) -> None:

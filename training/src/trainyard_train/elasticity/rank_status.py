@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 AGENT: Final = "TRAINYARD_AGENT"
-"""Where an agent watches this process: the descriptor of the memory, and this rank's slot in it."""
+"""Variable that an agent sets: the descriptor of the shared memory, and this rank's slot in it."""
 _FIELDS: Final = struct.Struct("=q?")
 
 
@@ -24,7 +24,7 @@ class RankStatus:
     memory: mmap.mmap
     offset: int = 0
     has_agent: bool = False
-    """Whether there is an agent that watches this process, and so need not hear from it."""
+    """Whether an agent watches this process, so that the process need not listen for others' heartbeats."""
 
     @staticmethod
     def of(environment: Mapping[str, str] = os.environ) -> RankStatus:

@@ -17,7 +17,7 @@ from trainyard_train.config_base import ConfigError
 
 _LOOK_SECONDS: Final = 0.02
 _FIRST_LOOK_SECONDS: Final = 0.001
-"""Ranks that are started together agree sooner; those that wait for long look more rarely."""
+"""First polling interval: ranks that start together agree within it; later polls are rarer."""
 
 
 class AbsentRankError(TimeoutError):

@@ -16,7 +16,7 @@ from typing import Final, TextIO
 STACKS_SIGNAL: Final = signal.SIGUSR2
 PREFIX: Final = "trainyard-stacks-"
 _open: dict[int, TextIO] = {}
-"""Process → the file that its handler writes to, open until it exits; a fork opens another."""
+"""Process → the file that its handler writes to, open until the process exits; a fork opens another."""
 
 
 def answer_with_stacks(folder: Path | None = None) -> None:

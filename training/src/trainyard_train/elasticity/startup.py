@@ -20,7 +20,7 @@ from typing import Any, Final
 
 _NAME: Final = "torch._dynamo"
 _HUGE_PAGES: Final = "THP_MEM_ALLOC_ENABLE"
-"""PyTorch reads it at its first allocation (c10/core/alignment.h, c10/core/impl/alloc_cpu.cpp)."""
+"""Variable that PyTorch reads at its first allocation (c10/core/alignment.h, c10/core/impl/alloc_cpu.cpp)."""
 
 
 def defer_compiler() -> None:

@@ -39,9 +39,9 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self._run_dir, self._settings = run_dir, settings
         self._open = False
         self._steps = 0
-        """Of the optimizer, that are finished."""
+        """Finished optimizer steps."""
         self._pending: Any = None
-        """Outputs of a step that is not finished yet."""
+        """Outputs of the step that is not finished yet."""
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         """The ranks are connected: join them.

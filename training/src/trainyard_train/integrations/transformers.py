@@ -26,7 +26,9 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.run import Run
 
 _LOSS_ACCUMULATORS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
-"""Attributes of the Trainer that sum up the losses since the last log line; it resets them on resume."""
+"""Attributes of the Trainer that sum up the losses since the last log line; the Trainer resets them on
+resume.
+"""
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
@@ -50,7 +52,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         self._loss: float | None = None
         self._loss_accumulators: dict[str, Any] = {}
         self._is_before_first_step = False
-        """Whether the state was loaded and no step has begun since."""
+        """Whether the state was loaded, and no step has begun since."""
         self._folder = tempfile.TemporaryDirectory()
         trainer._inner_training_loop = self._wrap_training_loop(trainer._inner_training_loop)
         for name in (

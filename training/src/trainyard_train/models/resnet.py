@@ -18,10 +18,10 @@ from torch import nn
 from trainyard_train.models.config import ModelConfig
 
 BLOCKS: Final = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-"""By depth: how many blocks each of the four stages has; from 50 on with bottlenecks."""
+"""Depth → number of blocks in each of the four stages; depths from 50 on use bottlenecks."""
 _GROUPS: Final = 32
 _WIDER: Final = 4
-"""How much wider than inside a bottleneck is at its ends."""
+"""Ratio of the channels at the ends of a bottleneck to those inside."""
 
 
 def resnet_layers(config: ModelConfig, num_classes: int) -> Iterator[tuple[str, nn.Module]]:

@@ -23,7 +23,7 @@ PEAKS: Final[Mapping[str, float]] = {
     "L40S": 362e12,  # NVIDIA L40S data sheet: 362.05
     "MI300X": 1307e12,  # AMD Instinct MI300X data sheet: 1,307.4
 }
-"""FLOP per second in bfloat16 and float16 without sparsity, by the vendors' data sheets."""
+"""Peak FLOP per second in bfloat16 and float16 without sparsity, by the vendors' data sheets."""
 REQUEST: Final = "profile"
 """Creating this file in a run's folder requests a trace; it may hold the number of steps."""
 TRACES: Final = "traces"

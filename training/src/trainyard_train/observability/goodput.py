@@ -15,17 +15,19 @@ class Goodput:
     """
 
     productive: float = 0
-    """Steps that are in the final weights."""
+    """Seconds of steps that are in the final weights."""
     repeated: float = 0
-    """Steps that were not checkpointed before a failure, and repeated."""
+    """Seconds of steps that were not checkpointed before a failure, and repeated."""
     checkpoint: float = 0
-    """Training stood still for a save: for the copy, or at the end of an attempt until it was durable."""
+    """Seconds for which the training was blocked by a save: to copy, or at the end of an attempt until it was
+    durable.
+    """
     evaluation: float = 0
-    """Looking at held-out data."""
+    """Seconds of evaluation on held-out data."""
     startup: float = 0
-    """From the start of an attempt's process to its first step, loading included."""
+    """Seconds from the start of an attempt's process to its first step, loading included."""
     waiting: float = 0
-    """Between attempts, in a queue for one; and after a rank failed, until that was noticed."""
+    """Seconds between attempts, such as in a queue, and from a rank's failure until it was noticed."""
 
     @property
     def total(self) -> float:
@@ -48,7 +50,7 @@ _KINDS = {
     "failed": "waiting",
 }
 _REMARKS = frozenset({"stalled", "straggler", "clock"})
-"""Logged during a step; their time is that step's."""
+"""Events that are logged during a step; their time counts as that step's."""
 
 
 def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:

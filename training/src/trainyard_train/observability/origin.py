@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 VARIABLE: Final = "TRAINYARD_ORIGIN"
-"""JSON; `trainyard run` and `trainyard submit` set it."""
+"""Variable with the origin as JSON, which `trainyard run` and `trainyard submit` set."""
 
 
 def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -34,12 +34,12 @@ class Interruption:
     """An attempt that ended early, and the one that resumed."""
 
     step: int
-    """The last step that was taken, with no step repeated if it equals `resumed_step`."""
+    """Last step before the interruption; no step was repeated if it equals `resumed_step`."""
     resumed_step: int
     seconds: float
-    """From the last step before to the first step after."""
+    """Seconds from the last step before the interruption to the first step after it."""
     noticed: bool
-    """Whether a preemption notice came first."""
+    """Whether a preemption notice preceded the interruption."""
 
     @property
     def label(self) -> str:

@@ -30,7 +30,7 @@ _GAUGES: Final = {
 }
 _LAST: Final = frozenset({"finished", "preempted", "failed"})
 _TIMEOUT_SECONDS: Final = 5.0
-"""For what is under way when the process ends."""
+"""Seconds to finish pending exports when the process ends."""
 _FOLDER: Final = "training.run_dir"
 _NEEDED: Final = {
     "prometheus_port": "prometheus_client",
@@ -39,7 +39,7 @@ _NEEDED: Final = {
     "mlflow": "mlflow",
     "wandb": "wandb",
 }
-"""What each setting imports."""
+"""Package that each setting imports."""
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:

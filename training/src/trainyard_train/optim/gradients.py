@@ -9,7 +9,7 @@ import torch
 from trainyard_train.tensors import is_distributed, local_of
 
 _EPSILON = 1e-6
-"""As in `torch.nn.utils.clip_grad_norm_`."""
+"""Added to the norm before a division, as in `torch.nn.utils.clip_grad_norm_`."""
 
 
 def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.Tensor:

@@ -20,9 +20,9 @@ class Fused(torch.optim.Optimizer):
     """An optimizer that updates each rank's parts in one pass, with the attributes that GradScaler sets."""
 
     found_inf: torch.Tensor | None = None
-    """Shape (), float32, on the device: not 0 where this step is to change nothing."""
+    """Shape (), float32, on the device: not 0 if this step must not change anything."""
     grad_scale: torch.Tensor | None = None
-    """Shape (), float32, on the device: gradients are divided by it, in place."""
+    """Shape (), float32, on the device: divisor of the gradients, applied in place."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

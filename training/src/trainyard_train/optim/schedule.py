@@ -17,9 +17,11 @@ from typing import Final
 from trainyard_train.optim.config import OptimConfig
 
 LINEAR_FAILED: Final = 16
-"""The smallest k at which the linear rule failed in a run of five in docs/benchmark-methods.md."""
+"""Smallest k at which the linear rule failed in one of five runs in docs/benchmark-methods.md."""
 LINEAR_HELD: Final = 32
-"""The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 all our runs failed."""
+"""Largest k at which the linear rule held in the paper, with warmup: 8,192 samples. At 64 all our runs
+failed.
+"""
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.config import Backend
 
 DEVICES: Final = Path("/sys/class/infiniband")
-"""InfiniBand, RoCE and EFA devices, each with the rate of its ports."""
+"""Folder of InfiniBand, RoCE and EFA devices, each with the rate of its ports."""
 ENOUGH: Final = 0.25
-"""Part of the devices' rate that an all-reduce reaches when it uses them, with room to spare."""
+"""Minimum share of the devices' rate that an all-reduce over them reaches, with a margin."""
 _WITHOUT_MPI: Final = (
     "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, all of"
     " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
 )
 _NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
-"""NCCL's error, in 2.30 and before, where it cannot use the network that NCCL_NET names."""
+"""NCCL's error, in 2.30 and before, if it cannot use the network that NCCL_NET names."""
 _ROUNDS: Final = 5
 _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
@@ -40,7 +40,7 @@ class Choice:
     """A backend, and why it."""
 
     backend: str
-    """As PyTorch calls it."""
+    """Name of the backend in PyTorch."""
     why: str
 
 
@@ -83,12 +83,12 @@ class Measured:
     """How fast the ranks add up a large tensor."""
 
     gigabytes_per_second: float
-    """Of the bus, best of a few: 2·(n - 1)/n of the tensor's bytes by its time, as nccl-tests count."""
+    """Bus bandwidth, best of a few: 2·(n - 1)/n of the tensor's bytes by its time, as nccl-tests count it."""
     rate: float
-    """Rated speed of this rank's share of the node's RDMA devices, in GB/s; 0: there is none."""
+    """Rated speed of this rank's share of the node's RDMA devices, in GB/s; 0: the node has none."""
     verdict: str
     fabric_unused: bool = False
-    """Whether there is a fabric, and it does not carry the collectives."""
+    """Whether the node has a fabric that the collectives do not use."""
 
 
 def measure(device: torch.device, backend: str, nodes: Sequence[str]) -> Measured:

@@ -16,10 +16,10 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.fabric import Choice, refused_network
 
 _FOLLOW_SECONDS: Final = 2.0
-"""For which others wait for rank 0 before they exit."""
+"""Seconds that ranks wait for rank 0 before they exit."""
 
 _REFUSE_SECONDS: Final = 10.0
-"""For which a rank waits for others that may find the same wrong as it does."""
+"""Seconds that a rank waits for others that may find the same problem."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Mesh:
     device: torch.device
     node: str
     store: dist.Store
-    """Small values for all ranks, held by the process at MASTER_ADDR until it exits."""
+    """Store of small values for all ranks, held by the process at MASTER_ADDR until it exits."""
     tensor: int = 1
     """Ranks that compute each layer together."""
     pipeline: int = 1
     """Stages that the layers are divided into."""
     choice: Choice | None = None
-    """What carries collectives; None where a rank is alone."""
+    """Backend and network of the collectives; None for a single rank."""
 
     def shaped(self, tensor: int, pipeline: int) -> Mesh:
         """The same ranks as a mesh of stages × data × tensor, the last running fastest.

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 CARRIED: Final = 5
-"""Numbers of a step that ranks sum along with gradients (see `update.Totals`)."""
+"""Number of values of a step that ranks sum along with the gradients (see `update.Totals`)."""
 _ALIGNED: Final = 16
-"""Of as many numbers (64 bytes) a multiple, so that gradients lie in DDP's buckets as they would without."""
+"""The carried values are padded to a multiple of this (64 bytes), so that gradients keep their alignment in
+DDP's buckets.
+"""
 
 
 def parallelize(
@@ -118,7 +120,7 @@ class Carrying(nn.Module):
         self._count = count
         self._padding = torch.zeros(-count % _ALIGNED, device=device)
         self._parcel = nn.Parameter(torch.zeros(count + len(self._padding), device=device))
-        """No part of the model, and known to no optimizer: DDP averages its gradient with the others."""
+        """Parameter outside of the model and the optimizer, whose gradient DDP averages with the others."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """As the model."""
