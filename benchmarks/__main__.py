@@ -1,4 +1,6 @@
-"""`make bench`: runs the benchmarks, each against a named peer in the same run."""
+"""`make bench`: runs all benchmarks or the named ones, prints and stores their figures, and exits with 1 if a
+target is missed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Benchmark: all-reduce between two pods on two nodes of the local stack, with the team's NetworkPolicy and
-without it.
+"""Benchmark: time of an all-reduce between two pods on two nodes of the local stack, with the team's
+NetworkPolicy and without it.
 
 The same pods are measured in both arms.
 """

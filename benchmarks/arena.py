@@ -1,4 +1,6 @@
-"""The environment of benchmarks: a separate state folder, so that no cluster of the user is touched."""
+"""`Arena`: a separate state folder for a benchmark, with `trainyard` and `kubectl` in it; `arena()` takes the
+cluster down at the end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A bare Pulumi program, the peer: registers the resources of a stack without spec, checks or charts."""
+"""The peer of the preview benchmarks: a bare Pulumi program that registers the resources of a stack without
+spec, checks or charts.
+"""
 
 from __future__ import annotations
 

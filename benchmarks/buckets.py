@@ -1,4 +1,5 @@
-"""Benchmark: time that the policies add to the preview of a plain program, against packs without rules.
+"""Benchmark: time that the policies add to the preview of a plain program of S3 buckets, against packs
+without rules.
 
 The program makes buckets with their companions, which cost the engine and the program least: about 2,000
 resources. What an engine with a pack of no rules takes is the floor of any pack.

@@ -1,4 +1,6 @@
-"""`Figure`: the result of a benchmark, ours and the peer's of the same run, with its target."""
+"""`Figure`: a benchmark's result with its peer and target; also runs arms alternately, stores figures, and
+writes their tables into the docs.
+"""
 
 from __future__ import annotations
 

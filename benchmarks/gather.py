@@ -1,4 +1,5 @@
-"""Benchmark: time to give each of 1,000 ranks a value of every other, against the former algorithm.
+"""Benchmark: time until each of 1,000 ranks has a value from every rank through a TCPStore, against the
+former algorithm.
 
 In the former algorithm each rank asked the store for the value of each. Every rank is a thread with a
 connection to one TCPStore on this host's loopback. The threads share one interpreter in both arms alike.

@@ -1,4 +1,4 @@
-"""Benchmark: CPU and memory of the idle cluster."""
+"""Benchmark: CPU time and memory of all processes of the idle embedded cluster."""
 
 from __future__ import annotations
 

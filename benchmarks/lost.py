@@ -1,18 +1,19 @@
-"""What a loss costs: bytes of checkpoints read again, and steps computed again, against bare torchrun.
+"""Benchmark: checkpoint bytes read and steps repeated after all processes are killed, against `torch.save`
+and `dcp.async_save` under torchrun.
 
-The peer is the loop of PyTorch's tutorial with `torch.save` by rank 0 every 20 steps, which all ranks load.
+The first peer is the loop of PyTorch's tutorial: rank 0 saves with `torch.save` every 20 steps, and all ranks
+load. The second one saves with `dcp.async_save` as often.
 
-**Bytes.** All processes are killed after a save and started again. What the ranks read of checkpoints is
-counted by the kernel, in all of them together, in both arms alike.
+**Bytes.** All processes are killed after a save and started again. The kernel counts the checkpoint bytes
+that all ranks read together, in both arms alike.
 
-**Steps.** With the same interval both arms would repeat the same. What saves may cost is fixed instead: ours
-saves as often as takes no more of the training's time than the peer's saves do. All arms run without saves
-and with them, the peers every 20 steps and ours more often; from what they take follows at which interval
-ours costs no more than each peer. Then all run again in the opposite order, ours at these intervals. At every
-moment it is known what a loss would cost: the steps done so far without those of the newest checkpoint that
-could be loaded. Its mean over time is the figure, and it counts only if what the saves took in these very
-runs, which is a figure too, was no more than the peer's. Each run ends with all processes killed: what is on
-the disk then must match that account.
+**Steps.** With the same interval both arms would repeat as many steps. So the cost of saves is fixed instead:
+ours saves as often as takes no more of the training's time than the peer's saves. All arms run without saves
+and with them, the peers every 20 steps and ours more often. Our interval for each peer follows from these
+times. Then all arms run again in the opposite order, ours at these intervals. At every moment a failure would
+repeat the steps since the newest checkpoint that could be loaded. The mean of their number over time is one
+figure. The cost of the saves in the same runs is the other: it must not exceed the peer's. Each run ends with
+all processes killed; the newest checkpoint on the disk must then match the recorded saves.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from typing import Any
 from benchmarks.figures import Figure, Repeats
 from benchmarks.two_ranks import Bare, Dcp, Ours, check_same_losses, wait_for
 
-EVERY = 20
+PEER_INTERVAL = 20
 """Steps between two saves of the peer."""
-TRIED = 5
+TRIAL_INTERVAL = 5
 """Steps between two of our saves while their cost is measured: many saves, so that the cost is visible."""
 NEVER = 1_000_000
 WARM = 20
@@ -38,8 +39,7 @@ COUNTED = 60
 """Steps that are counted: three times the peer's save interval."""
 PACES = {0.2: "steps of 0.2 s that wait for a device", 0.0: "steps that take both cores"}
 """Minimum seconds of a step → its name. A step that waits for a GPU leaves the CPU time to write; one that
-computes on the CPU leaves none.
-"""
+computes on the CPU leaves none."""
 SETTINGS: Mapping[str, Any] = {
     "steps": NEVER,
     "seed": 7,
@@ -65,20 +65,20 @@ class LossRun:
 
     @property
     def step_seconds(self) -> float:
-        """Of one step, with its part of all saves."""
+        """Mean seconds of a step, saves included."""
         begin, end = min(self.steps), max(self.steps)
         return (self.steps[end] - self.steps[begin]) / (end - begin)
 
     @property
     def steps_under_way(self) -> int:
-        """Steps that were done before a checkpoint could be loaded, at worst."""
+        """Maximum number of steps from the start of a save until its checkpoint could be loaded."""
         return max(
             sum(self.steps[step] < done <= time for done in self.steps.values())
             for step, time in self.saves.items()
         )
 
     def repeated(self) -> float:
-        """Steps that a loss would cost, on average over all moments from the first checkpoint on."""
+        """Mean number of steps that a failure would repeat, over the time from the first checkpoint on."""
         events = sorted(
             [(time, step, 0) for step, time in self.steps.items()]
             + [(time, 0, step) for step, time in self.saves.items()]
@@ -99,14 +99,14 @@ SavesAndNone = tuple[Sequence[LossRun], Sequence[LossRun]]
 
 @dataclass
 class PacedRuns:
-    """Runs with one least time of a step, which must all have the same losses."""
+    """Runs with the same minimum time of a step, which must all have the same losses."""
 
     pace: float
     _losses: list[float] = field(default_factory=list)
     """Losses of the first steps of the first run."""
 
     def take(self, arm: Arm, every: int) -> LossRun:
-        """One run, with a save every so many steps."""
+        """Run an arm once, with a save every `every` steps."""
         run, losses = _run(arm, self.pace, every)
         self._losses = self._losses or losses
         check_same_losses(losses, self._losses)
@@ -114,7 +114,7 @@ class PacedRuns:
 
 
 def seconds_added(saving: Sequence[LossRun], calm: Sequence[LossRun]) -> tuple[float, ...]:
-    """What saves add to a step, in each pair of runs with saves and without."""
+    """Seconds that saves add to a step, in each pair of runs with saves and without."""
     pairs = zip(saving, calm, strict=True)
     return tuple(one.step_seconds - other.step_seconds for one, other in pairs)
 
@@ -138,15 +138,15 @@ def _read_again(ranks: int) -> list[Figure]:
 
 
 def _megabytes(arm: Arm, ranks: int) -> float:
-    """Read by all ranks together when they restart from the second checkpoint.
+    """Megabytes that all ranks together read when they restart from the second checkpoint.
 
     From the first, ours would read it twice: with none to fall back to it is verified before it is loaded.
     """
     with tempfile.TemporaryDirectory() as folder:
-        training = arm(Path(folder), _settings(EVERY, 0), ranks)
+        training = arm(Path(folder), _settings(PEER_INTERVAL, 0), ranks)
         try:
             training.start()
-            training.reach(2 * EVERY)
+            training.reach(2 * PEER_INTERVAL)
             wait_for(lambda: len(training.saves()) > 1)
             training.kill()
             training.start()
@@ -157,18 +157,18 @@ def _megabytes(arm: Arm, ranks: int) -> float:
 
 
 def _repeated(pace: float) -> list[Figure]:
-    """Each arm twice, in both orders; between them our interval of saves is computed."""
+    """Run each arm twice, in both orders; compute our save intervals between the two."""
     runs = PacedRuns(pace)
     calm = {arm: [runs.take(arm, NEVER)] for arm in (Ours, *PEERS.values())}
-    tried = runs.take(Ours, TRIED)
-    saving = {arm: [runs.take(arm, EVERY)] for arm in PEERS.values()}
+    tried = runs.take(Ours, TRIAL_INTERVAL)
+    saving = {arm: [runs.take(arm, PEER_INTERVAL)] for arm in PEERS.values()}
     own = seconds_added([tried], calm[Ours])[0]
     intervals = {
         arm: interval(own, seconds_added(found, calm[arm])[0], tried.steps_under_way)
         for arm, found in saving.items()
     }
     for arm in reversed(saving):
-        saving[arm].append(runs.take(arm, EVERY))
+        saving[arm].append(runs.take(arm, PEER_INTERVAL))
     ours = {every: [runs.take(Ours, every) for _ in range(2)] for every in sorted({*intervals.values()})}
     for arm in reversed(calm):
         calm[arm].append(runs.take(arm, NEVER))
@@ -176,7 +176,7 @@ def _repeated(pace: float) -> list[Figure]:
         figure
         for name, arm in PEERS.items()
         for figure in _figures(
-            f"{PACES[pace]}, saves every {intervals[arm]} against {EVERY}",
+            f"{PACES[pace]}, saves every {intervals[arm]} against {PEER_INTERVAL}",
             name,
             ours=(ours[intervals[arm]], calm[Ours]),
             peer=(saving[arm], calm[arm]),
@@ -185,7 +185,7 @@ def _repeated(pace: float) -> list[Figure]:
 
 
 def _figures(where: str, name: str, ours: SavesAndNone, peer: SavesAndNone) -> list[Figure]:
-    """What a loss costs, and what the saves took that it needs."""
+    """Figures of repeated steps, and of the time that the saves add to a step."""
     repeated = [tuple(run.repeated() for run in saving) for saving, _ in (ours, peer)]
     added = [tuple(1000 * each for each in seconds_added(*both)) for both in (ours, peer)]
     return [
@@ -198,11 +198,12 @@ def _figures(where: str, name: str, ours: SavesAndNone, peer: SavesAndNone) -> l
 
 
 def interval(ours: float, peer: float, under_way: int) -> int:
-    """Steps between two of our saves that take no more time than the peer's, every `EVERY` steps.
+    """Steps between two of our saves that take no more time than the peer's, every
+    `PEER_INTERVAL` steps.
 
     Args:
-        ours: seconds that saves every `TRIED` steps add to one of ours.
-        peer: seconds that saves every `EVERY` steps add to one of the peer.
+        ours: seconds that saves every `TRIAL_INTERVAL` steps add to one of ours.
+        peer: seconds that saves every `PEER_INTERVAL` steps add to one of the peer.
         under_way: steps until a save of ours is durable; the next one would wait for it.
 
     Raises:
@@ -210,7 +211,7 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     """
     if peer <= 0:
         raise ValueError(f"saves of the peer added {peer:.4f} s to a step: measure on a quiet machine")
-    return max(1, math.ceil(TRIED * ours / peer), under_way)
+    return max(1, math.ceil(TRIAL_INTERVAL * ours / peer), under_way)
 
 
 def _run(arm: Arm, pace: float, every: int) -> tuple[LossRun, list[float]]:

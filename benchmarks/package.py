@@ -1,4 +1,4 @@
-"""Benchmark: preview of the local stack through the component package, against our own program."""
+"""Benchmark: time to preview the local stack through the component package, against our own program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Benchmark: preview of generated stacks with 50, 100 and 200 pools, against a bare program of the same size.
+"""Benchmark: time to preview generated stacks with 50, 100 and 200 pools, against a bare program of the same
+size.
 
 Both talk to the same fakes, which accept any input: the program and the engine are measured, not a cloud's
 API.

@@ -1,4 +1,6 @@
-"""Benchmark: preview of the local stack, against a bare Pulumi program that registers the same resources."""
+"""Benchmark: time to preview the local stack, against a bare Pulumi program that registers the same
+resources.
+"""
 
 from __future__ import annotations
 

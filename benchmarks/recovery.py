@@ -1,4 +1,6 @@
-"""Benchmark: time from the failure of a node to the next new step of its job."""
+"""Benchmark: time from the failure of a node, with and without a preemption notice, to the next new step of
+its job.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Benchmark: loading a checkpoint under another layout, against `torch.distributed.checkpoint.load`."""
+"""Benchmark: peak memory and time to load a checkpoint under another layout, against
+`torch.distributed.checkpoint.load`.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""From the death of a worker to the first new step, against bare torchrun that saves every N steps.
+"""Benchmark: time from the death of a worker to the first new step, against torchrun with `torch.save` or
+`dcp`, and against NVRx.
 
-Once more with a state of 515 MiB, which takes time to load, against `dcp.async_save` and `dcp.load` under
-torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as ours is, with the
-same setting of the memory. NVRx can also restart a function within running processes; a killed rank needs a
-spare process there.
+It is measured once more with a state of 515 MiB, which takes time to load, against `dcp.async_save` and
+`dcp.load` under torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as
+ours is, with the same setting of the memory. NVRx can also restart a function within running processes; a
+killed rank needs a spare process there.
 """
 
 from __future__ import annotations

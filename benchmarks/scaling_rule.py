@@ -1,6 +1,7 @@
-"""The linear scaling rule on real data: does a batch k times as large learn as well at k times the rate?
+"""Experiment on the linear scaling rule: held-out error on handwritten digits with a batch k times as large
+at k times the rate.
 
-After Goyal et al. 2017, in small: handwritten digits, equal epochs, the rate tuned at k = 1 alone, five
+Goyal et al. 2017 in small: handwritten digits, equal epochs, the rate tuned at k = 1 alone, five
 seeds. `python -m benchmarks.scaling_rule` writes `results/scaling_rule.json` and the picture of the docs.
 It is an experiment and no benchmark: it has no target, and what fails is shown as it is.
 """

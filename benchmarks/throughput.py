@@ -32,8 +32,7 @@ PEERS = {
 }
 """Arm → its name, and the limit of our time as a share of its time. The tuned loop uses channels last, a
 fused optimizer, and gradients as views of the buckets. All arms have the same number of threads, and run with
-deterministic algorithms.
-"""
+deterministic algorithms."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 

@@ -1,4 +1,6 @@
-"""Trainings of two ranks, ours and the peers', as subprocesses that benchmarks start, kill and measure."""
+"""Trainings of two or more ranks, ours and the peers', as subprocesses that benchmarks start, kill and
+measure.
+"""
 
 from __future__ import annotations
 

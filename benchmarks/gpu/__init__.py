@@ -1,8 +1,7 @@
-"""Benchmarks that need a GPU, in 15 minutes on one: `python -m benchmarks gpu`.
+"""Runs all GPU benchmarks, each in a separate process with a time limit: `python -m benchmarks gpu`.
 
-Each part runs in a separate process with a time limit, so that one which hangs, or ends with memory of the
-GPU in use, does not affect the others. Without a GPU all run in tiny sizes on the CPU: that shows that they
-run, and nothing else.
+They take at most 15 minutes on one GPU. A part that hangs, or ends with GPU memory in use, does not affect
+the others. Without a GPU all parts run in tiny sizes on the CPU, which only shows that they run.
 """
 
 from __future__ import annotations

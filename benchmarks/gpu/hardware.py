@@ -1,4 +1,4 @@
-"""The hardware of the GPU benchmarks: its name, waiting for its work, and its memory in use."""
+"""The device of the GPU benchmarks: its name, waiting for its work, and its memory in use."""
 
 from __future__ import annotations
 

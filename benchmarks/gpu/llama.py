@@ -1,4 +1,5 @@
-"""GPU benchmark: a step of a Llama of 1.2 billion parameters under `Run`, against the same loop without it.
+"""GPU benchmark: time of a training step of a Llama of 1.2 billion parameters with `Run`, against the same
+loop without it.
 
 The model is that of Llama 3.2 1B, and the settings are torchtitan's for one GPU: parameters in float32 and
 bfloat16 by autocast, blocks and loss compiled one by one, fused AdamW, PyTorch's attention. Both arms train

@@ -1,4 +1,5 @@
-"""GPU check: two ranks on one GPU under the agent: CUDA after a fork, and the GPU memory of a killed rank.
+"""GPU check: two ranks on one GPU under the agent can use CUDA after a fork, and a killed rank frees its GPU
+memory.
 
 A process cannot use a GPU after a fork if it used one before, so the agent must not have; and a rank that
 ends by SIGKILL must free its memory on the GPU. gloo runs the collectives, since NCCL takes one rank per GPU.

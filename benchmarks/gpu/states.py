@@ -1,7 +1,9 @@
-"""GPU benchmark: saving and loading 3 billion parameters and their moments, 18 GB in bfloat16, against dcp.
+"""GPU benchmark: saving and loading a checkpoint of 18 GB, from disk and from the node's memory, against
+`torch.distributed.checkpoint`.
 
-Ours is captured into memory that the node's agent would keep, which the GPU reaches directly, and loaded once
-from there and once from the disk. Every load begins with zeros, and must restore what was saved.
+The state has 3 billion parameters and their moments in bfloat16. Ours is captured into pinned memory files,
+as the node's agent keeps them, and loaded once from these and once from the disk. Every load starts from
+zeros, and must restore the saved state.
 """
 
 from __future__ import annotations

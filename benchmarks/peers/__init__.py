@@ -1,4 +1,6 @@
-"""The peers of the training benchmarks: what a team would write without this package."""
+"""The peers of the training benchmarks: programs that a team would write without this package, and `reach`,
+which makes their packages importable.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,7 @@ from engine.paths import REPOSITORY
 
 PACKAGES = REPOSITORY / ".trainyard" / "peers"
 """Folder of the packages of `requirements/peers.txt` that `make peers` installs; the project's own
-dependencies are not among them.
-"""
+dependencies are not among them."""
 
 
 def reach() -> None:

@@ -1,4 +1,5 @@
-"""Two ranks that train and save by our saver, by `dcp.async_save`, or not at all, alternating: A B C C B A.
+"""Measures on two ranks how long training takes during a save: with our saver, with `dcp.async_save`, and
+without a save, alternating.
 
 The arm that saves nothing gives the time of a step in the same round: the cost of a save is what its steps
 take beyond that. Steps are taken until the save is durable, so that all of its work is included.

@@ -1,4 +1,5 @@
-"""The peer: bare torchrun and DDP, with the loop of PyTorch's tutorial and checkpoints to restart from.
+"""Peer: DDP training under torchrun with the loop of PyTorch's tutorial, which resumes from checkpoints of
+`torch.save` or `dcp.async_save`.
 
 `python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.ddp SETTINGS.json [dcp]`
 

@@ -1,4 +1,4 @@
-"""The same training with Accelerate and with Lightning, one step at a time."""
+"""Peers: the same training with Accelerate and with Lightning, one step per call."""
 
 from __future__ import annotations
 

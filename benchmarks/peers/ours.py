@@ -1,4 +1,6 @@
-"""Our training, as `python -m trainyard_train.train` starts it, with the bytes that it reads at its start."""
+"""Our training, started as by `python -m trainyard_train.train`, with a count of the checkpoint bytes that it
+reads at its start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ranks that save a state, or load it under another layout, by our saver or by `dcp.save` and `dcp.load`.
+"""Saves a state on all ranks, or loads it under another layout and measures time and memory: by our saver, or
+by `dcp.save` and `dcp.load`.
 
 The peer is tuned as ours is: it gets the optimizer's slots as ours makes them, without the step that
 `get_state_dict` takes to have them, and loads in place, with nothing copied afterwards.

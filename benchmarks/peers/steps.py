@@ -1,9 +1,10 @@
-"""Two ranks that take steps with our trainer and with peers, alternating: A B C D D C B A.
+"""Measures on two ranks the time of training steps of our trainer and of peers (DDP, Accelerate, Lightning),
+alternating: A B C D D C B A.
 
 The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
 the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
 as `trainyard_train.train` does; the tuned one once more without, which measures their cost.
-Taken in the same processes and within seconds, so that other load of the host affects all alike.
+All are measured in the same processes within seconds, so that other load of the host affects all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
 beside the settings.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.lost import TRIED, LossRun, interval, seconds_added
+from benchmarks.lost import TRIAL_INTERVAL, LossRun, interval, seconds_added
 from benchmarks.two_ranks import check_same_losses
 
 
@@ -36,7 +36,7 @@ def test_ours_saves_as_often_as_takes_no_more_time_and_not_before_a_save_is_done
     assert interval(0.008, 0.01, under_way=0) == 4
     assert interval(0.0081, 0.01, under_way=0) == 5
     assert interval(0.0001, 0.01, under_way=3) == 3
-    assert interval(0.08, 0.01, under_way=3) == 8 * TRIED, "dearer saves come less often"
+    assert interval(0.08, 0.01, under_way=3) == 8 * TRIAL_INTERVAL, "dearer saves come less often"
     assert interval(-0.001, 0.01, under_way=0) == 1
     with pytest.raises(ValueError, match="on a quiet machine"):
         interval(0.001, -0.01, under_way=0)

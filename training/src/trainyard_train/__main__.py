@@ -1,4 +1,4 @@
-"""The command `python -m trainyard_train`: `run`, `checkpoint`, `export` and `import`."""
+"""The command `python -m trainyard_train` with its subcommands `run`, `checkpoint`, `export` and `import`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Attempt`: base class of `Run` (the user's loop) and `Trainer` (our loop).
+"""`Attempt`: base class of `Run` (the user's loop) and `Trainer` (our loop), which loads and saves
+checkpoints, writes metrics, sends heartbeats, and saves on a preemption notice.
 
-It writes metrics, sends heartbeats, saves checkpoints when due, and saves one on a preemption notice.
 Subclasses define what a checkpoint holds, and how ranks agree on a notice within a step.
 """
 

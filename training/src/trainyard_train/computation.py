@@ -1,4 +1,6 @@
-"""Forward and backward passes of one step: micro-batches, mixed precision, pipeline stages."""
+"""Forward and backward passes of a training step, and forward passes of an evaluation: micro-batches, mixed
+precision, pipeline stages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Base class of the sections of a run's configuration, and their errors."""
+"""`ConfigSection`: base class of the sections of a run's configuration, and `ConfigError`, which lists all
+problems.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run whose steps DeepSpeed's engine computes, with our checkpoints, preemption notices and metrics."""
+"""`DeepSpeedRun`: a run whose steps DeepSpeed's engine computes, with our checkpoint folder, preemption
+notices and metrics.
+"""
 
 from __future__ import annotations
 

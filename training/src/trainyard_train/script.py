@@ -1,4 +1,4 @@
-"""`python -m trainyard_train run PROGRAM`: runs a program as all ranks of this node, under the agent.
+"""`python -m trainyard_train run PROGRAM`: runs a Python program as all ranks of this node, under the agent.
 
 A program that uses `Run` gets what `trainyard_train.train` has: PyTorch is imported once for all ranks, a
 failed rank is restarted in place, and its checkpoint comes from this node's memory.

@@ -1,4 +1,4 @@
-"""Helpers for DTensors and for tensors whose values are computed late."""
+"""Helpers for DTensors, and `Late`: values that are read from the device asynchronously."""
 
 from __future__ import annotations
 

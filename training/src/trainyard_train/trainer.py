@@ -1,4 +1,4 @@
-"""`Trainer`: the training loop of configured runs, bit-exact over any number of interruptions."""
+"""`Trainer`: training and evaluation loop of configured runs, bit-exact over any number of interruptions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from trainyard_train.update import LossScale, Totals, Update
 FINAL = "final.json"
 EVALUATED_AT_ONCE = 512
 """Maximum number of samples per rank in one batch of the evaluation; at most a micro-batch, which fits into
-memory.
-"""
+memory."""
 
 
 class DivergedError(ArithmeticError):

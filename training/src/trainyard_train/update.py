@@ -71,8 +71,8 @@ class MetricSums:
     values: torch.Tensor
     """The first five of `Totals`: shape (5,), float64, on the device."""
     is_reduced: bool = False
-    """Whether the values and the gradients are summed over all ranks already, so that each rank has the same.
-    """
+    """Whether the values and the gradients are summed over all ranks already, so that each rank has the
+    same."""
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""Checkpoints with atomic commit, on any store.
+"""The format of checkpoints and the interface of their stores: manifest, verified reads, atomic commit,
+retention, and quarantine of damaged ones.
 
 A checkpoint is a set of files and a manifest, written last, that lists the size and the digest of each (see
 `digests`). Loading verifies all that it takes, and falls back past what is damaged. `folder_store` keeps
@@ -71,8 +72,7 @@ class Manifest:
     """State of the loss scale, with float16 (see `trainyard_train.computation.LossScale`)."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Description of the objects that a `Run` tracks (see `checkpointing.tracked.merge`); empty in other
-    runs, and then not written.
-    """
+    runs, and then not written."""
     draft: str = ""
     """Location of the files relative to the manifest; empty if they are beside it."""
     created: float = field(default_factory=time.time)
@@ -354,8 +354,8 @@ class Retention:
     every_steps: int = 0
     """Checkpoints whose step is a multiple of this are never deleted; 0: none."""
     tag: bool = False
-    """Whether superseded checkpoints are marked, so that the bucket deletes them later, instead of deleted.
-    """
+    """Whether superseded checkpoints are marked, so that the bucket deletes them later, instead of
+    deleted."""
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
         """Those of `steps`, newest first, that may be deleted."""
@@ -375,8 +375,8 @@ class CheckpointStore(ABC):
     reads_ahead: ClassVar[int] = 2
     """Number of blocks that are read ahead while another is processed."""
     has_own_memory: ClassVar[bool] = True
-    """Whether reads return memory of the store's client, so that reading into given memory would be a copy.
-    """
+    """Whether reads return memory of the store's client, so that reading into given memory would be a
+    copy."""
 
     @property
     @abstractmethod

@@ -1,4 +1,5 @@
-"""Digests of checkpoint files: which hash covers what, and where it is stored.
+"""Digests of checkpoint files: XXH3 of each block in the file's header, SHA-256 of the header or file in the
+manifest.
 
 The header of a file of tensors has the XXH3 of each block of what follows, and the manifest has the sha256
 of the header. So a part of a file can be verified without the rest. XXH3 finds what a disk, a network or a
@@ -77,8 +78,7 @@ class FileEntry:
     sha256: str
     header: int = 0
     """Bytes of the header that the SHA-256 covers, which has the digest of each block; 0: it covers the whole
-    file.
-    """
+    file."""
 
     @staticmethod
     def of(data: Data) -> FileEntry:

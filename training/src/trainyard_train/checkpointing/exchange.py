@@ -1,4 +1,6 @@
-"""The commands `export` and `import` of `python -m trainyard_train`."""
+"""The commands `export` and `import` of `python -m trainyard_train`: convert checkpoints to and from other
+formats.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Checkpoints as other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's safetensors.
+"""Exports checkpoints to other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's
+safetensors.
 
 No format needs the whole state in memory: DCP takes one tensor after the other, safetensors one file, and
 what `torch.save` has written without its data is filled in through a mapping of the file.
@@ -26,8 +27,8 @@ from trainyard_train.checkpointing.tensor_files import copy
 from trainyard_train.config_base import ConfigError
 
 SHARD_BYTES: Final = 5 * 10**9
-"""Maximum bytes of a safetensors file, the default of `huggingface_hub.split_torch_state_dict_into_shards`.
-"""
+"""Maximum bytes of a safetensors file, the default of
+`huggingface_hub.split_torch_state_dict_into_shards`."""
 INDEX: Final = "model.safetensors.index.json"
 
 

@@ -1,4 +1,5 @@
-"""Checkpoints as directories of a filesystem that all ranks share.
+"""`FolderStore`: checkpoints as directories of a filesystem that all ranks share, committed by fsync and
+rename.
 
 A checkpoint is written into `step-N.tmp.<nonce>`: each file is flushed and fsynced, the manifest comes
 last, then the directory is fsynced, renamed to `step-N`, and its parent fsynced. Only after that does

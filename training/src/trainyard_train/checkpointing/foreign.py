@@ -1,4 +1,5 @@
-"""Reads other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's safetensors.
+"""Reads checkpoints of other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's
+safetensors.
 
 Tensors are not copied until they are used. Pickles are read with a list of allowed names, so that nothing in
 them is executed.

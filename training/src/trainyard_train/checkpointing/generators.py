@@ -1,4 +1,6 @@
-"""Saves and restores random generators: PyTorch's, Python's, NumPy's, and those of the program."""
+"""Saves and restores the states of random number generators: PyTorch's, Python's, NumPy's, and those that the
+program creates.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import torch
 
 
 def capture(device: torch.device) -> dict[str, Any]:
-    """The states of all generators of this process, as JSON.
+    """The states of this process's global generators, as JSON.
 
     Args:
         device: of this rank, whose generator counts too if it is a GPU.
@@ -27,7 +29,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
-    """Put back what `capture` returned."""
+    """Restore the states that `capture` returned."""
     torch.set_rng_state(decode(states["torch"]))
     version, words, gauss = states["python"]
     random.setstate((version, tuple(words), gauss))
@@ -41,7 +43,7 @@ def restore(states: dict[str, Any], device: torch.device) -> None:
 
 
 def is_generator(value: object) -> bool:
-    """Whether it is one that a program made: PyTorch's, Python's or NumPy's."""
+    """Whether a value is a generator object of PyTorch, Python or NumPy."""
     kinds: tuple[type, ...] = (torch.Generator, random.Random)
     if numpy := sys.modules.get("numpy"):
         kinds += (numpy.random.Generator, numpy.random.RandomState)
@@ -49,7 +51,7 @@ def is_generator(value: object) -> bool:
 
 
 def state_of(generator: Any) -> Any:  # noqa: ANN401
-    """The state of a generator that a program made, as JSON."""
+    """The state of a generator object, as JSON."""
     if isinstance(generator, torch.Generator):
         return encode(generator.get_state())
     if isinstance(generator, random.Random):
@@ -59,7 +61,7 @@ def state_of(generator: Any) -> Any:  # noqa: ANN401
 
 
 def set_state(generator: Any, state: Any) -> None:  # noqa: ANN401
-    """Put back what `state_of` returned."""
+    """Restore the state that `state_of` returned."""
     if isinstance(generator, torch.Generator):
         generator.set_state(decode(state))
     elif isinstance(generator, random.Random):
@@ -70,7 +72,7 @@ def set_state(generator: Any, state: Any) -> None:  # noqa: ANN401
 
 
 def _bits_of(generator: Any) -> Any:  # noqa: ANN401
-    """What has the state of one of NumPy's."""
+    """The bit generator of a NumPy generator, which has its state."""
     return getattr(generator, "bit_generator", None) or generator._bit_generator
 
 
@@ -86,5 +88,5 @@ def encode(state: torch.Tensor) -> str:
 
 
 def decode(text: str) -> torch.Tensor:
-    """What `encode` was given."""
+    """The state that `encode` was given."""
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Imports the first checkpoint of a run from other formats."""
+"""Imports a checkpoint of another format as the first checkpoint of a run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The checkpoint interval that costs least, from the cost of a checkpoint and the rate of failures.
+"""`Cadence`: decides when the next checkpoint is due, by Young's interval from the measured cost of a
+checkpoint and the mean time between failures.
 
-Young's first-order optimum (1974; Daly 2006 gives higher orders, which matter only where a checkpoint
-takes a large part of the time between failures): save every √(2·δ·M) seconds, where δ is what a checkpoint
-costs the training in seconds and M the mean time between failures. Both are measured during the run.
+Young's first-order optimum (1974) loses the least time. Daly (2006) gives higher orders, which matter only
+where a checkpoint takes a large part of the time between failures. Save every √(2·δ·M) seconds,
+where δ is what a checkpoint costs the training in seconds and M the mean time between failures. Both are
+measured during the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Marks superseded checkpoint objects, so that the bucket's lifecycle rules delete them.
+"""Marks the objects of superseded checkpoints in S3, Google Cloud Storage and Azure, so that the bucket's
+lifecycle rules delete them.
 
 | store | mark | rule (infra/targets) |
 |---|---|---|

@@ -1,12 +1,13 @@
-"""Loads a checkpoint under any layout, each rank straight into its local tensors.
+"""Loads a checkpoint under any layout: plans which rank reads and verifies which blocks, exchanges them, and
+fills each rank's tensors.
 
-Every rank knows from the headers of the files which blocks it needs. Those that it alone needs it reads
-itself; what several need is divided among them, and each sends what it has read to the others that need it.
-So the store is read once in total, and a rank never has more of a checkpoint than its tensors and a few
-blocks. What the memory of their node has is sent to none: one rank verifies it, and each takes it. Where the
-layout is unchanged, a rank reads the file that it wrote, and sends and receives nothing.
+Every rank knows from the headers of the files which blocks it needs. It reads the blocks that it alone
+needs. Blocks that several ranks need are divided among these ranks, and each sends its blocks to the others.
+So the store is read once in total, and a rank never holds more of a checkpoint than its tensors and a few
+blocks. Files in the node's memory are not sent: one rank verifies them, and each rank copies from them. If
+the layout is unchanged, a rank reads the file that it wrote, and sends and receives nothing.
 
-Damage is found by all ranks together, at the same points, so that none waits for one that has given up.
+All ranks learn of damage together, at the same points, so that none waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class Header:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """Blocks of a file, one after the other, that one rank reads."""
+class _Blocks:
+    """Consecutive blocks of a file that one rank reads."""
 
     file: str
     blocks: range
@@ -88,7 +89,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Block:
-    """What this rank has read."""
+    """A block that this rank has read."""
 
     content: memoryview
     """Bytes of the block; if they went into several targets, those of the first."""
@@ -98,7 +99,7 @@ class _Block:
 
 @dataclass
 class Reading:
-    """One attempt at a checkpoint; all ranks make it together."""
+    """One attempt to load a checkpoint, made by all ranks together."""
 
     checkpoint: Checkpoint
     mesh: Mesh
@@ -122,12 +123,12 @@ class Reading:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all tensors in the files whose headers are known."""
+        """Shapes of all tensors in the files whose headers are known."""
         known = (header.pieces for header in self.headers.values())
         return {name: piece.whole for pieces in known for name, piece in pieces.items()}
 
     def index(self, targets: Callable[[], Targets]) -> Targets:
-        """See where everything is: in each rank's own file, or if a rank lacks something there, in any.
+        """Locate the targets: in each rank's own file, or in all files if one rank lacks a target in its own.
 
         Args:
             targets: called again when more headers are known.
@@ -143,7 +144,7 @@ class Reading:
         return found
 
     def fill(self, targets: Targets) -> None:
-        """Read all that the targets need into them.
+        """Fill the targets from the checkpoint.
 
         Raises:
             DamagedError: on all ranks, if a part is missing or was altered; what the targets then hold is of
@@ -164,7 +165,7 @@ class Reading:
         self.checkpoint.held.bytes_from_store = sum(size for size, _ in read)
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Take these files from the store from now on."""
+        """Read these files from the store from now on, and no longer from memory."""
         self._altered.clear()
         for name in names:
             self.checkpoint.held.files.pop(name, None)
@@ -174,7 +175,7 @@ class Reading:
                 self.headers[name] = fresh
 
     def _missing(self, targets: Targets) -> list[str]:
-        """Names of what is nowhere as a whole; the rest is noted, from the own file if it is there."""
+        """Names of targets that the known files do not cover; notes the others' pieces, own file first."""
         self._taken, missing = {}, []
         order = [self.own] if self.own else []
         order += [header for name, header in sorted(self.headers.items()) if header is not self.own]
@@ -196,7 +197,7 @@ class Reading:
         return missing
 
     def _needs(self) -> dict[str, list[_Interval]]:
-        """The blocks that hold what is to be taken."""
+        """Blocks of each file that hold the noted pieces."""
         needs: dict[str, list[_Interval]] = {}
         for name, taken in self._taken.items():
             file = self.headers[name].file
@@ -207,8 +208,8 @@ class Reading:
             needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
         return needs
 
-    def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Run]) -> None:
-        """Take part in all that concerns this rank, in the order that all have; read some blocks ahead."""
+    def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Blocks]) -> None:
+        """Read, send and receive this rank's blocks, in the order of all ranks; read some blocks ahead."""
         mine = [(runs[number], at) for at, number in events if runs[number].reader == self.mesh.rank]
         store = self.checkpoint.store
         found = ahead(lambda index, room: self._block(*mine[index], room), range(len(mine)), store)
@@ -241,8 +242,8 @@ class Reading:
             if not placed:
                 self._take(run.file, start, data)
 
-    def _block(self, run: _Run, at: int, room: memoryview | None) -> _Block:
-        """A block, verified; zeros if it is damaged, so that the ranks that wait for it continue."""
+    def _block(self, run: _Blocks, at: int, room: memoryview | None) -> _Block:
+        """Read and verify a block; zeros if it is damaged, so that the ranks that wait for it continue."""
         header, number = self.headers[run.file], run.blocks[at]
         start, stop = header.file.ranges()[number]
         try:
@@ -255,8 +256,8 @@ class Reading:
             self._note(error)
             return _Block(memoryview(bytes(stop - start)), placed=False)
 
-    def _verify_whole(self, run: _Run, at: int, content: Data, found: Hash) -> None:
-        """Compare a file that has one digest, once all was read; the header counts as it was used."""
+    def _verify_whole(self, run: _Blocks, at: int, content: Data, found: Hash) -> None:
+        """Verify a file with one digest after its last block; its header is hashed as it was used."""
         header = self.headers[run.file]
         found.update(content[max(0, len(header.unverified) - header.file.ranges()[at][0]) :])
         if at == len(run.blocks) - 1:
@@ -266,7 +267,7 @@ class Reading:
                 self._note(error)
 
     def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
-        """Where the bytes from one to another of a file go; empty if some of them have to be copied there."""
+        """Memory that a range of bytes is read into directly; empty if some of them have to be copied."""
         parts: list[memoryview] = []
         at = start
         for piece, offset, tensor, first, end in self._inside(name, start, stop):
@@ -280,7 +281,7 @@ class Reading:
     def _inside(
         self, name: str, start: int, stop: int
     ) -> Iterator[tuple[Piece, Offset, torch.Tensor, int, int]]:
-        """The pieces that are to be taken from these bytes of a file, and from where to where in the file."""
+        """Noted pieces in a range of a file's bytes, each with the first byte and the end of its part."""
         taken = self._taken.get(name, [])
         last = bisect_right(taken, stop - 1, key=lambda each: each[0].begin)
         for piece, offset, tensor in taken[:last]:
@@ -308,7 +309,7 @@ class Reading:
         self._agree("parsed", None)
 
     def _raw(self, name: str) -> memoryview:
-        """A header as it is in its file; empty if it is damaged."""
+        """Bytes of a file's header; empty if it is damaged."""
         try:
             file = self.checkpoint.file(name)
             header = file.header()
@@ -340,15 +341,15 @@ class Reading:
         return [each for _, each in found]
 
 
-def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collection[str]]) -> list[_Run]:
-    """Which rank reads what, the same on all: of those that need a block, one; each about as much.
+def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collection[str]]) -> list[_Blocks]:
+    """Assign each needed block to one rank that needs it, evenly and with the same result on all ranks.
 
     Args:
         checkpoint: all ranks the same.
         needs: of each rank.
         held: of each rank: files that its node has in memory, and that others therefore do not read.
     """
-    runs: list[_Run] = []
+    runs: list[_Blocks] = []
     blocks_of = [0] * len(needs)
     for name in sorted(checkpoint.manifest.files):
         file = checkpoint.file(name)
@@ -362,7 +363,7 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
             readers = sorted(able, key=blocks_of.__getitem__)
             for part, reader in enumerate(readers[:parts]):
                 cut = [first + (last - first) * each // parts for each in (part, part + 1)]
-                runs.append(_Run(name, range(*cut), reader, ranks, all(name in held[r] for r in ranks)))
+                runs.append(_Blocks(name, range(*cut), reader, ranks, all(name in held[r] for r in ranks)))
                 blocks_of[reader] += cut[1] - cut[0]
     return runs
 
@@ -389,15 +390,15 @@ def boxes(shape: Sequence[int], first: int, last: int) -> Iterator[tuple[Offset,
             yield (bottom, *offset), (1, *extent)
 
 
-def _events(runs: Sequence[_Run], rank: int) -> Iterator[tuple[int, int]]:
-    """The blocks that concern a rank: which of its run, and the run's number. All ranks go in this order."""
+def _events(runs: Sequence[_Blocks], rank: int) -> Iterator[tuple[int, int]]:
+    """Blocks of a rank, in the order of all ranks: index in the range, and number of the range."""
     for number, run in enumerate(runs):
         if rank in run.ranks:
             yield from ((at, number) for at in range(len(run.blocks)))
 
 
 def _segments(who: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int, list[int]]]:
-    """Blocks, one after the other, that the same ranks need."""
+    """Yield ranges of blocks that the same ranks need: first block, end, and these ranks."""
     cuts = sorted({end for intervals in who.values() for interval in intervals for end in interval})
     for first, last in pairwise(cuts):
         ranks = [r for r, of in who.items() if any(begin <= first and last <= end for begin, end in of)]
@@ -406,7 +407,7 @@ def _segments(who: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int
 
 
 def _joined(intervals: Iterable[_Interval]) -> Iterator[_Interval]:
-    """Intervals, in order of their begins, without those that touch."""
+    """Merge intervals that touch or overlap; they come in the order of their starts."""
     current: _Interval | None = None
     for begin, end in intervals:
         if current and begin <= current[1]:
@@ -425,7 +426,7 @@ def _overlap(*boxes: Any) -> int:  # noqa: ANN401
 
 
 def _span(piece: Piece, offset: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:
-    """The blocks from the first byte of a piece that a tensor needs to the last."""
+    """Interval of blocks that holds the part of a piece that a tensor needs."""
     first = last = 0
     shared = common(piece.offset, piece.shape, offset, tensor.shape)
     for (begin, end), origin, size in zip(shared, piece.offset, piece.shape, strict=True):
@@ -435,7 +436,7 @@ def _span(piece: Piece, offset: Offset, tensor: torch.Tensor, file: StoredFile) 
 
 
 def _memory_of(piece: Piece, offset: Offset, tensor: torch.Tensor) -> tuple[memoryview, int]:
-    """A tensor's memory, if a piece's bytes go there as they are, and where in the file that would begin."""
+    """Memory of a tensor that takes a piece's bytes unchanged (else empty), and its start in the file."""
     alike = tensor.dtype == piece.dtype and tensor.device.type == "cpu" and tensor.is_contiguous()
     if not alike or tensor.is_conj() or tensor.is_neg():
         return memoryview(b""), 0
@@ -449,7 +450,7 @@ def _memory_of(piece: Piece, offset: Offset, tensor: torch.Tensor) -> tuple[memo
 def _copy_elements(
     values: torch.Tensor, first: int, piece: Piece, offset: Offset, tensor: torch.Tensor
 ) -> None:
-    """Copy some elements of a piece, from the given one on, to where they go."""
+    """Copy elements of a piece, from number `first` on, into the tensor."""
     done = 0
     for inside, extent in boxes(piece.shape, first, first + len(values)):
         size = math.prod(extent)

@@ -1,4 +1,5 @@
-"""Checkpoints in an object store: S3, Google Cloud Storage, Azure, or whatever else fsspec can reach.
+"""`ObjectStore`: checkpoints in S3, Google Cloud Storage, Azure, or any other object store that fsspec
+reaches.
 
 There is no rename here, and none is needed: an object appears whole or not at all. The files of a
 checkpoint go to `step-N/<nonce>/`, where nothing looks for them; the manifest, put last as
@@ -45,8 +46,7 @@ MARKED: Final = "superseded"
 _PARTS: Final = 10_000
 """Maximum number of parts of an upload. A part has 5 MiB to 5 GiB, except for the last (docs.aws.amazon.com,
 Amazon S3 multipart upload limits), so a file may have 48 TiB. Google Cloud Storage has the same limits; Azure
-takes more parts.
-"""
+takes more parts."""
 _PART: Final = 8 << 20
 """Bytes of a part, unless the file would then have too many parts."""
 _IN_FLIGHT: Final = 96 << 20
@@ -57,8 +57,7 @@ _RETRIES: Final = 20
 """Maximum number of retries of one request, within its timeout."""
 _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
 """The error of a store without conditional writes: S3 before August 2024, and stores like it, answer 501
-(ceph/s3-tests#218).
-"""
+(ceph/s3-tests#218)."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -88,8 +87,8 @@ class ObjectStore(CheckpointStore):
     timeout_seconds: float = 60
     """Timeout of one request with all its retries, in seconds."""
     _unconfirmed: set[str] = field(default_factory=set, init=False, compare=False)
-    """Staging folders whose manifest was sent without an answer: they may be committed now or at any moment.
-    """
+    """Staging folders whose manifest was sent without an answer: they may be committed now or at any
+    moment."""
     _unconditional: Event = field(default_factory=Event, init=False, compare=False)
     """Set once the store has refused a condition: that takes seconds, so conditions are not sent again."""
     files: AbstractFileSystem = field(default=None, compare=False)

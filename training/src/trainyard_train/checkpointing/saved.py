@@ -1,4 +1,6 @@
-"""Reads a saved checkpoint without loading it whole: files are mapped, tensors joined one at a time."""
+"""`SavedState`: reads a committed checkpoint of any number of ranks from mapped files, one whole tensor at a
+time.
+"""
 
 from __future__ import annotations
 

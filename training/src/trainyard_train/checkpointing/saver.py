@@ -1,4 +1,6 @@
-"""`Saver`: all ranks write one checkpoint together, and load the same one."""
+"""`Saver`: all ranks save one checkpoint together in the background, load the newest whole one, and
+quarantine damaged ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Converts a model, its optimizer and the random generators to checkpoint files, and back.
+"""`State`: captures a model, its optimizer and the random generators as one checkpoint file per rank, and
+restores them under any layout.
 
 Each rank writes the pieces of tensors that it has, with their offset in the whole. Where several ranks have
 the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So a
@@ -89,8 +90,7 @@ class State:
     _buffer: Buffer = field(init=False, repr=False, compare=False)
     _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Copies of the parameters and moments in the last capture; buffers are left out, as they may hold an
-    infinity.
-    """
+    infinity."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_buffer", Buffer(self.mesh.device.type == "cuda", self.memory))

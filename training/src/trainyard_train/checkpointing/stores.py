@@ -1,4 +1,6 @@
-"""Opens the checkpoint store that a location names: a folder or an object store."""
+"""Opens the checkpoint store at a location (a folder or an object store) or of a run, and finds a single
+checkpoint in it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tensors in files: their types, headers and boxes, and copies of any type.
+"""Helpers for tensors in checkpoint files: parses headers into pieces, intersects boxes, and converts and
+copies tensors of any type.
 
 A box is where a part of a tensor begins in the whole, and its shape.
 """
@@ -35,8 +36,7 @@ TYPES: Final = {
     torch.bool: "BOOL",
 }
 """Types that safetensors has, with their names; tensors of other types are written as bytes (`U8`) with the
-type in the metadata.
-"""
+type in the metadata."""
 KINDS: Final = {name: kind for kind, name in TYPES.items()}
 Offset = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""

@@ -1,4 +1,5 @@
-"""The objects of a run, whatever they are, as files of a checkpoint, and back.
+"""`TrackedObjects`: captures the objects that a `Run` tracks as checkpoint files, compares them across ranks,
+and restores them.
 
 DTensors are written as their pieces, and parameters under DDP are cut among the ranks, as `state` does it. Of
 all else each rank writes what it has, since whether other ranks hold the same is only known from the content:

@@ -1,4 +1,4 @@
-"""Encodes nested state as JSON and decodes it; tensors are set apart in a mapping, by their path.
+"""Encodes nested state as JSON and decodes it, with the tensors in a separate mapping by path.
 
 JSON has no tuples, bytes, sets or keys that are not text: these are objects with a key `$`. Nothing that is
 read is ever executed, so an object of a user's class is refused: the user passes its contents instead.

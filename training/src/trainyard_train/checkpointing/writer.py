@@ -1,4 +1,6 @@
-"""Saves in the background: one checkpoint at a time, with its metrics."""
+"""`Writer`: starts one background save at a time, waits for it at most `save_seconds`, and records whether it
+was committed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Start = Callable[[memoryview], Future[Saved]]
 
 @dataclass
 class Writer:
-    """The save under way, and the last that was committed."""
+    """The current background save, and the step of the last committed one."""
 
     heartbeats: Heartbeats
     record: RecordEvent
@@ -39,7 +41,7 @@ class Writer:
         """Copy what is to be saved, and return while it is written; a former save ends first.
 
         Raises:
-            SaveError: that neither ends nor fails.
+            SaveError: the former save has not ended after `save_seconds`.
         """
         self.settle()
         begin = time.monotonic()
@@ -50,7 +52,7 @@ class Writer:
         self.pending = Pending(step, reason, blocked_seconds, start(captured))
 
     def now(self, step: int, reason: str, capture: Capture, start: Start) -> None:
-        """Save a step, if that was not done already, and wait for it.
+        """Save a step unless it is saved already, and wait until it is committed.
 
         Raises:
             SaveError: it could not be saved.
@@ -64,15 +66,15 @@ class Writer:
             raise SaveError(f"step {step} could not be saved")
 
     def look(self) -> None:
-        """Take note of a save that has ended; waits for none."""
+        """Record a save that has ended; do not wait for one that has not."""
         if self.pending and self.pending.saved.done():
             self.settle()
 
     def settle(self) -> None:
-        """Wait for the save under way. If it fails, that is only reported: the one before remains.
+        """Wait for the current save. A failure is only reported, since the former checkpoint remains.
 
         Raises:
-            SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.
+            SaveError: the save has not ended after `save_seconds`; it may hang for ever.
         """
         pending, self.pending = self.pending, None
         if pending is None:

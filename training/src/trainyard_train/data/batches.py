@@ -1,4 +1,5 @@
-"""Wraps a DataLoader or another iterable, so that a run resumes in the middle of a pass over the data.
+"""`Batches`: wraps a DataLoader or another iterable, so that a run resumes in the middle of a pass over the
+data.
 
 A checkpoint counts the batches of finished steps, not those that workers have prefetched. A `DataLoader`
 starts at a given batch, so that none is read in vain; of any other iterable, and of an `IterableDataset`, the

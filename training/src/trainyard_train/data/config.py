@@ -1,4 +1,4 @@
-"""Settings of the data: `data` in a run's configuration."""
+"""Settings of the data: the section `data` of a run's configuration."""
 
 from __future__ import annotations
 

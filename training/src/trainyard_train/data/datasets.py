@@ -1,4 +1,6 @@
-"""Loads the dataset that a configuration names."""
+"""Loads the dataset that a configuration names (digits, text or pictures), split into training and held-out
+samples.
+"""
 
 from __future__ import annotations
 

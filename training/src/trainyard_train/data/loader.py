@@ -1,4 +1,6 @@
-"""Loads each rank's batches in a global order that does not depend on the number of ranks."""
+"""`Loader`: loads each rank's batches in a global order that does not depend on the number of ranks; reads
+remote ones ahead.
+"""
 
 from __future__ import annotations
 

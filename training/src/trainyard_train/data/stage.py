@@ -1,4 +1,5 @@
-"""Command that copies a dataset to the shared filesystem once, and verifies it by its digest.
+"""Command that copies a dataset to the shared filesystem once and verifies its digest, or computes the
+digests of a source.
 
 `python -m trainyard_train.data.stage fetch SOURCE OUT --digest D` copies one. A source is a URL (`s3://`,
 `gs://`, `az://`, `https://`) or a path. With `/` at its end it is a folder with all that is below it, else

@@ -1,4 +1,5 @@
-"""The elastic agent of a node: forks its ranks, watches them, and restarts them in place.
+"""The elastic agent of a node: forks its ranks, watches them, restarts them in place, and passes signals on
+to them.
 
 torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the failure of a rank to
 the next step. Here the import is done once, by a process that computes nothing, has no further threads and
@@ -52,8 +53,8 @@ _HEARD: Final = _TERMINATION_SIGNALS | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
 """Seconds that other ranks may continue after one failed; they often fail for the same reason."""
 _FAILED_RANK_SECONDS: Final = 1.0
-"""Seconds that other ranks have to notice a dead rank, here or elsewhere, and to exit; then they are killed.
-"""
+"""Seconds that other ranks have to notice a dead rank, here or elsewhere, and to exit; then they are
+killed."""
 _PREEMPTED_SECONDS: Final = 10.0
 """Seconds that ranks have to exit after a node was preempted: they have saved with it, or hang."""
 _MAX_RESTART_SKEW_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
@@ -65,8 +66,7 @@ _SIGNALLED: Final = 128
 
 Work = Callable[[float, float], int]
 """What a rank executes. It takes the unix time at which it was started and the seconds for which it waits for
-the others, and returns its exit code.
-"""
+the others, and returns its exit code."""
 
 
 class Node(BaseModel):

@@ -1,4 +1,6 @@
-"""All-reduces small values over all ranks in each step, asynchronously and in a separate process group."""
+"""`Agreement`: all-reduces small values over all ranks asynchronously, in a separate process group, and
+returns the sums one step later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timeouts of an elastic run: `timeouts` in its configuration."""
+"""Timeouts of an elastic run: the section `timeouts` of its configuration, and the seconds from a preemption
+notice to the exit.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _EXIT_SHARE: Final = 0.25
 """Maximum share of the grace period that is reserved, the margin of the policy `spot-checkpoint-time`."""
 
 _NOTICE_SECONDS_BY_CLOUD: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""Seconds from a preemption notice of the metadata service to the VM's end (`elasticity.instance_metadata`).
-"""
+"""Seconds from a preemption notice of the metadata service to the VM's end
+(`elasticity.instance_metadata`)."""
 _POLL_SECONDS: Final = 5.0
 """Polling interval of the metadata service: a preemption notice can be this old when it is read."""
 

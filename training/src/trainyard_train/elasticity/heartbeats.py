@@ -1,4 +1,5 @@
-"""Exchanges heartbeats between ranks: detects ranks that are dead, slow or stalled.
+"""Exchanges heartbeats between ranks: ends the process if a peer is dead or a step hangs, writes stacks on a
+stall, reports stragglers.
 
 A collective would wait for its timeout, which must allow for the slowest step. The agent of a node watches
 its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, each rank sends a
@@ -57,7 +58,7 @@ Kind = Literal["start", "loading", "step", "evaluation", "save"]
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank is busy with."""
+    """Work of a rank, and its time limits."""
 
     name: str
     since: float
@@ -75,8 +76,7 @@ class Heartbeat:
     node: str = ""
     own_seconds: float = 0.0
     """Smoothed seconds from the start of a step until this rank has its loss; with a GPU, until all is
-    queued.
-    """
+    queued."""
     stalled: str = ""
     """Name of the work that has stalled; empty if there is none."""
 
@@ -168,20 +168,20 @@ class Heartbeats:
             threading.Thread(target=work, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no longer; the others will find this rank silent."""
+        """Stop sending heartbeats; the others will find this rank silent."""
         self._stopped.set()
 
     def listen_to(self, ranks: Iterable[int]) -> None:
-        """Expect heartbeats from these."""
+        """Expect heartbeats from these ranks from now on."""
         self._heard = dict.fromkeys(ranks, self.clock())
 
     @contextmanager
     def busy(self, kind: Kind, step: int = 0) -> Iterator[None]:
-        """Watch what is done here.
+        """Apply the time limits of a kind of work to the block.
 
         Args:
-            kind: of the work.
-            step: whose it is, counted from 1; 0: of none.
+            kind: kind of the work.
+            step: step that it belongs to, counted from 1; 0: none.
         """
         name = f"{kind}-{step:08d}" if step else kind
         self._work = work = Work(name, self.clock(), *self._limits(kind))
@@ -211,7 +211,7 @@ class Heartbeats:
         self.status.write(saved_step=step)
 
     def own_part_done(self) -> None:
-        """From here on this step needs the others."""
+        """Note that this rank's own part of the step is done: from here on it waits for others."""
         if self._work:
             seconds = self.clock() - self._work.since
             self._own_seconds += (seconds - self._own_seconds) * (_SMOOTH if self._own_seconds else 1)
@@ -272,7 +272,7 @@ class Heartbeats:
         self._latest[rank] = heartbeat
 
     def _watch(self, own: Heartbeat) -> None:
-        """Report what is wrong, each once."""
+        """Write stacks on a stall, and report stragglers; each once."""
         heartbeats = {self.mesh.rank: own, **self._latest}
         stalled = max(each.stalled for each in heartbeats.values())
         if stalled and stalled not in self._written:
@@ -289,7 +289,7 @@ class Heartbeats:
         self._slow = slow
 
     def _write_stacks(self, work: str) -> None:
-        """Write where each thread of this process is, and its last collectives."""
+        """Write the stacks of all threads and the last collectives of this process."""
         path = self.folder / STACKS / f"{work}-rank-{self.mesh.rank:05d}.txt"
         stacks, flight = _stacks(), _flight_record()
 
@@ -344,7 +344,7 @@ class Heartbeats:
 
 
 def _write_in_time(write: Callable[[], object]) -> bool:
-    """Write something; returns whether that came to its end soon, as it may not where a disk hangs."""
+    """Write in a thread; returns whether it ended within `_DISK_SECONDS`, since a disk may hang."""
     writer = threading.Thread(target=write, name="last words", daemon=True)
     writer.start()
     writer.join(_DISK_SECONDS)

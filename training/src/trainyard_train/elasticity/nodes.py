@@ -1,4 +1,5 @@
-"""Coordinates the agents of several nodes: heartbeats, and rounds in which all ranks restart together.
+"""Coordinates the agents of several nodes by a monitor process on each: heartbeats, and rounds in which all
+ranks restart together.
 
 NCCL's collectives block for ever once a peer has died, so the other ranks do not notice. The agent of the
 failed rank does: its process has ended. It announces this to the agents of all nodes through a store that
@@ -198,8 +199,7 @@ class MonitorProcess:
     """Nodes that have joined and no longer send heartbeats."""
     _join_deadline: float = 0
     """Time by which all nodes must have joined (monotonic clock): later ones have given up, or find no
-    others.
-    """
+    others."""
     _end: str = "none"
     """The node that has ended and its exit code, as encoded in the store."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

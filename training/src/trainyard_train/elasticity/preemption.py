@@ -1,4 +1,5 @@
-"""Receives preemption notices by signal, even while the main thread is blocked.
+"""`PreemptionNotice`: receives preemption notices by signal, even while the main thread is blocked, and ends
+the process at the deadline.
 
 Python runs a signal's handler only when the main thread is back in Python, which it is not while it waits for
 other ranks. What its handler in C does at once, in whatever thread the kernel chose, is to write the signal's

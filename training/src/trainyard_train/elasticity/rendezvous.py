@@ -1,4 +1,6 @@
-"""Rendezvous of all ranks: waits until each has joined with its rank number."""
+"""Rendezvous of all ranks: checks the launcher's variables, waits until each rank has joined, and returns a
+store that is new to them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Prepares a process before training: deterministic algorithms, huge pages, deferred import of the compiler.
+"""Prepares a process before training: deterministic algorithms, huge pages, PyTorch's flight recorder,
+deferred import of the compiler.
 
 The start is fast because PyTorch's compiler is not imported in a process that compiles nothing. Building any
 optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other modules) only to

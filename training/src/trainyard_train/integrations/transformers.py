@@ -27,8 +27,7 @@ from trainyard_train.run import Run
 
 _LOSS_ACCUMULATORS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
 """Attributes of the Trainer that sum up the losses since the last log line; the Trainer resets them on
-resume.
-"""
+resume."""
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]

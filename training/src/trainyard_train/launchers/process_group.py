@@ -1,4 +1,6 @@
-"""Joins the ranks of a launcher (torchrun, mpirun, Kubeflow Trainer) into one process group."""
+"""Joins the ranks of a launcher (torchrun, mpirun, Kubeflow Trainer) into one process group, and returns
+their `Mesh`.
+"""
 
 from __future__ import annotations
 

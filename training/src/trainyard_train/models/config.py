@@ -1,4 +1,4 @@
-"""Settings of the model: `model` in a run's configuration."""
+"""Settings of the model: the section `model` of a run's configuration."""
 
 from __future__ import annotations
 

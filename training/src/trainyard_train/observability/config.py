@@ -1,4 +1,4 @@
-"""Settings of where metrics are exported to: `export` in a run's configuration."""
+"""Settings of the export of metrics to trackers: the section `export` of a run's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's peak FLOPS, memory use and profiler traces."""
+"""Peak FLOPS of a device, FLOP of a training step, peak memory, and profiler traces on request."""
 
 from __future__ import annotations
 

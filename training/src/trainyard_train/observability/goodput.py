@@ -20,8 +20,7 @@ class Goodput:
     """Seconds of steps that were not checkpointed before a failure, and repeated."""
     checkpoint: float = 0
     """Seconds for which the training was blocked by a save: to copy, or at the end of an attempt until it was
-    durable.
-    """
+    durable."""
     evaluation: float = 0
     """Seconds of evaluation on held-out data."""
     startup: float = 0

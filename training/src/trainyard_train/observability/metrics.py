@@ -1,4 +1,6 @@
-"""The metrics log of a run: JSON lines, written by rank 0, and their readers."""
+"""`MetricsLog`: the metrics of a run as JSON lines that rank 0 writes, their readers, and a clock that no
+change of the host's time affects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records what a run was started from: code, image, command, data, commit."""
+"""Reads what a run was started from (code, image, command, data, commit) out of the variable
+TRAINYARD_ORIGIN.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ VARIABLE: Final = "TRAINYARD_ORIGIN"
 
 
 def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return what is known; empty if it is not given or cannot be read."""
+    """Return the origin; empty if the variable is not set or cannot be read."""
     try:
         found = json.loads(environment.get(VARIABLE, "{}"))
     except ValueError:
@@ -21,5 +23,5 @@ def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return it as a field of the metrics; none where nothing is known."""
+    """Return the origin as a field of the metrics; no field if it is unknown."""
     return {"origin": found} if (found := origin_of(environment)) else {}

@@ -1,4 +1,4 @@
-"""Draws a progress bar of a run, if standard error is a terminal."""
+"""Draws a progress bar of a run on standard error, if that is a terminal."""
 
 from __future__ import annotations
 

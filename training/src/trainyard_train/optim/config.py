@@ -1,4 +1,4 @@
-"""Settings of the optimizer: `optim` in a run's configuration."""
+"""Settings of the optimizer and its learning rate: the section `optim` of a run's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Computes the norm of a model's gradient, across FSDP, tensor and pipeline parallelism."""
+"""Computes a gradient's global norm across FSDP, tensor and pipeline parallelism, and the divisor that clips
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Builds PyTorch's fused optimizers, which skip an update and scale gradients on the device.
+"""Builds SGD and AdamW on PyTorch's fused kernels, which can skip an update and divide gradients on the
+device.
 
-A fused kernel takes a tensor that enables the update, and one to divide gradients by, so that an
-overflow or a clipped norm is known to the device alone and the host waits for nothing. PyTorch's own `step`
-lacks that for DTensors of SGD, and for parameters on several meshes.
+A fused kernel takes two tensors: one disables the update, the other divides the gradients. So overflow and
+clipping are decided on the device, and the host need not wait. PyTorch's own `step` does not pass these
+tensors for DTensors with SGD, nor for parameters on several meshes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Fused(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _locals(self, used: Sequence[torch.Tensor], slot: str) -> list[torch.Tensor]:
-        """What this rank has of one thing that is remembered of each parameter."""
+        """This rank's parts of one slot (such as the momentum) of each parameter."""
         return [local_of(_slot(self, parameter, slot)) for parameter in used]
 
 
@@ -109,7 +110,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _slot(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, name: str) -> torch.Tensor:
-    """What an optimizer remembers of a parameter; it begins as 0."""
+    """A slot of a parameter (such as the momentum); it begins as 0."""
     state: dict[str, Any] = optimizer.state[parameter]
     if name not in state:
         state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
@@ -118,7 +119,7 @@ def _slot(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, name: str) 
 
 
 def _steps(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
-    """How often a parameter was updated; shape (), float32, beside it."""
+    """Number of updates of a parameter: shape (), float32, on its device."""
     state: dict[str, Any] = optimizer.state[parameter]
     if "step" not in state:
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)

@@ -1,4 +1,5 @@
-"""Learning rate schedule: scaling with the batch size, warmup, and a ramp when the batch changes.
+"""Learning rate schedule: scaling with the batch size, warmup, a ramp when the batch changes, and warnings
+about unproven rates.
 
 The rate scales linearly, by the square root, or not at all (the default).
 
@@ -20,8 +21,7 @@ LINEAR_FAILED: Final = 16
 """Smallest k at which the linear rule failed in one of five runs in docs/benchmark-methods.md."""
 LINEAR_HELD: Final = 32
 """Largest k at which the linear rule held in the paper, with warmup: 8,192 samples. At 64 all our runs
-failed.
-"""
+failed."""
 
 
 @dataclass(frozen=True)

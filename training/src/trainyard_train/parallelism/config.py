@@ -1,4 +1,6 @@
-"""The section `parallel` of a run's configuration, and the settings that code of parallelism reads."""
+"""The section `parallel` of a run's configuration, and the protocol of all settings that the parallelization
+of a model reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The device mesh of a run's ranks, and collectives over it."""
+"""`Mesh`: a rank's position in data, tensor and pipeline parallelism, with collectives and barriers over the
+run's ranks.
+"""
 
 from __future__ import annotations
 

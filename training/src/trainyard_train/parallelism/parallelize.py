@@ -28,8 +28,7 @@ CARRIED: Final = 5
 """Number of values of a step that ranks sum along with the gradients (see `update.Totals`)."""
 _ALIGNED: Final = 16
 """The carried values are padded to a multiple of this (64 bytes), so that gradients keep their alignment in
-DDP's buckets.
-"""
+DDP's buckets."""
 
 
 def parallelize(
