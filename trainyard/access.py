@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainyard.session import Session
 
 CONNECT_SECONDS = 10
-"""A private endpoint drops packets rather than refusing them, so that only a timeout shows it."""
+"""Seconds to wait for the API server: a private endpoint drops packets, so that only a timeout shows it."""
 UNAUTHORIZED = 401
 
 

@@ -1,4 +1,5 @@
-"""`trainyard access export`: writes a file without secrets by which team members reach a cluster.
+"""`trainyard access export`: writes a file without secrets by which team members reach a cluster; also issues
+members' certificates on the embedded cluster.
 
 It has the API server's address, its CA certificate, and the program that signs users in. On the embedded
 cluster that is `trainyard credential --member`, which signs a certificate with the cluster's own key: root of
@@ -21,7 +22,7 @@ from trainyard.member.login import FORMAT
 from trainyard.session import Session
 
 _OWN = frozenset({"AWS_PROFILE"})
-"""Variables of a sign-in that belong to whoever ran `up`."""
+"""Variables of a sign-in that belong to the user who ran `up`, and are not exported."""
 
 
 def export_access(session: Session, team: str, sign_in: str, file: Path | None) -> Path:

@@ -1,4 +1,6 @@
-"""Defines the commands of the command line, which call the packages that do the work."""
+"""Defines the commands of `trainyard` except the team members' ones, and converts expected failures to
+messages and exit codes.
+"""
 
 from __future__ import annotations
 

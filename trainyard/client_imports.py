@@ -87,4 +87,4 @@ _IN_PLACE = {
     "kubernetes.config.kube_config": _without_sign_in,
     "kubernetes.stream.ws_client": _without_requests,
 }
-"""Module → what it finds."""
+"""Module that executes → finder of substitutes for modules that it imports."""

@@ -1,4 +1,6 @@
-"""Creates the finder of cloud resources that the engine's state lacks."""
+"""Creates the function that finds cloud resources which the engine's state lacks, in the account or in a
+rehearsal's fake.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Follows a job from its submission to its end, and collects its events and steps."""
+"""Follows a job that writes metrics from its submission to its end: collects its events and steps, and
+reports scheduled preemptions when due.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from trainyard_train.observability.metrics import FILE as METRICS_FILE
 from trainyard_train.observability.metrics import parse_line
 
 POLL_SECONDS = 0.3
-"""Often enough that a phase is not missed, and a few requests a second at most."""
+"""Polling interval: short enough to see every phase, long enough for a few requests per second at most."""
 
 
 class MetricsTail:
@@ -45,7 +47,7 @@ class JobHistory:
 
     events: list[TimelineEvent] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
-    """Every line of the run's metrics, oldest first."""
+    """All lines of the run's metrics, oldest first."""
     state: JobState = field(default_factory=lambda: JobState("queued"))
 
     @property

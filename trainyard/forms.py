@@ -1,4 +1,4 @@
-"""Output formats of commands, and other choices of their options."""
+"""Choices of commands' options: output formats, and parts of the catalogue."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Form(StrEnum):
     """How a result is written to stdout; progress is always written to stderr."""
 
     TEXT = "text"
-    """For reading."""
+    """Text for people."""
     JSON = "json"
-    """For programs."""
+    """JSON for programs."""
 
 
 class ReportForm(StrEnum):

@@ -1,4 +1,5 @@
-"""Reads which files an image contains, from its layers in a registry or archive.
+"""Reads an image's file names, links, library cache and environment, from its layers in a registry or
+archive.
 
 Layers are read from the top down, each as a stream: only file names are used, and the contents of the
 loader's cache. What an upper layer removes (`.wh.` files) is removed from the layers below it only (OCI Image
@@ -23,7 +24,7 @@ from catalog.image_lint import LOADER_CACHE, ImageContents
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MOST_CACHE_BYTES = 8 << 20
-"""The loader's cache of a large system has some 100 KB."""
+"""Maximum size of a loader's cache that is read; that of a large system has some 100 KB."""
 
 
 class UnreadableImageError(Exception):
@@ -48,10 +49,10 @@ class LayerRead:
     """How far reading an image has come."""
 
     layer: int
-    """From the top, beginning with 1."""
+    """Number of the layer that is being read, counted from 1 at the top."""
     layers: int
     megabytes: int
-    """Compressed, of this layer."""
+    """Compressed size of this layer."""
 
 
 def read_image(
@@ -94,9 +95,9 @@ class _Seen:
         self._files: set[str] = set()
         self._links: dict[str, str] = {}
         self._hidden: set[str] = set()
-        """Paths that an upper layer has removed, or has put something else than a folder at."""
+        """Paths that an upper layer has deleted, or replaced by something other than a folder."""
         self._emptied: set[str] = set()
-        """Folders of which an upper layer shows nothing from below."""
+        """Folders whose content in lower layers an upper layer hides."""
         self._folders: set[str] = set()
         self._cache: bytes | None = None
 

@@ -33,12 +33,12 @@ class FetchedChart:
     """A chart that helm fetches when the stack is deployed."""
 
     name: str
-    """With `oci://…` before it, where a mirror has it."""
+    """Name of the chart; it begins with `oci://` if a mirror has it."""
     version: str
     repository: str = ""
-    """Empty where the name is enough."""
+    """URL of the chart's repository; empty if the name is enough."""
     digest: str = ""
-    """SHA-256 of its archive, as it is pinned; empty: not known."""
+    """Pinned SHA-256 of the chart's archive; empty if it is not known."""
 
     @property
     def reference(self) -> str:
@@ -54,9 +54,9 @@ class Inventory:
     images: tuple[str, ...]
     charts: tuple[FetchedChart, ...]
     architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Image of jobs, and of what is done for them → processors of the nodes that it runs on."""
+    """Image of jobs and of their helpers → CPU architectures of the nodes that it runs on."""
     fabrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Image that ranks run in → fabric classes of its runtimes that need something of it."""
+    """Image of ranks → fabric classes of its runtimes that require something in the image."""
 
 
 def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:

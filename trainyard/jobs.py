@@ -1,4 +1,5 @@
-"""Submits, lists and deletes training jobs, and reads their state.
+"""`Jobs`: submits, lists, reads and deletes training jobs through the Kubernetes API; `manifest` renders a
+TrainJob.
 
 A job is outside of the engine's state, since queues change its spec while it runs.
 """
@@ -32,27 +33,28 @@ if TYPE_CHECKING:
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 CHECKPOINTS = "/mnt/checkpoints"
-"""Where every training runtime mounts the team's checkpoint volume."""
+"""Mount path of the team's checkpoint volume in every training runtime."""
 RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
-"""Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
+"""Annotations of a TrainJob: its run, the hash of its spec, and the number of scheduled preemptions so
+far."""
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-"""Label of a job's pods: its name."""
+"""Label of a job's pods with the job's name."""
 QUEUE = "kueue.x-k8s.io/queue-name"
-"""Label of a TrainJob: the local queue that it waits in."""
+"""Label of a TrainJob with the local queue that it waits in."""
 JOB = "trainyard.dev/job"
-"""The job as it was asked for, as JSON: `trainyard rerun` starts it again."""
+"""Annotation with the job's spec as JSON, from which `trainyard rerun` starts it again."""
 SOURCES = "/opt/trainyard/src"
-"""Where the training image holds the training package."""
+"""Path of the training package in the training image."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
 TEAM = names.team_namespace("")
-"""How the namespaces of teams begin."""
+"""Prefix of the teams' namespaces."""
 _NO_SHELL = (
     "Its containers were ended as they started (FailedPostStartHook): the platform's check of the fabric"
     " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
     " unchecked_runtimes in the stack file."
 )
 DELETION_SECONDS = 30.0
-"""Longest wait for a removed job, beyond its pods' grace period."""
+"""Maximum seconds to wait for a deleted job, beyond its pods' grace period."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class JobPlacement:
 
     local_queue: str
     pools: tuple[str, ...] = ()
-    """Pools that are good for it; empty: all of the queue's."""
+    """Pools that the job may use; empty: all of its queue's."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,11 @@ class Checkout:
     """What is known of a job besides its manifest."""
 
     image: str = ""
-    """Its runtime's."""
+    """Image of the job's runtime."""
     commit: str = ""
-    """That was checked out in its folder."""
+    """Commit that is checked out in the job's folder."""
     dirty: bool = False
-    """Whether files differed from it."""
+    """Whether files in the folder differ from the commit."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ class Staging:
     """How far a dataset is."""
 
     phase: Literal["unknown", "hidden", "under way", "staged", "failed"]
-    """`hidden`: the user may not look."""
+    """Phase of the staging; `hidden`: the user may not see it."""
     job: str = ""
-    """As `kubectl logs` takes it."""
+    """Name of the staging Job, as `kubectl logs` takes it."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,14 @@ class JobState:
     """State of a job, from Kueue's Workload and the TrainJob."""
 
     phase: str
-    """`queued`, `admitted`, `running`, `held` (`trainyard jobs` alone looks for that), `pausing`, `paused`,
-    `complete` or `failed`."""
+    """Phase of the job: `queued`, `admitted`, `running`, `held` (only in `trainyard jobs`), `pausing`,
+    `paused`, `complete` or `failed`."""
     flavor: str = ""
-    """The queue's flavor that it was admitted to; empty while it waits."""
+    """Flavor of the queue that the job was admitted to; empty while it waits."""
     reason: str = ""
-    """The newest message of the queue or the operator."""
+    """Newest message of the queue or the operator."""
     nodes: tuple[str, ...] = ()
-    """Nodes on which its pods run."""
+    """Nodes on which the job's pods run."""
 
     @property
     def ended(self) -> bool:

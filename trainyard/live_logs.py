@@ -1,4 +1,6 @@
-"""Follows a job by its first node's pod log, where its volumes are out of reach."""
+"""Follows a submitted job until it ends: prints the queue's decisions and the live pod logs of its nodes (at
+most 16, and failed ones).
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,25 @@ from trainyard.jobs import NOT_FOUND, JobKey, Jobs, JobState
 from trainyard.node_pods import NodePod
 
 POLL_SECONDS = 2.0
-"""A job of hours is in no hurry, and its API server has others to serve."""
+"""Polling interval: a job runs for hours, and its API server has other work."""
 NUM_FOLLOWED = 16
-"""Nodes whose lines are shown as they come: each takes a connection."""
+"""Maximum number of nodes whose logs are followed: each takes a connection."""
 LAST_LINES = 20
-"""That are shown of another node that failed."""
+"""Number of last lines that are shown of another node that failed."""
 SILENCE_SECONDS = 5.0
-"""Longest silence after a job's end until its lines count as complete."""
+"""Maximum seconds of silence after a job's end until its lines count as complete."""
 
 
 READ_ONLY = "The code's folder is read-only: let the program write to the one that TRAINYARD_RUN_DIR names"
 _REFUSED_WRITE = re.compile(
     rb"\[Errno (13|30)\] [\w -]+: '(?!/(?!mnt/job/code))|inline_container.*(Permission denied|Read-only file)"
 )
-"""Errors of Python for a relative path or one in the folder of the code, and those of `torch.save`."""
+"""Errors of Python for a relative path or a path in the code's folder, and those of `torch.save`."""
 
 
 @dataclass
 class _PodLog:
-    """A pod whose log is copied, and how far it is."""
+    """A pod's log that is being copied, and its progress."""
 
     pod: NodePod
     last: bytes = b""
@@ -47,7 +49,7 @@ class _PodLog:
     thread: Thread | None = None
 
     def needs_copying(self) -> bool:
-        """Whether a connection broke off, or ended before its pod."""
+        """Whether no connection copies the log, and more lines may come."""
         stopped = self.thread is None or not self.thread.is_alive()
         return stopped and (not self.is_whole or self.pod.phase == "Running")
 
@@ -58,17 +60,17 @@ class NodeLogs:
     def __init__(self, jobs: Jobs, key: JobKey, num_nodes: int) -> None:
         self._jobs, self._key, self._num_nodes = jobs, key, num_nodes
         self._logs: dict[str, _PodLog] = {}
-        """By the pod's name."""
+        """Logs that are copied, by the pod's name."""
         self._lock = Lock()
         self._heard = time.monotonic()
         self._unwritable: OSError | None = None
-        """Why the standard output takes no more lines."""
+        """The error by which the standard output refused a line."""
         self.wrote_to_code = False
-        """Whether a program has failed to write into the folder that it starts in."""
+        """Whether a program has failed to write into its read-only working folder."""
 
     @property
     def left_out(self) -> str:
-        """Which nodes are not followed; empty where all are."""
+        """Message about the nodes that are not followed; empty if all are."""
         if self._num_nodes <= NUM_FOLLOWED:
             return ""
         rest = f"all: trainyard logs -f {self._key.name}"
@@ -101,7 +103,7 @@ class NodeLogs:
         return again
 
     def finish(self) -> None:
-        """Return once the nodes' last lines are there; the job has ended."""
+        """Return once the last lines of an ended job's nodes are copied."""
         self._heard = time.monotonic()
         while not all(log.is_whole for log in self._logs.values()):
             if time.monotonic() > self._heard + SILENCE_SECONDS:
@@ -178,13 +180,13 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
 
 
 def write_line(text: bytes, node: int | None = None) -> None:
-    """Write a line of a job to the standard output; after the node's number, where several write."""
+    """Write a line of a job to the standard output, after the node's number if one is given."""
     mark = b"" if node is None else f"node {node} | ".encode()
     sys.stdout.buffer.write(mark + text + b"\n")
 
 
 def whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream without their ends; the last one, too, where it has none."""
+    """Yield the lines of a stream without their line ends; an unfinished last line too."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

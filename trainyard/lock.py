@@ -24,7 +24,7 @@ from trainyard.registry import MissingManifest, Registries
 from trainyard.session import Session
 
 _AT_ONCE = 4
-"""Registries count requests."""
+"""Number of parallel requests; registries limit their rate."""
 _COMMENT = "# by `trainyard images --lock`"
 
 

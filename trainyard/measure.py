@@ -21,7 +21,8 @@ from trainyard.session import Session
 from trainyard_train.observability.metrics import FILE, parse_line, read_metrics
 
 PULL_SECONDS = 1200.0
-"""A training image has ten gigabytes and more, and the node may never have had it."""
+"""Maximum seconds to pull a training image: it has ten gigabytes and more, and the node may not have it
+yet."""
 POLL_SECONDS = 1.0
 
 

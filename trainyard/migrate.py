@@ -18,9 +18,11 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def migrate_file(file: Path, console: Console, *, write: bool = False, since: int | None = None) -> None:
-    """Print the difference, and write it if so asked. Raises InputError where the result does not hold.
+    """Print the diff of the migration; with `write`, write the migrated file.
 
-    A result with problems is written all the same: they are of the file, and are put right in it.
+    Raises:
+        InputError: the file cannot be read, or the migrated file has problems. With `write` it is written all
+            the same, since the user corrects them there.
     """
     try:
         before = file.read_text(encoding="utf-8")

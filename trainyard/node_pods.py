@@ -10,7 +10,8 @@ import catalog
 
 Object = Mapping[str, Any]
 CONTAINER = "node"
-"""Of a training pod, in every runtime; another's is its first."""
+"""Name of the ranks' container in every runtime of the platform; in other pods the first container has the
+ranks."""
 _JOB_SET = "jobset.sigs.k8s.io"
 
 
@@ -20,14 +21,14 @@ class NodePod:
 
     name: str
     number: int
-    """Of the node, as `PET_NODE_RANK`."""
+    """Number of the node, as in `PET_NODE_RANK`."""
     node: str
-    """Name of the Kubernetes node that it runs on; empty while it has none."""
+    """Name of the Kubernetes node that it runs on; empty before it is scheduled."""
     phase: str
     attempt: int
-    """0, and one more after each restart of all pods."""
+    """Number of restarts of all pods before this one."""
     ranks: int
-    """Processes of the job in it."""
+    """Number of the job's processes in the pod."""
     container: str
     namespace: str
 

@@ -31,7 +31,7 @@ class Packages:
     """The packages of one extra of pyproject.toml, and the clone that has their lock."""
 
     extra: str
-    """Empty for a target that needs none."""
+    """Name of the extra; empty for a target that needs none."""
     paths: Paths
 
     def missing(self) -> list[Requirement]:

@@ -14,7 +14,7 @@ CHART_PARTS = (
     "manifest/provisioning-requests",
     "manifest/training-operator",
 )
-"""What every program renders."""
+"""Artifacts that render the charts of every program."""
 ENGINE_PARTS = (
     "binary/pulumi",
     "binary/pulumi-resource-kubernetes",
@@ -23,7 +23,7 @@ ENGINE_PARTS = (
     "plugin/python-exec",
     *CHART_PARTS,
 )
-"""What every preview needs: the engine, its providers, and the charts that it renders."""
+"""Artifacts for every preview: the engine, its providers, and the charts."""
 CLUSTER_PARTS = (
     "binary/kube-apiserver",
     "binary/kube-controller-manager",
@@ -33,9 +33,9 @@ CLUSTER_PARTS = (
     "binary/coredns",
     "binary/network-policies",
 )
-"""What the embedded cluster is made of, beside Debian's packages and the images."""
+"""Artifacts of the embedded cluster, besides Debian's packages and the images."""
 PACKAGE_PARTS = ("binary/pulumi-codegen", "binary/pulumi-language-yaml")
-"""What programs that use the package need where the engine was built, and has no languages' parts with it."""
+"""Artifacts for programs that use the component package, if the engine was built without languages."""
 
 
 def host_parts(stack: Stack, names: Iterable[str]) -> Iterator[str]:

@@ -36,7 +36,7 @@ NOT_INCLUDED = (
     "taxes",
     "discounts",
 )
-"""What a stack costs besides, and the catalogue has no prices of."""
+"""Costs of a stack that the catalogue has no prices of."""
 
 COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of", "source")
 
@@ -77,7 +77,7 @@ class PriceReport:
     estimate: Estimate
     transfers: tuple[Transfer, ...] = ()
     nothing_bought: str = ""
-    """Why the stack buys nothing; empty where it does."""
+    """Reason why the stack buys nothing; empty if it buys something."""
 
     @property
     def pools(self) -> tuple[Cost, ...]:

@@ -44,11 +44,11 @@ ASKED: Mapping[str, tuple[str, ...]] = {
         "queues[0].flavors[0].quota",
     ),
 }
-"""Template → the paths that are asked for; a template that is not here asks for names alone."""
+"""Template → paths that are asked for; a template that is not listed asks for names only."""
 OF_A_PROGRAM: Mapping[str, Mapping[str, tuple[type[Spec], str]]] = {
     "job": {"context": (ContextCluster, "context"), "team": (JobSpec, "team")}
 }
-"""Template without a stack file → variable of its program → the model and the field that it is for."""
+"""Template without a stack file → variable of its program → the model and field that it sets."""
 
 
 def questions(template: str, section: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 -- plain data

@@ -104,7 +104,7 @@ def _alternatives(value: Schema) -> Iterator[str]:
 
 _PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 MANY = 8
-"""Choices that a cell holds; more are counted, and stand in the schema."""
+"""Maximum number of choices in a table's cell; longer lists are counted, and are in the schema."""
 
 
 def _choices(names: list[str]) -> str:

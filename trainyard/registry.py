@@ -40,9 +40,9 @@ _REASONS = {
     404: "missing",
     _TOO_MANY: "too many requests: it gives no more for now",
 }
-"""The meaning of a status other than 200 for a manifest."""
+"""Meaning of a status other than 200 for a manifest."""
 _TRIES, _MAX_WAIT_SECONDS = 4, 20.0
-"""Of a registry that asks to wait: Docker Hub's limits are by the hour, too long to wait."""
+"""Limits of retries at a registry that asks to wait; Docker Hub's limits last an hour, which is too long."""
 
 
 def take_apart(reference: str) -> tuple[str, str, str]:
@@ -74,7 +74,7 @@ class Partial:
     """An image that exists, and not for all processors that were asked for."""
 
     architectures: tuple[str, ...]
-    """Those that it is for."""
+    """Architectures of the image."""
 
     @property
     def answer(self) -> str:

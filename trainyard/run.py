@@ -1,4 +1,6 @@
-"""Running a job: submit it, follow it to its end, preempt nodes on schedule, and summarize it."""
+"""Submits a stack's job, follows it to its end, preempts nodes on schedule and prints a summary; also cancels
+jobs.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Opens a run's folder on this host: below the team's own one, which no pod can replace, by no link.
+"""Reads and replaces files in a run's folder on this host, and follows no link that a job has put there.
 
-The team's jobs write there, and on the embedded cluster the commands that read it are root's.
+The team's jobs write there, and on the embedded cluster the commands that read it run as root. Links are
+followed only down to the team's folder, which no pod can replace.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from trainyard.state import SCHEMES
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCES = "#/$defs/{model}"
 _ANSWERS = rf"^({STACK_KEY}|{FLEET_KEY})\."
-"""Keys of infra/spec/answers.py."""
+"""Pattern of the keys that infra/spec/answers.py reads."""
 POLICY_KEYS: dict[str, Any] = {
     "trainyard:residency": {
         "description": "regions where the stack's data may be stored; only narrows the organisation's list",
@@ -52,7 +52,7 @@ POLICY_KEYS: dict[str, Any] = {
         "items": {"type": "string"},
     },
 }
-"""Keys of the same namespace that the policies read (policies/config.py)."""
+"""Schemas of the keys in the same namespace that the policies read (policies/config.py)."""
 
 
 class _Generator(GenerateJsonSchema):

@@ -18,7 +18,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.tune import Search, load_search
 
 LABEL = "trainyard.dev/search"
-"""Of a search's jobs: its run."""
+"""Label of a search's jobs with its run."""
 
 
 def submit_search(session: Session, file: Path) -> None:

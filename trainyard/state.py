@@ -13,7 +13,7 @@ from infra.errors import InputError, Problem
 from infra.spec.source import BACKEND_KEY
 
 SCHEMES = ("azblob", "file", "gs", "https", "s3")
-"""Those of Pulumi's backends (Pulumi, "State and backends")."""
+"""URL schemes of Pulumi's backends (Pulumi, "State and backends")."""
 PASSPHRASES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
 

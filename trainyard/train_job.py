@@ -15,10 +15,10 @@ from infra.spec.share import quantity
 from trainyard_train.elasticity.config import exit_seconds
 
 ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
-"""Annotations of a TrainJob: what its result depends on (see `Origin`), and its ports, `name=number,…`."""
+"""Annotations of a TrainJob: its origin (see `Origin`), and its ports as `name=number,…`."""
 SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
 PYTHON_PATH = "PYTHONPATH"
-"""The runtime sets it too: `python_path.sh` joins them."""
+"""Variable that the runtime sets too: `python_path.sh` joins the values."""
 RESTARTS = 3
 """Default number of restarts of a node's ranks in the same pod."""
 _LAUNCHERS = frozenset({"accelerate", "deepspeed"})
@@ -51,11 +51,11 @@ class Origin:
     datasets: Mapping[str, str]
     """Name of each dataset → its digest."""
     code: str = ""
-    """Digest of the folder that it starts in; empty where it brings none."""
+    """Digest of the code's folder; empty if the job brings none."""
     commit: str = ""
-    """What was checked out in that folder; empty where unknown."""
+    """Commit that was checked out in the folder; empty if unknown."""
     dirty: bool = False
-    """Whether files differed from the commit."""
+    """Whether files in the folder differ from the commit."""
 
     def as_text(self) -> str:
         """Return it as one line of JSON."""

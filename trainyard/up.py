@@ -1,4 +1,6 @@
-"""`trainyard up`: prepares the host, creates the cluster and platform, then runs the job."""
+"""`trainyard up` and `preview`: prepare the host, create the cluster and platform or preview that, then run
+the stack's job.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The component resources, which declare what our own programs declare."""
+"""The component resources `Cluster`, `Fleet` and `TrainingJob`: check their inputs, declare their parts, and
+return their outputs.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,9 @@ from trainyard.component.outputs import OUTPUTS
 
 Outputs = Mapping[str, Any]
 Declare = Callable[[pulumi.ResourceOptions], Awaitable[Outputs]]
-"""Declares all parts with these options of each, and returns the outputs."""
+"""Declares all parts with these resource options, and returns the outputs."""
 Parts = Callable[[pulumi.ResourceOptions], Outputs | Awaitable[Outputs]]
-"""The same, of a component that may have to wait for the cluster's answer, or not."""
+"""Declares all parts like `Declare`; may be asynchronous, to wait for the cluster's answer."""
 Inputs = Mapping[str, Any]
 """A component's inputs by name, as the user wrote them; UNKNOWN for what is known only after `up`."""
 
@@ -44,15 +46,16 @@ class Kind:
 
     name: str
     key: str
-    """Its required input, which must be known."""
+    """Name of the required input, whose value must be known."""
     prepare: Callable[[Inputs, SpecSource, Run], Parts]
-    """Reads the inputs; InputError with every problem, HostError for what cannot be had."""
+    """Reads the inputs. InputError has every problem; HostError names what cannot be installed."""
     others: tuple[str, ...] = ()
-    """Inputs that may be left out, or unknown at a preview."""
+    """Inputs that may be omitted, or unknown at a preview."""
     on_secrets: Callable[[Sequence[str]], None] = warn_of_secrets
-    """What to do about secret values, by their paths; InputError where they are refused."""
+    """Called with the paths of secret values; raises InputError if the component refuses them."""
     makes_providers: bool = True
-    """Whether the component makes the parts' providers itself, whatever providers the program passes."""
+    """Whether the component creates its parts' providers itself, and ignores those that the program
+    passes."""
 
     def read(self, inputs: Inputs, run: Run) -> Declare:
         """Check the inputs and install what the target needs, before anything is declared."""
@@ -153,4 +156,4 @@ COMPONENTS: Mapping[str, Kind] = {
         "TrainingJob", "job", _training_job, ("queues",), refuse_secrets, makes_providers=False
     ),
 }
-"""By type token."""
+"""Component of each type token."""

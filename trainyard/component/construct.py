@@ -1,4 +1,6 @@
-"""Constructs a component from the engine's request, and installs what its target needs."""
+"""Constructs a component from the engine's request: decodes its inputs and options, declares it, and returns
+a response or a status with all problems.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from pulumi.runtime.rpc import (  # noqa: E402
 from pulumi.runtime.stack import wait_for_rpcs  # noqa: E402
 
 INVALID_ARGUMENT = 3
-"""Code of google.rpc by which the engine reads the details of a status."""
+"""Code of google.rpc for invalid arguments; the engine reads the details of a status with it."""
 
 
 def construct(request: bytes, engine: str) -> tuple[int, bytes]:

@@ -1,7 +1,8 @@
-"""Installs what a component's target needs: its SDK, charts, helm.
+"""Installs what a component's target needs (its SDK, charts, helm), and checks whether this host can run an
+embedded cluster.
 
-All are verified by digest: packages by the locks' hashes, charts by go.sum, releases by their publishers'
-checksums. Where everything is installed it costs a few file look-ups.
+All downloads are verified by digest: packages by the locks' hashes, charts by go.sum, releases by their
+publishers' checksums. Where everything is installed it costs a few file look-ups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of the components' outputs."""
+"""The components' outputs and their types, in the form of a Pulumi schema."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ TYPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "workers": _described(_list(_TEXT), "workers that the queue's jobs may run on"),
     },
 }
-"""Type → its properties."""
+"""Output type → its properties."""
 LEFT_OUT = frozenset({"secret", "outside", "preemptionNoticeSeconds", "moreLocalQueues"})
-"""Properties that are not always there."""
+"""Properties that may be absent from an output."""
 
 OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "Cluster": {
@@ -102,7 +102,7 @@ OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "runDir": _described(_TEXT, "path of the job's checkpoints in its pods"),
     },
 }
-"""Component → its outputs. Each is declared by itself: a map that holds one unknown is wholly unknown."""
+"""Component → its outputs. Each one is declared separately, since a map with one unknown value is unknown."""
 NOT_ALWAYS = frozenset({"job"})
 
 

@@ -1,4 +1,5 @@
-"""Generates the package's Pulumi schema from the JSON Schema of stack files.
+"""Generates the components and their types in the plugin's Pulumi schema, from the JSON Schema of stack
+files.
 
 Types come from the JSON Schema of stack files, and so from the models that read them. What only a run can
 check (a pattern, a bound, a machine type in its region) is in the descriptions.
@@ -17,13 +18,14 @@ from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_type
 from trainyard.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
-"""An enum of more (machines, regions) remains text: an editor's list of hundreds is of no use."""
+"""Maximum number of choices of an enum; a longer list (machines, regions) becomes text, since no editor can
+show it."""
 COMPONENTS = {
     "Cluster": ("stack", "Stack", f"the value of `{STACK_KEY}` in a stack file"),
     "Fleet": ("fleet", "Fleet", f"the value of `{FLEET_KEY}` in a stack file"),
     "TrainingJob": ("job", "JobSpec", "the value of `job` in a stack file, or the content of a job.yaml"),
 }
-"""Component → its input, the model that reads it, and where else the same is written."""
+"""Component → its input, the model that reads the input, and where else the same value is written."""
 OTHER_INPUTS = {
     "TrainingJob": {
         "queues": {
@@ -35,21 +37,21 @@ OTHER_INPUTS = {
         }
     }
 }
-"""Component → inputs that may be left out."""
+"""Component → its optional inputs."""
 DESCRIPTIONS = {
     "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
     "Fleet": "A multi-cluster fleet (MultiKueue): jobs of a hub run on workers that data residency permits.",
     "TrainingJob": "One training job in a team's queue, on the cluster of the program's Kubernetes provider.",
 }
 PATH = Path(service.__file__).parent / "schema.json"
-"""Where the plugin has it: resource types by hand, components and their types made by this module."""
+"""The plugin's schema file: resource types are written by hand, components and their types by this module."""
 _PLAIN = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 Schema = Mapping[str, Any]
 
 
 def package_schema() -> dict[str, Any]:
-    """Return the plugin's schema with the components as the models have them now."""
+    """Return the plugin's schema with components and types generated from the current models."""
     written = json.loads(PATH.read_text())
     ours = {part: _without_ours(written[part]) for part in ("types", "resources")}
     types, components = _Types(file_schema()), {}
@@ -84,7 +86,7 @@ def _without_ours(part: Schema) -> dict[str, Any]:
 
 
 class _Types:
-    """Translates values; `made` collects the types that they refer to."""
+    """Translates JSON Schema to Pulumi types; `made` collects the named ones."""
 
     def __init__(self, schema: Schema) -> None:
         self._definitions: Mapping[str, Schema] = schema["$defs"]

@@ -31,26 +31,26 @@ from trainyard.jobs import CHECKPOINTS, QUEUE, manifest
 
 LOCAL_QUEUES = ("kueue.x-k8s.io/v1beta2", "LocalQueue")
 Queues = Any
-"""The input `queues`: team → its queues, as a Cluster's output has them; UNKNOWN, or None if left out."""
+"""The input `queues`: team → its queues, in the form of a Cluster's output; UNKNOWN, or None if omitted."""
 
-_OF_A_STACK: Mapping[str, str] = {
+_STACK_ONLY_KEYS: Mapping[str, str] = {
     "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-none` or of a fabric",
     "dataset": "write its path among `overrides`, as data.path",
     "datasets": "write their paths into `command`: /mnt/datasets/…",
     "files": "leave it out: `trainyard run` stores folders of code",
     "interruptions": "leave it out: `trainyard up` brings them about",
 }
-"""Keys of a job that a stack or a command answers for, and what to do without one."""
+"""Key of a job that only a stack or a command can resolve → what to write instead."""
 
 
 def check(job: JobSpec, queues: Queues = None) -> None:
-    """Refuse what a job alone cannot have, and a queue that is not its team's. Raises InputError with all."""
+    """Raise InputError with all keys that only a stack can resolve, and with a queue of another team."""
     if problems := [*_problems(job), *_of_other_teams(job, queues)]:
         raise InputError(problems)
 
 
 def _problems(job: JobSpec) -> Iterator[Problem]:
-    for key, fix in _OF_A_STACK.items():
+    for key, fix in _STACK_ONLY_KEYS.items():
         if (value := getattr(job, key)) != JobSpec.model_fields[key].default:
             yield Problem(f"job.{key}", str(value), "a key of a job of a stack", fix)
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]

@@ -1,4 +1,6 @@
-"""Parses the arguments of `trainyard run` (job.yaml, command, flags) into one typed job."""
+"""Parses the arguments of `trainyard run` (job.yaml, command, flags) into one typed job, and checks that its
+program can start.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from trainyard.member.secrets import checked
 
 TRAIN_JOB = "TrainJob"
 _MAX_BASE = 32
-"""Of a name that is made up: `-` and six digits fit behind it."""
+"""Maximum length of the first part of a generated name: `-` and six digits are added."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,15 @@ class Asked:
     """The words of one command line."""
 
     words: Sequence[str] = ()
-    """A job.yaml, a command, or both, the file first."""
+    """A job.yaml, a command, or both; the file is first."""
     gpus: int | None = None
     nodes: int | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
     """Keys of a job that flags have set."""
     environment: Sequence[str] = ()
-    """`NAME=VALUE` each."""
+    """Variables of the job, as `NAME=VALUE`."""
     secrets: Sequence[str] = ()
-    """`NAME`, `NAME=VARIABLE` or `NAME=@FILE` each."""
+    """Secrets of the job, as `NAME`, `NAME=VARIABLE` or `NAME=@FILE`."""
     takes_folder: bool = True
 
     @property
@@ -164,7 +166,7 @@ def check_program(job: JobSpec, listing: Listing) -> None:
 
 
 _Wrong = tuple[str, str, str]
-"""What a problem has got, what is allowed, and what to do."""
+"""A problem's value, what is allowed, and the next step."""
 
 
 def _not_a_program(command: Sequence[str], listing: Listing) -> _Wrong | None:

@@ -1,4 +1,6 @@
-"""`trainyard bundle`: packs everything known about a job into one archive."""
+"""`trainyard bundle`: packs a job's thread stacks, objects, events and logs into one archive, without secret
+values.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from trainyard.member.stacks import stacks_of
 from trainyard.session import Session
 
 SECRET = re.compile(r"(?i)token|secret|passw|credential|(^|_)key($|_)|api_?key|private|auth")
-"""Parts of names of variables whose value is omitted."""
+"""Parts of variables' names whose values are omitted."""
 MASK = "*** left out by trainyard bundle"
 ARGUMENT = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw|api[_-]?key|credential)[\w-]*[= ]|://[^/\s:@]*:)[^\s@]+"
 )
 FLAG = re.compile(r"(?i)--?[\w-]*(token|secret|passw|api[_-]?key|credential)[\w-]*")
-"""An argument whose value is the next one."""
+"""Argument after which a secret value follows."""
 _WITHOUT = frozenset({"managedFields"})
 
 

@@ -25,7 +25,7 @@ FLAVORS: Kind = ("kueue.x-k8s.io", "v1beta2", "resourceflavors")
 PRIORITIES: Kind = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
 RUNTIMES: Kind = ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes")
 CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
-"""API group, version and resource."""
+"""API group, version and resource of cluster queues."""
 _INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
 
 

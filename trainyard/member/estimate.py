@@ -23,9 +23,9 @@ class Holder:
 
     accelerators: int
     seconds: float
-    """For which it has run."""
+    """Seconds that the job has run."""
     limit: float = math.inf
-    """Seconds after which the queue ends it."""
+    """Time limit of the job in the queue, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Lengths:
 
     number: int = 0
     shortest: float = 0.0
-    """A tenth took less; 0 where too few have ended."""
+    """Tenth percentile; 0 if too few jobs have ended."""
     longest: float = math.inf
-    """A tenth took longer; infinite where too few have ended."""
+    """Ninetieth percentile; infinite if too few jobs have ended."""
 
     @staticmethod
     def of(seconds: Sequence[float]) -> Lengths:

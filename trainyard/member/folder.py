@@ -16,7 +16,7 @@ from infra.errors import HostError, InputError, Problem
 from trainyard.member.pack import matches
 
 IGNORE = ".trainyardignore"
-"""Names what remains here, in the form of .gitignore."""
+"""Name of the file that lists what is not uploaded, in the form of .gitignore."""
 _INSIDE = ("rev-parse", "--is-inside-work-tree")
 _TRACKED = ("ls-files", "-z", "--cached", "--recurse-submodules")
 _IGNORED = ("ls-files", "-z", "--cached", "--ignored", f"--exclude-per-directory={IGNORE}")
@@ -26,9 +26,9 @@ _CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 _IGNORED_BY_GIT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
 _QUESTIONS = (_INSIDE, _TRACKED, _IGNORED, _UNTRACKED, _IGNORED_BY_GIT, _COMMIT, _CHANGED)
 _LEFT_BEHIND = (".*", "*.egg-info", "*.pyc", "__pycache__", "build", "dist", "env", "node_modules", "venv")
-"""By tools, which ignored files are as a rule."""
+"""Patterns of files that tools leave behind; most ignored files are such."""
 _MAY_FAIL = (_INSIDE, _COMMIT)
-"""Outside of git, and before the first commit."""
+"""Commands that fail outside of git, and before the first commit."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Listing:
     """The files of a folder that a job gets."""
 
     names: tuple[str, ...]
-    """Relative to the folder."""
+    """Paths of the files, relative to the folder."""
     untracked: tuple[str, ...] = ()
     """Files that git neither tracks nor ignores; they are not code."""
     ignored: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Listing:
     commit: str = ""
     """The commit that is checked out; empty outside of git."""
     dirty: bool = False
-    """Whether tracked files differ from it."""
+    """Whether tracked files differ from the commit."""
 
 
 def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:

@@ -31,9 +31,10 @@ COLOURS = {
     "pausing": "yellow",
 }
 _HELD = re.compile(r"^trainyard: (failed with exit code \d+); this pod is held for (\d+) s", re.MULTILINE)
-"""The log line of hold_failed.sh: a pod cannot report it otherwise, since it may not write to the API."""
+"""The log line of hold_failed.sh, the only sign of a held pod, since pods may not write to the API."""
 _LAST_LINES = 20
-"""In which it is looked for; what has failed writes hardly more."""
+"""Number of last lines that are searched for the log line above: a failed pod logs hardly anything after
+it."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,17 @@ class JobRow:
     name: str
     team: str
     state: str
-    """As `JobState.phase`; `held`: it has failed, and its pods are retained for a while."""
+    """Phase as in `JobState.phase`, or `held`: the job has failed, and its pods are retained for a while."""
     accelerators: int | None
-    """Of all its nodes; None until the queue has seen the job."""
+    """Accelerators of all its nodes; None until the queue has seen the job."""
     nodes: int | None
     flavor: str
     priority: str
     restarts: int
-    """How often all of its pods were started again."""
+    """Number of times that all of its pods were restarted."""
     created: datetime
     reason: str
-    """Why it waits, ended or is paused."""
+    """Reason why the job waits, has ended or is paused."""
     running_on: tuple[str, ...]
 
 

@@ -16,9 +16,9 @@ from trainyard.session import Session
 
 FORMAT = "trainyard-access/1"
 PROGRAMS = frozenset({"aws", "gke-gcloud-auth-plugin", "kubelogin", "kubectl", "trainyard"})
-"""What a file may have run without a question; each signs its user in and no more."""
+"""Sign-in programs that an access file may name without a question to the user; they do nothing else."""
 VARIABLE = re.compile(r"(AWS|AZURE|AAD|CLOUDSDK|GOOGLE|USE_GKE)_[A-Z_]+")
-"""What a file may set for them: of a cloud's sign-in, and nothing that changes which code runs."""
+"""Variables that an access file may set for a sign-in program: none of them changes which code runs."""
 Section = dict[str, Any]
 _KEYS = {"format", "name", "namespace", "groups", "cluster", "user"}
 

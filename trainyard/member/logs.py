@@ -1,4 +1,5 @@
-"""`trainyard logs`: prints what all nodes of a job logged in all its attempts.
+"""`trainyard logs`: prints the logs of all nodes of a job in all its attempts, from stored logs or else from
+running pods.
 
 The lines are retained on the cluster's shared filesystem, and read by a pod of the platform's that members of
 the team may enter (`infra/platform/logs.py`). Where there is none, or it has nothing of the job yet, the pods
@@ -35,11 +36,11 @@ ALL = -1
 STDOUT, STDERR = 1, 2
 """Channels of the connection."""
 CLOCKS_SECONDS = 5.0
-"""By which the clocks of a node and of the API server may differ."""
+"""Maximum difference between the clocks of a node and of the API server."""
 LAST_LINES_SECONDS = 3.0
-"""Longest from what a pod writes to where it can be read; so much silence after a job's end ends its log."""
+"""Maximum delay from a pod's output to its stored line; after a job's end, as much silence ends its log."""
 LOOK_SECONDS = 3.0
-"""Between two looks whether a job that is followed has ended."""
+"""Seconds between two checks whether a followed job has ended."""
 READ = ("/bin/sh", "-c", 'exec python3 -c "$READ_LOGS" "$@"', "sh")
 
 
@@ -68,9 +69,9 @@ class Line:
     attempt: int
     node: int
     host: str
-    """The Kubernetes node."""
+    """Name of the Kubernetes node."""
     moment: str
-    """In UTC, without a zone."""
+    """Time of the line in UTC, without a zone."""
     text: bytes
 
 

@@ -17,7 +17,7 @@ from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Objec
 from trainyard.member.queue import Pool, pools_of
 
 DEFAULT_QUEUE = "default"
-"""The local queue of jobs that name none; its cluster queue is the team's first."""
+"""The local queue of jobs that name none; it submits to the team's first cluster queue."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Flavor:
 
     local_queue: str
     queue: str
-    """Of the cluster."""
+    """Name of the cluster queue."""
     pool: Pool
     most: int
-    """Accelerators that the queue may ever have of it, with what it can borrow."""
+    """Maximum number of accelerators that the queue can have in this flavor, with what it can borrow."""
     offer: PoolOffer
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Size:
     """How large a job is to be, as far as its user has set it."""
 
     gpus: int | None = None
-    """Of all nodes."""
+    """Accelerators of all nodes together."""
     nodes: int | None = None
 
 
@@ -52,12 +52,12 @@ class Chosen:
     """The placement of a job."""
 
     job: JobSpec
-    """With its runtime, queue and size."""
+    """The job with its runtime, queue and size filled in."""
     local_queue: str
     pools: tuple[str, ...]
-    """That are good for it, where its queue has others too; empty: all of them."""
+    """Pools that the job may use if its queue has others too; empty: all of them."""
     flavors: tuple[Flavor, ...]
-    """That are good for it, the preferred first."""
+    """Flavors that the job may use, the preferred one first."""
 
     @property
     def share(self) -> Share:

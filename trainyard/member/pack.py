@@ -1,4 +1,5 @@
-"""Packs a folder of code into a reproducible archive: same files, same digest.
+"""Packs a folder of code into a reproducible archive (same files, same digest), and refuses secrets and
+folders that are too large.
 
 The digest is that of the uncompressed archive, so it is the same whatever compresses it. An entry has a name,
 a content and whether it is executable; owners, times and the other bits of a mode are this host's alone.
@@ -25,12 +26,13 @@ from infra.errors import InputError, Problem
 from infra.names import JOB_VOLUME_GIB
 
 MAX_BYTES = 256 << 20
-"""Of all files: code is small, and each pod of a job unpacks it. Data are for datasets and volumes."""
+"""Maximum size of all files: code is small, and each pod of a job unpacks it. Data belong into datasets and
+volumes."""
 MAX_UNPACKED = JOB_VOLUME_GIB << 30
-"""Of the pack and its files in a pod's memory, where a file takes whole pages."""
+"""Maximum size of the pack and its files in a pod's memory, where each file takes whole pages."""
 _PAGE = 4096
 NUM_LARGEST = 5
-"""Files that are named where a folder is too large."""
+"""Number of the largest files that are named if a folder is too large."""
 _IN_MEMORY = 32 << 20
 _SECRETS = (
     ".env",
@@ -60,12 +62,12 @@ class Pack:
     """A folder of code, packed."""
 
     digest: str
-    """`sha256:…` of the archive without its compression."""
+    """SHA-256 of the archive before compression, as `sha256:…`."""
     num_files: int
     num_bytes: int
-    """Of the files."""
+    """Size of the files in bytes."""
     archive: IO[bytes]
-    """The archive, not compressed; open at its begin."""
+    """The uncompressed archive, opened at its start."""
 
     def compressed(self) -> IO[bytes]:
         """Return the archive as it is sent; the same bytes on every host."""
@@ -80,10 +82,10 @@ class Pack:
 @dataclass(frozen=True)
 class _File:
     name: str
-    """Relative to the folder; what is not UTF-8 as `os.fsdecode` has it."""
+    """Path relative to the folder; bytes that are not UTF-8 are decoded as `os.fsdecode` does it."""
     mode: int
     content: bytes
-    """Of a link, its target."""
+    """Content of the file, or the target of a link."""
 
 
 def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:

@@ -24,7 +24,7 @@ from trainyard.session import Session
 from trainyard_train.elasticity.exit_codes import EXIT_PREEMPTED
 
 MARGIN_SECONDS = 60.0
-"""For the queue, the operators and the kubelets, beyond the pods' grace period."""
+"""Seconds for the queue, the operators and the kubelets, beyond the pods' grace period."""
 LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 

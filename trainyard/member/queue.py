@@ -24,11 +24,12 @@ from trainyard.session import Session
 from trainyard.tables import plain_table
 
 _NO_VISIBILITY = frozenset({403, 404, 503})
-"""Members may not ask; this Kueue does not serve the API; or its server, an aggregated one, is down."""
+"""Statuses of an unavailable visibility API: members may not read it, Kueue does not serve it, or its server
+is down."""
 VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
-"""Kueue's API for the order of a queue: a local queue's jobs, with their positions in the whole queue."""
+"""Kueue's API for the pending workloads of a local queue, with their positions in the whole queue."""
 POSITIONS_LIMIT = 1000
-"""Jobs per local queue whose positions are read; Kueue's own default."""
+"""Maximum number of jobs per local queue whose positions are read, Kueue's own default."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Pool:
 
     name: str
     quota: int
-    """Of this queue."""
+    """Quota of this queue."""
     used: int
-    """By this queue, some of which may be borrowed."""
+    """Accelerators that this queue uses, some of which may be borrowed."""
     free: int
-    """For this queue, with what it can borrow of its cohort."""
+    """Accelerators that this queue can still get, with what it can borrow from its cohort."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class StartEstimate:
     """The range in which a job may start."""
 
     earliest: datetime | None
-    """None: never, as the queue is."""
+    """Earliest start; None: the queue can never admit the job."""
     latest: datetime | None
-    """None: nothing limits it."""
+    """Latest start; None: nothing limits it."""
     basis: str
 
 
@@ -66,9 +67,9 @@ class PendingJob:
     since: datetime
     reason: str
     before: tuple[str, ...]
-    """Jobs of the user's teams that go first, in their order."""
+    """Jobs of the user's teams ahead of this one, in their order."""
     others_before: int | None
-    """Jobs of other teams that go first; None where the user may not see the order."""
+    """Number of other teams' jobs ahead of this one; None if the user may not see the order."""
     start: StartEstimate
 
 
@@ -81,7 +82,7 @@ class Queue:
     pools: tuple[Pool, ...]
     waiting: tuple[PendingJob, ...]
     others_waiting: int | None
-    """Jobs of other teams; None where the user may not see the queue."""
+    """Number of other teams' pending jobs; None if the user may not see the queue."""
 
 
 def show_queue(session: Session, form: Form) -> None:
@@ -103,7 +104,7 @@ class _EstimateInputs:
     """What an estimate of a start in one queue depends on."""
 
     rooms: Mapping[str, PoolCapacity]
-    """By flavor."""
+    """Capacity of each flavor."""
     lengths: Lengths
     now: datetime
 

@@ -1,4 +1,4 @@
-"""Runs a program in a pod of a job, by the API server's exec."""
+"""Runs a program in a pod of a job by the API server's exec, and opens a socket to a port of the pod."""
 
 from __future__ import annotations
 

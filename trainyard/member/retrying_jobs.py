@@ -17,10 +17,10 @@ from trainyard.session import Session
 
 RETRY_SECONDS = 5.0
 GIVE_UP_SECONDS = 600.0
-"""Without an answer of the API server, until following ends; the job continues."""
+"""Seconds without an answer of the API server after which following ends; the job continues."""
 _SERVER_ERROR, _TOO_MANY = 500, 429
 CUT_OFF = (HTTPError, WebSocketException, ConnectionError, TimeoutError, ssl.SSLError)
-"""What is raised where the API server does not answer."""
+"""Exceptions that mean that the API server does not answer."""
 Answer = TypeVar("Answer")
 
 

@@ -1,4 +1,6 @@
-"""`trainyard run`: submits a folder of code and a command as a job of the team."""
+"""`trainyard run` and `rerun`: submit a folder of code and a command as a job of the team, and follow the job
+to its end.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,13 @@ class Ready:
     chosen: Chosen
     runtime: Runtime
     run: str
-    """Names its folder."""
+    """Name of the run and of its folder."""
     checkout: Checkout
     replaces: bool = False
-    """Whether there is a job of its name, which has ended."""
+    """Whether a job with the same name exists that has ended, and is replaced."""
     pack: Pack | None = None
     store: Future[StoreProgram] | None = None
-    """What answers for the team's store, once it has started."""
+    """Connection to the team's store, once its program has started."""
 
     @property
     def key(self) -> JobKey:

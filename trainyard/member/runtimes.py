@@ -19,10 +19,10 @@ class StagedDataset:
 
     name: str
     path: str
-    """Seen from the folder of datasets."""
+    """Path relative to the folder of datasets."""
     digest: str
     teams: tuple[str, ...] | None = None
-    """That may read it; None: all."""
+    """Teams that may read the dataset; None: all."""
 
     def is_read_by(self, team: str) -> bool:
         """Whether jobs of a team find it."""

@@ -1,4 +1,4 @@
-"""`trainyard secret`: stores values for a team's jobs in versioned Secrets.
+"""`trainyard secret`: stores, lists and removes values for a team's jobs, in versioned Secrets.
 
 Members may create Secrets and do nothing else with them: every other verb returns what is in one. So each
 value is a new Secret, such as `hf-token-v3` for HF_TOKEN, and nothing is changed. The newest is found without
@@ -25,7 +25,7 @@ from trainyard.member.cluster import MemberCluster
 from trainyard.session import Session
 
 LABEL = "trainyard.dev/secret"
-"""Label of a Secret: the name that jobs refer to it by."""
+"""Label of a Secret with the name that jobs refer to it by."""
 NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 MOST_BYTES = 1 << 20
 """Kubernetes' limit for a Secret's data."""
@@ -37,7 +37,7 @@ class Version:
     """A Secret that holds one value of a name."""
 
     name: str
-    """As jobs refer to it: `HF_TOKEN`. It is the key in the Secret too."""
+    """Name that jobs use, such as `HF_TOKEN`; also the key in the Secret."""
     number: int
 
     @property

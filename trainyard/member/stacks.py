@@ -16,7 +16,7 @@ from trainyard.run import key_of
 from trainyard.session import Session
 
 AT_ONCE = 16
-"""Pods that are asked at the same time."""
+"""Number of pods that are asked in parallel."""
 
 
 def show_stacks(session: Session, name: str) -> None:

@@ -18,12 +18,12 @@ from trainyard.member.shell import CHUNK, STDERR, STDIN, STDOUT
 from trainyard.session import Session
 
 POD_SECONDS = 300.0
-"""For the pod to be there: its image may have to be pulled."""
+"""Seconds until the pod must run: its image may have to be pulled."""
 ANSWER_SECONDS = 120.0
 _STORED, _SEND = "stored", "send"
 _LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
 Progress = Callable[[int, int], object]
-"""Takes the bytes that are sent, and all."""
+"""Called with the bytes that were sent, and the total."""
 
 
 @dataclass(frozen=True)

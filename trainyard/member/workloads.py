@@ -1,4 +1,4 @@
-"""Reads a Kueue Workload: accelerators, priority, times and limits."""
+"""Reads a Kueue Workload: accelerators, priority, time limit, state and times."""
 
 from __future__ import annotations
 

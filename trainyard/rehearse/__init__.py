@@ -1,1 +1,3 @@
-"""`trainyard rehearse`: the only command that imports the fakes."""
+"""`trainyard rehearse`: runs a stack's lifecycle with fake providers; the only command that imports the
+fakes.
+"""

@@ -27,7 +27,7 @@ from trainyard.rehearse.report import RehearsalReport, changes, failure
 from trainyard.session import Session
 
 ALL = "all"
-"""Instead of a refusal's name: every one that the target has."""
+"""Value of the option that stands for every refusal of the target."""
 
 
 def faults_of(*, fail: str, no_capacity: str, crash_after: int, slow: bool) -> Faults:

@@ -1,4 +1,6 @@
-"""Runs the engine's operations on a rehearsed stack."""
+"""`EngineOperations`: runs the engine's operations on a rehearsed stack, changes its stack file, and kills
+the engine.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class EngineOperations:
     fake: Fake
     progress: Progress
     to_be_killed: bool = False
-    """Whether it is to be killed in an operation: until then it saves its state at every step."""
+    """Whether the next operation is to be killed: until then the engine saves its state at every step."""
 
     @property
     def stack(self) -> str:

@@ -19,10 +19,11 @@ from trainyard.measure import assume
 from trainyard.session import Session
 
 LINKS = (".venv", ".trainyard")
-"""Parts of the clone that a rehearsal's own project folder has links to."""
+"""Parts of the clone that the rehearsal's project folder links to."""
 PROGRAM = "program"
 MADE = "made"
-"""In the rehearsal's own state folder: what the fakes have made, and how a cluster of theirs is reached."""
+"""Name of the folder, in the rehearsal's state, with the fakes' resources and the kubeconfig of their
+cluster."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Assumption:
     """What a rehearsal takes as given, since nothing has measured it yet."""
 
     checkpoint_seconds: float | None = None
-    """Time of a checkpoint, for the policy that compares it to the preemption notice of spot nodes."""
+    """Assumed duration of a checkpoint, which a policy compares with the preemption notice of spot nodes."""
 
 
 @dataclass(frozen=True)

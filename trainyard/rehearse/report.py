@@ -24,7 +24,7 @@ class RehearsalReport:
     stack: str
     rehearsal: Rehearsal
     assumed: str = ""
-    """What no one has measured, and was assumed; empty for nothing."""
+    """Note on what was assumed without a measurement; empty if nothing was."""
 
     @property
     def types(self) -> Mapping[str, int]:
