@@ -16,7 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from infra.errors import HostError, InputError, Problem, TrainyardError
-from infra.targets.kubeconfig import own_context
+from infra.targets.kubeconfig import kubeconfig_with_credentials
 from trainyard import plain
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def _embedded_kubeconfig(session: Session) -> str:
 
 def _kubeconfig(session: Session) -> str:
     if session.context:
-        return own_context(session.context, path="--context")
+        return kubeconfig_with_credentials(session.context, path="--context")
     from infra.spec.provider import ContextCluster
 
     declared = getattr(session.stack.provider, "cluster", None)
     if isinstance(declared, ContextCluster):
-        return own_context(declared.context)
+        return kubeconfig_with_credentials(declared.context)
     return _kubeconfig_output(session)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.recovery import Finder, Found, Unfinished
 from infra.spec import Stack
-from infra.targets import finding
+from infra.targets.finder import Finder as AccountFinder
 from infra.targets.registry import target_of
 
 
@@ -17,7 +17,7 @@ def finder(stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- the type
     """Return what looks into the stack's account with the user's credentials, or asks a rehearsal's fake."""
 
     @cache
-    def look() -> finding.Finder | None:
+    def look() -> AccountFinder | None:
         account = target_of(stack.provider.kind).open_account()  # takes its time, seldom needed
         return account.finder(stack, ask) if account else None
 

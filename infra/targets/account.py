@@ -11,7 +11,7 @@ from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
-from infra.targets.finding import Finder
+from infra.targets.finder import Finder
 
 DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 """Networks of examples (RFC 5737), such as the shipped stacks': no real client is there."""

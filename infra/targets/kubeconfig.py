@@ -1,4 +1,4 @@
-"""Reads a context of the user's kubeconfig: a reference without credentials, and the credentials on demand.
+"""Makes a kubeconfig without credentials from the user's own, and answers `trainyard credential` with them.
 
 A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
 runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at
@@ -35,7 +35,7 @@ PATH = "provider.cluster.context"
 Entry = dict[str, Any]
 
 
-def reference(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
+def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
     """Return a kubeconfig that reaches the context's cluster, and holds no credential.
 
     Raises InputError where no file has the context, or its user signs in by what Kubernetes has no more.
@@ -81,8 +81,8 @@ def credential(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, 
     return {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": status}
 
 
-def own_context(name: str, path: str = PATH, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a kubeconfig with that context alone and its user's credentials: for this process, for no file.
+def kubeconfig_with_credentials(name: str, path: str = PATH, environ: Mapping[str, str] = os.environ) -> str:
+    """Return a kubeconfig of one context with its user's credentials, for use in this process only.
 
     `path` is where the user wrote the name. Raises InputError where no file has the context.
     """

@@ -14,7 +14,7 @@ import yaml
 from engine.provider.api_server import connect
 from infra.artifacts import ROOT
 from infra.errors import InputError
-from infra.targets.kubeconfig import credential, reference
+from infra.targets.kubeconfig import credential, kubeconfig_without_credentials
 
 AUTHORITY = base64.b64encode(b"authority").decode()
 TOKEN, KEY, CERTIFICATE = "s3cret-token", "s3cret-key", "s3cret-certificate"
@@ -82,7 +82,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("name", USERS)
 def test_a_reference_has_the_cluster_and_nobodys_credential(name: str, environ: Mapping[str, str]) -> None:
-    text = reference(name, environ)
+    text = kubeconfig_without_credentials(name, environ)
     held = text + "".join(_decoded(text))
     assert not [secret for secret in (TOKEN, KEY, CERTIFICATE, "an old one") if secret in held]
     config = yaml.safe_load(text)
@@ -136,14 +136,14 @@ def test_the_credential_is_the_users_own(
 
 
 def test_the_first_file_that_has_a_name_wins_and_files_lie_beside_it(environ: Mapping[str, str]) -> None:
-    (cluster,) = yaml.safe_load(reference("apart", environ))["clusters"]
+    (cluster,) = yaml.safe_load(kubeconfig_without_credentials("apart", environ))["clusters"]
     another = base64.b64encode(b"another").decode()
     assert cluster["cluster"] == {
         "server": "https://10.0.0.1:6443",
         "certificate-authority-data": another,
         "tls-server-name": "api",
     }
-    (cluster,) = yaml.safe_load(reference("token", environ))["clusters"]
+    (cluster,) = yaml.safe_load(kubeconfig_without_credentials("token", environ))["clusters"]
     assert cluster["cluster"]["server"] == "https://10.0.0.1:6443"
 
 
@@ -153,7 +153,7 @@ def test_a_client_signs_in_by_the_command_line(
     """As Kubernetes' clients run it: the provider's, kubectl, and ours."""
     monkeypatch.setenv("KUBECONFIG", environ["KUBECONFIG"])
     monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:/usr/bin:/bin")
-    client = connect(reference("token", environ))
+    client = connect(kubeconfig_without_credentials("token", environ))
     assert set(client.configuration.api_key.values()) == {f"Bearer {TOKEN}"}
 
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_referred_to_is_refused_in_the_preview(
     user: Mapping[str, Any], cluster: Mapping[str, Any], output: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=output) as error:
-        reference("dev", of(tmp_path, user, **cluster))
+        kubeconfig_without_credentials("dev", of(tmp_path, user, **cluster))
     assert KEY not in str(error.value)
 
 
@@ -196,4 +196,4 @@ def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp
 
 def test_an_unknown_context_is_refused_with_those_that_exist(environ: Mapping[str, str]) -> None:
     with pytest.raises(InputError, match="apart, certificate, file, nobody, other, plugin, token"):
-        reference("prod", environ)
+        kubeconfig_without_credentials("prod", environ)

@@ -15,7 +15,7 @@ import jmespath
 from botocore.exceptions import ClientError
 
 from infra.errors import Problem, TrainyardError
-from infra.targets.finding import has_unknown, lookups
+from infra.targets.finder import has_unknown, lookups
 
 Client = Callable[[str], Any]
 """Service → a boto3 client, real or fake."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from infra.targets.finding import Finder, filled, lookups
+from infra.targets.finder import Finder, filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
 """Path or URL, and parameters → what exists; None where nothing is."""

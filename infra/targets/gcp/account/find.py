@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from infra.errors import Problem, TrainyardError
-from infra.targets.finding import filled, lookups
+from infra.targets.finder import filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
 """URL and parameters → what exists; None where nothing is."""

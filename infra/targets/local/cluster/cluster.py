@@ -31,7 +31,7 @@ from infra.targets.base import (
     pool_labels,
     pool_taints,
 )
-from infra.targets.kubeconfig import reference
+from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.local.cluster import kind_config
 from infra.targets.local.spec.provider import LocalSpec
 
@@ -92,7 +92,7 @@ class LocalCluster(Cluster):
     def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:
         source = partial(_host_path, self.settings.data_dir)
         if isinstance(spec.cluster, ContextCluster):
-            return _existing(reference(spec.cluster.context), source)
+            return _existing(kubeconfig_without_credentials(spec.cluster.context), source)
         if spec.cluster == "kind":
             return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools), source)
         # Nodes import images when their config changes, so a new training image must show there.
@@ -220,4 +220,6 @@ def _kind_kubeconfig(
     file = LINKS / f"kind-{stack.name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    return reference(f"kind-{stack.name}", fix=f"run `kind create cluster --config {file}`")
+    return kubeconfig_without_credentials(
+        f"kind-{stack.name}", fix=f"run `kind create cluster --config {file}`"
+    )

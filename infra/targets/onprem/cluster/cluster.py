@@ -1,4 +1,4 @@
-"""The on-premises target's component: node labels, and settings of the vendors' operators."""
+"""The on-premises target's component: labels an existing cluster's nodes, and sets up vendors' operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from infra.targets.base import (
     PoolSettings,
     memory_lock,
 )
-from infra.targets.kubeconfig import reference
+from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
 from infra.targets.onprem.spec.provider import OnpremSpec
@@ -68,7 +68,7 @@ class OnpremCluster(Cluster):
         spec = cast(OnpremSpec, stack.provider)
         self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
-        kubeconfig = reference(spec.cluster.context)
+        kubeconfig = kubeconfig_without_credentials(spec.cluster.context)
         self.access = connect(stack.name, pulumi.Output.secret(kubeconfig), None, self)
         for pool in self.pools.values():
             for node, labels in node_labels(pool, spec.leaves or ()).items():

@@ -9,7 +9,7 @@ from infra.errors import HostError, InputError, Problem
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import BackendSetup, StateLocation
-from infra.targets.finding import Finder
+from infra.targets.finder import Finder
 
 Ask = Callable[[str], str | None]
 """Label → ID of the box that has it; None where there is none."""

@@ -10,7 +10,7 @@ import pytest
 
 from infra.errors import TrainyardError
 from infra.targets.aws.account.find import KEY, AwsFinder
-from infra.targets.finding import UNKNOWN, lookups
+from infra.targets.finder import UNKNOWN, lookups
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import PLACEMENT_GROUP, clients
 from rehearsal.aws.existing import Existing

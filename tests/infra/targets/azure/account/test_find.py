@@ -15,7 +15,7 @@ import pytest
 from infra.clients.azure import AzureClient
 from infra.errors import HostError, TrainyardError
 from infra.targets.azure.account.find import AzureFinder
-from infra.targets.finding import UNKNOWN, lookups
+from infra.targets.finder import UNKNOWN, lookups
 from rehearsal.azure.subscription import AzureAnswers, AzureSubscription
 from rehearsal.cloud import RequestedResource
 from rehearsal.store import ResourceStore, StoredResource

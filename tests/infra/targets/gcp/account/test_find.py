@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.errors import TrainyardError
-from infra.targets.finding import UNKNOWN, lookups
+from infra.targets.finder import UNKNOWN, lookups
 from infra.targets.gcp.account.find import GcpFinder, address
 from rehearsal import sdk
 from rehearsal.cloud import RequestedResource

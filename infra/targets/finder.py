@@ -1,4 +1,4 @@
-"""Base class and templates of the finders, which look up cloud resources that the state lacks.
+"""`Finder`, the interface for finding cloud resources that the state lacks, and helpers of its classes.
 
 An engine that was killed, or that lost its state, has created resources that no state records.
 """
