@@ -1,4 +1,4 @@
-"""Checks of stack files that several clouds share."""
+"""Checks of stack files that several clouds share: machines, purchases, zones, existing clusters, tags."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def the_api_server_is_not_public(provider: _Reachable) -> Iterator[Finding]:
 def fabrics_over_zones(
     provider: _Zoned, pools: tuple[NodePoolSpec, ...]
 ) -> Iterator[tuple[int, NodePoolSpec, str]]:
-    """Pools with a fabric in several zones, and those: their ranks would talk over TCP, or not at all."""
+    """Yield each pool with a fabric in several zones: its ranks would use TCP, or not connect at all."""
     for index, pool in enumerate(pools):
         zones = pool.zones or provider.zones
         if pool.fabric != "none" and len(zones) > 1:
@@ -259,7 +259,7 @@ def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, .
 
 
 def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple[KeyPath, str]]:
-    """Flavors of pools that are scaled as pods wait, and those: Kueue counts nodes that exist."""
+    """Yield each flavor whose nodes are added one by one: Kueue counts only nodes that exist."""
     flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
     for index, queue in enumerate(queues):
         for position, flavor in enumerate(queue.flavors):

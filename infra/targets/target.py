@@ -1,4 +1,4 @@
-"""`Target`: the interface by which commands know a target, part by part.
+"""`Target`: what commands know of a target: spec, checks, features, cost, plugins, component, account.
 
 The command line, price, rehearsal, adoption and doctor use only this. The parts are in the target's folder:
 `spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported on use.

@@ -1,4 +1,4 @@
-"""`TARGET` of AWS: names the target's parts (EKS with managed node groups)."""
+"""`TARGET` of AWS (EKS): its spec, checks, cost, classes, the features that it has, and why not others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TARGET` of Azure: names the target's parts (AKS with agent pools)."""
+"""`TARGET` of Azure (AKS): its spec, checks, cost, classes, the features that it has, and why not others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TARGET` of CoreWeave: names the target's parts (CKS with node pools)."""
+"""`TARGET` of CoreWeave (CKS): its spec, checks, cost, classes, features that it has, and why not others."""
 
 from __future__ import annotations
 

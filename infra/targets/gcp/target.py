@@ -1,4 +1,4 @@
-"""`TARGET` of Google Cloud: names the target's parts (GKE with node pools)."""
+"""`TARGET` of Google Cloud (GKE): its spec, checks, cost, classes, its features, and why not others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TARGET` of the local target: names its parts (embedded cluster, kind, any kube context)."""
+"""`TARGET` of the local target (embedded, kind, any context): its spec, checks, classes and features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TARGET` of on-premises clusters: names the target's parts."""
+"""`TARGET` of on-premises clusters: spec, checks, cost, classes, features that it has, and why not others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IAM policies of the deploy role, derived from the resource types that a stack declares."""
+"""IAM policies and trust of AWS's deploy role, derived from the resource types that a stack declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AWS target's component: keys, network, control plane, pools, storage."""
+"""The AWS target's component: keys, network, EKS control plane, identities, node groups, storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EKS control plane, its access entries and the kubeconfig."""
+"""Declares the EKS control plane and its access entries, or uses an existing one; makes its kubeconfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared filesystem under checkpoints: FSx for Lustre, or EFS."""
+"""The shared filesystem on AWS (FSx for Lustre or EFS), new or existing: bucket link, backups, volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IAM roles: one per part of the cluster and one per team, identified by ARN."""
+"""IAM roles of the control plane, nodes, backups, teams and datasets, and their Pod Identity associations."""
 
 from __future__ import annotations
 

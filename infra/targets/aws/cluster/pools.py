@@ -1,4 +1,4 @@
-"""Managed node groups and their launch templates.
+"""Declares EKS managed node groups with launch templates: sizes, AMI, disks, placement, market, reservation.
 
 EKS drains a managed group's spot node before it is taken.
 """

@@ -1,4 +1,4 @@
-"""Derives the managed node groups of a pool. Pure."""
+"""Splits a pool into EKS managed node groups, by zone, market and launch template. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom role of the deploy identity, derived from the resource types that a stack declares."""
+"""Custom role and trust of the deploy identity, derived from the resource types that a stack declares."""
 
 from __future__ import annotations
 

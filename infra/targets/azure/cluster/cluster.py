@@ -1,4 +1,4 @@
-"""The Azure target's component: groups, identities, network, keys, control plane, pools, storage."""
+"""The Azure target's component: groups, identities, network, keys, AKS control plane, pools, storage."""
 
 from __future__ import annotations
 

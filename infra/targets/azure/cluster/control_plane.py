@@ -1,4 +1,4 @@
-"""The AKS control plane with its system pool, and the kubeconfig."""
+"""Declares the AKS control plane with its system pool, and makes its kubeconfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared filesystem under checkpoints: Azure Managed Lustre, NetApp Files, or Blob storage by NFS."""
+"""The shared filesystem on Azure: Managed Lustre, NetApp Files, or Blob storage over NFS; and its volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AKS agent pools, each one scale set and so one InfiniBand domain."""
+"""Declares AKS agent pools (size, taints, spot, reservation); each is one scale set and InfiniBand domain."""
 
 from __future__ import annotations
 

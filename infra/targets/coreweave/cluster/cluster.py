@@ -1,4 +1,4 @@
-"""The CoreWeave target's component: VPC, CKS cluster, node pools, bucket."""
+"""The CoreWeave target's component: VPC, CKS cluster with OIDC and audit log, node pools, bucket."""
 
 from __future__ import annotations
 

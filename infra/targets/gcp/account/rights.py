@@ -1,4 +1,4 @@
-"""Custom role of the deploy service account, derived from the resource types that a stack declares."""
+"""Custom role and trust of the deploy service account, derived from the resource types of a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Google Cloud target's component: keys, networks, control plane, pools, storage."""
+"""The Google Cloud target's component: keys, networks, GKE control plane, node pools, storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GKE control plane, and the kubeconfig."""
+"""Declares the GKE control plane or uses an existing one, and makes its kubeconfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared filesystem under checkpoints: Managed Lustre, or Filestore."""
+"""The shared filesystem on Google Cloud (Managed Lustre or Filestore), new or existing; and its volumes."""
 
 from __future__ import annotations
 

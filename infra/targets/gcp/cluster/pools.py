@@ -1,4 +1,4 @@
-"""GKE node pools: machine types, drivers, capacity, placement and additional networks."""
+"""Declares GKE node pools: machine types, drivers, capacity, autoscaling, placement, more networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derives the GKE node pools of a pool. Pure."""
+"""Splits a pool into GKE node pools: one per TPU slice or NVLink rack, else one for all. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of local stack files."""
+"""Checks of stack files of `kind: local`: no cloud properties, simulated accelerators, networks, sizes."""
 
 from __future__ import annotations
 
