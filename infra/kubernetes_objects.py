@@ -1,4 +1,4 @@
-"""Declares Kubernetes objects, given as plain manifests, as Pulumi resources."""
+"""Pulumi resources for Kubernetes: objects from manifests, Helm releases, CRDs, node labels, kubeconfigs."""
 
 from __future__ import annotations
 

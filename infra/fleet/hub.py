@@ -1,4 +1,4 @@
-"""Declares the fleet's objects on the hub: MultiKueue workers with their kubeconfigs, and cluster queues."""
+"""Declares the fleet's objects on the hub: MultiKueue workers, their kubeconfigs, flavor and queues."""
 
 from __future__ import annotations
 

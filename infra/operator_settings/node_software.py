@@ -1,4 +1,4 @@
-"""Settings of the software that vendors' operators install on nodes, and of the registry mirror."""
+"""Settings of the software that vendors' operators install on nodes, and of registry mirrors."""
 
 from __future__ import annotations
 

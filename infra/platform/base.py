@@ -1,4 +1,4 @@
-"""Base class and shared context of the platform's layers."""
+"""Base class and shared context of the platform's layers, and security settings of their pods."""
 
 from __future__ import annotations
 

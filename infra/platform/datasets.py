@@ -1,4 +1,4 @@
-"""Jobs that stage each dataset: copy it to the shared filesystem once and verify it."""
+"""Jobs that stage each dataset: copy it to the shared filesystem once, verify it, link it for its readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds what a fabric class needs to a pod: resources, environment, mounts, claims, sidecars."""
+"""Adds what a fabric class needs to a pod: devices, NCCL settings, mounts, claims, checks, sidecars."""
 
 from __future__ import annotations
 

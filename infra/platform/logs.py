@@ -1,4 +1,4 @@
-"""OpenTelemetry Collectors that copy the logs of the teams' pods to the shared filesystem.
+"""Stores team pods' logs on the shared filesystem (OpenTelemetry Collector), with reader pods and deletion.
 
 On each node the OpenTelemetry Collector copies the files that the kubelet writes, line by line and unchanged,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the

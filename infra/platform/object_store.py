@@ -1,4 +1,4 @@
-"""Runs versitygw, an S3 server, over a folder of the data volume."""
+"""Deploys versitygw, an S3 server, over a folder of the data volume, with keys for each team."""
 
 from __future__ import annotations
 

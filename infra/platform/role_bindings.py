@@ -1,4 +1,4 @@
-"""Roles and bindings of the teams' groups, each in the namespace of its team."""
+"""RBAC of teams: roles for members and viewers, bound to the teams' groups in each team's namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares the TrainingRuntimes: one per framework and fabric class."""
+"""Declares a ClusterTrainingRuntime per framework (torchrun, MPI) and fabric class: pods, restarts, grace."""
 
 from __future__ import annotations
 

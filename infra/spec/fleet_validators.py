@@ -1,4 +1,4 @@
-"""Checks between the sections of a fleet file."""
+"""Checks between the sections of a fleet file: names, locations, residency, workers of queues, runtimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks between the keys of a job; each names the keys that it needs as its parameters."""
+"""Checks between the keys of a job: command or config, code, secrets, variables, ports, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of queues that share a cohort, and of the limits of teams.
+"""Checks of queues that share a cohort (limits, lending, weights), and of teams' limits and priorities.
 
 They run like those of `validators`.
 """

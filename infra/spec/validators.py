@@ -1,4 +1,4 @@
-"""Checks between the sections of a stack file; each names the sections that it needs as its parameters."""
+"""Checks between the sections of any stack file: features, pools, queues, teams, storage, job, operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the kinds of jobs: where each has its pod templates, and how many nodes it takes."""
+"""Admission rules for jobs (queue, priority, size, fabric), and each job kind's pod template paths."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _TRAINER = (
 
 
 def for_every_pod(kind: JobKind, rule: AdmissionRule) -> str:
-    """Return the CEL expression that the rule holds for every template of a job."""
+    """Return the CEL expression for: the rule holds for every pod template of a job."""
     partial = () if rule.of == "whole" else kind.partial_paths
     terms = [_for_every(path, _of_pod(rule)) for path in (*kind.paths, *partial)]
     if partial and kind.resource == "trainjobs":
@@ -108,7 +108,7 @@ def for_every_pod(kind: JobKind, rule: AdmissionRule) -> str:
 
 
 def _of_pod(rule: AdmissionRule) -> str:
-    """A list of one, by which the expression can name it."""
+    """Bind the pod's containers to `containers` where the rule uses that name (`all` over one element)."""
     return (
         f"[{_containers('pod')}].all(containers, {rule.holds})" if "containers." in rule.holds else rule.holds
     )
@@ -124,7 +124,7 @@ CONTAINERS_OF_OBJECT = _containers("variables.object")
 
 
 def _for_every(path: str, expression: str, root: str = "object", depth: int = 0) -> str:
-    """Return that `expression` holds for each `pod` at the end of the path, if there is one."""
+    """Return the CEL expression for: `expression` holds for each `pod` at the end of the path."""
     ends = [path.index(mark) for mark in ("[]", "{}") if mark in path]
     if not ends:
         optional = "".join(f".?{key}" for key in path.split("."))

@@ -1,4 +1,4 @@
-"""Renders each team's parameters of the admission policies into a ConfigMap."""
+"""Renders the ConfigMap that the admission policies read: each team's permitted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of team namespaces: a CEL expression, its message and the advice for each.
+"""Admission rules for pods in team namespaces: a CEL expression and an error message for each.
 
 In an expression `pod` is a pod or the template of one, or a part of it, without `metadata` or without `spec`;
 `containers` is all of its containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a
@@ -21,7 +21,7 @@ pod. `made`: pods alone, since a template does not name the user who creates its
 
 @dataclass(frozen=True)
 class AdmissionRule:
-    """What must hold."""
+    """One rule: a condition, and the message for a pod that violates it."""
 
     name: str
     holds: str

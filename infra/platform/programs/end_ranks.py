@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# preStop of the pods of an MPI job: send SIGTERM to the pod's ranks, and wait for their end.
+# preStop hook of the pods of an MPI job: sends SIGTERM to the pod's ranks, and waits until they have exited.
 #
 # With the pod, sshd would end and all ranks in it at once, and mpirun would call it a failure. A rank's own
 # children have its environment, too: what counts is the first process that has it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Prints the stacks of a pod's ranks, for `trainyard stacks`: each appends them to a separate file at SIGUSR2.
+# Prints the Python stacks of a pod's ranks, for `trainyard stacks`: on SIGUSR2 each rank writes them to a file.
 #
 # The file exists once the process handles the signal, which would end any other. Its first line has the rank.
 import os, pathlib, signal, tempfile, time

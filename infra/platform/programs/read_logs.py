@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Prints what the pods of a job wrote, from the files that the collector keeps, for `trainyard logs`.
+# Prints a job's logs, from the files that the log collector has stored, for `trainyard logs`.
 #
 # Arguments: job, seconds since the epoch before which a pod is another job's, follow (1) or not (0), node and
 # attempt (-1: all). A line of the output: attempt, node, Kubernetes node, time, and what was written, or for

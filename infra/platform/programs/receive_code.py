@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Takes a pack of code into the team's store: receive_code.py FOLDER
+# Receives a job's packed code from `trainyard run` and stores it by its digest: receive_code.py FOLDER
 #
 # `trainyard run` starts it in the team's pod for that, and talks to it over its standard input and output: it is
 # there by the time that the digest is known. It takes a line with the digest, and answers `stored` where that pack

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The worker of an MPI job: sshd, whose sessions get the variables that the arguments name.
+# Runs sshd in a worker of an MPI job; its sessions get the environment variables that the arguments name.
 #
 # sshd passes none of its environment to sessions. On SIGTERM it exits with EX_TEMPFAIL: with 0, the queue would
 # count its pod as finished, and reserve no quota for it when all are restarted.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Link a staged dataset into the folders of the teams that may read it, and take it out of all others'.
+# Links a staged dataset into the folders of the teams that may read it, and removes it from all others.
 # Arguments: folder of datasets, folder of the teams' folders, the dataset below the first (NAME/VERSION), the teams
 # that may read it, all others.
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Wait until the pod's name is in DNS, for a minute at most.
+# Waits until the pod's name is in DNS, for a minute at most.
 #
 # mpirun finds itself in the host file by its address.
 import socket, time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Give a bucket its policy where versitygw looks for it: in an attribute of the folder. Arguments: folder, policy.
+# Sets a bucket's policy where versitygw reads it: an extended attribute of its folder. Arguments: folder, policy.
 import os
 import sys
 
