@@ -1,4 +1,4 @@
-"""Dataclasses of the catalogue's data files.
+"""Dataclasses of the catalogue's data files: accelerators, fabrics, machines, prices, regions, quotas.
 
 A figure that no source gives is None, never a guess.
 """

@@ -1,4 +1,4 @@
-"""Runs the engine's operations (up, preview, refresh, destroy, …) on the stacks of one project."""
+"""`Engine`: runs `pulumi` on a project's stacks (up, preview, destroy, adopt, …), recovers after kills."""
 
 from __future__ import annotations
 

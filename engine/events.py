@@ -1,4 +1,4 @@
-"""Parses the engine's JSON events, shows their progress to the user and collects errors."""
+"""Parses Pulumi's JSON events, shows their progress to the user, and collects changes and errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""gRPC service of the engine's analyzer protocol, by which the pack evaluates a run's resources.
+"""gRPC service of Pulumi's analyzer protocol: evaluates a run's resources by the policies, writes reports.
 
 The policy SDK is not used, for three reasons. It downgrades a mandatory policy to advice where a value is
 unknown. It gives a pack no stack configuration. It decodes each resource once per policy, which costs

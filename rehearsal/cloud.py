@@ -1,4 +1,4 @@
-"""`Cloud`: what a fake provider calls on a fake cloud, and fakes that suit any cloud."""
+"""`Cloud`: the interface that a fake provider calls, and fakes for any cloud, Kubernetes and our types."""
 
 from __future__ import annotations
 

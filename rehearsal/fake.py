@@ -1,4 +1,4 @@
-"""`Fake`: how a target is rehearsed; each target has one in a separate folder."""
+"""`Fake`: how a target is rehearsed (start, change, API server), and the table of each target's fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a stack's whole lifecycle on the real engine with fake providers, and checks each phase.
+"""Runs a stack's whole lifecycle on the real Pulumi engine with fake providers, and checks each phase.
 
 It needs no credentials and no network, and creates nothing. Each phase states what it expects, so that a
 program that never converges, or leaves a resource behind, fails here and not in a cloud.

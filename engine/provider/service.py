@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""gRPC service ResourceProvider: maps the engine's calls to the resource types."""
+"""gRPC service of our Pulumi provider: maps the engine's calls (check, diff, create, …) to resource types."""
 
 from __future__ import annotations
 

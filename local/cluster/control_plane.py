@@ -1,4 +1,4 @@
-"""Command lines of the control plane: etcd, the three Kubernetes servers, CoreDNS and kube-proxy.
+"""Command lines and configuration of the control plane: etcd, Kubernetes' servers, CoreDNS, kube-proxy.
 
 It has kube-proxy since the API server calls webhooks by their Services.
 """

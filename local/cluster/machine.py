@@ -1,4 +1,4 @@
-"""An embedded machine: separate namespaces, and an init that supervises its daemons.
+"""Starts, finds and ends an embedded machine: separate namespaces, and an init that supervises its daemons.
 
 The control plane is one machine, and so is every node. Killing the init ends every process and mount of the
 machine at once, as a power failure would.

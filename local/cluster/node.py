@@ -1,4 +1,4 @@
-"""Composes the machine of one node: containerd, kubelet, kube-proxy and the NetworkPolicy agent."""
+"""Command lines and configuration of a node's daemons: containerd, kubelet, kube-proxy, network policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ClusterSite`: folders, network and machines of one embedded cluster, and the order of their start."""
+"""`ClusterSite`: starts and removes an embedded cluster's parts in order: network, control plane, nodes."""
 
 from __future__ import annotations
 

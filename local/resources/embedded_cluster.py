@@ -1,4 +1,4 @@
-"""`trainyard:local:EmbeddedCluster`: creates a Kubernetes cluster of processes on this host."""
+"""`trainyard:local:EmbeddedCluster`: creates, updates and removes a cluster of processes on this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Go toolchain, and programs that it builds from pinned Go modules."""
+"""Provides Go and programs from pinned Go modules: from PATH, from a published release, or built."""
 
 from __future__ import annotations
 

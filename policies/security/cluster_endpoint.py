@@ -1,4 +1,4 @@
-"""Policy: a control plane's endpoint is private, or open to named networks if the organisation allows it."""
+"""Policy: a control plane's endpoint is private, or limited to narrow networks where that is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translates a resource's inputs into the AWS API requests that the provider would make."""
+"""Translates a resource's inputs into the boto3 calls that create and tag it, as the provider would."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
 
 
 def requests(token: str, name: str, inputs: Inputs) -> list[Request]:
-    """Return the requests that create a resource; KeyError for a type that no one has described.
+    """Return the requests that create a resource; KeyError for a type that is not described.
 
     `name` is what AWS is to call it, where it takes a name.
     """
@@ -55,7 +55,7 @@ def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel)
 
 
 def tagging(request: Request, tags: Mapping[str, str]) -> list[Request]:
-    """Return the calls that tag what an earlier one has made: S3 has a separate one."""
+    """Return the calls that tag what an earlier call has created: S3 has a separate one."""
     if request.operation != "create_bucket" or not tags:
         return []
     parameters = {"Bucket": request.parameters["Bucket"], "Tagging": {"TagSet": _tags(tags)}}
@@ -72,7 +72,7 @@ def pascal(value: Any) -> Any:
 
 
 def _truths(value: Any) -> Any:
-    """Take the quotes off truth: a launch template's own have a third value, unset."""
+    """Convert texts to booleans: a launch template has texts, since it knows a third value, unset."""
     if isinstance(value, Mapping):
         return {key: _truths(each) for key, each in value.items()}
     if isinstance(value, list):
