@@ -57,7 +57,7 @@ class Arena:
 
     @property
     def kubectl_command(self) -> list[str]:
-        """What an administrator's kubectl begins with."""
+        """First words of an administrator's kubectl command."""
         return [str(self.session.paths.bin / "kubectl"), f"--kubeconfig={self.session.kubeconfig}"]
 
     def kubectl(self, *arguments: str, given: str = "") -> str:

@@ -67,7 +67,7 @@ def measure() -> list[Figure]:
 
 @contextmanager
 def _project() -> Iterator[tuple[Callable[..., float], Mapping[str, tuple[str, ...]]]]:
-    """A project over a fake of AWS; yields what times one preview of it, and each arm's options."""
+    """Create a project over a fake of AWS; yields what times one preview, and each arm's options."""
     with tempfile.TemporaryDirectory() as name, FakeProvider(["aws"]) as fake_provider:
         folder = Path(name)
         toolchain = Session("local", replace(Paths.from_environment(), state=folder / "state")).toolchain

@@ -46,7 +46,7 @@ def measure() -> list[Figure]:
 def beyond(
     taken: Sequence[Mapping[str, float]], control: Sequence[Mapping[str, float]], key: str
 ) -> list[dict[str, float]]:
-    """What steps took beyond as many steps of the control arm, of which each round has two."""
+    """Time of an arm's steps beyond as many steps of the control arm, which each round has twice."""
     rounds = [control[first : first + 2] for first in range(0, len(control), 2)]
     calm = [sum(one[key] for one in pair) / sum(one["steps"] for one in pair) for pair in rounds]
     return [{key: each[key] - each["steps"] * calm[number // 2]} for number, each in enumerate(taken)]

@@ -105,7 +105,7 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """What the target speaks of."""
+        """The number that is compared with the target."""
         return self.ours.median / self.peer.median if self.peer else self.ours.median
 
     @property
@@ -122,7 +122,7 @@ def alternating(
 
 
 def in_both_orders(arms: Mapping[str, Callable[[], float]], rounds: int = 1) -> dict[str, tuple[float, ...]]:
-    """The same for any number of arms: A B C C B A."""
+    """Measure any number of arms in the order A B C C B A."""
     taken: dict[str, tuple[float, ...]] = dict.fromkeys(arms, ())
     for name in (*arms, *reversed(list(arms))) * rounds:
         taken[name] += (arms[name](),)

@@ -62,7 +62,7 @@ def measure() -> list[Figure]:
 
 
 def _write(folder: Path) -> None:
-    """A repository of that many files; nobody else's configuration of git counts."""
+    """Write a repository of that many files, without the user's git configuration."""
     for index in range(FILES - 1):
         file = folder / f"package{index // 100:02}" / f"module{index}.py"
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ Gather = Callable[[Mesh, str], list[str]]
 
 @dataclass
 class Counted:
-    """One rank's store, and how often it was asked."""
+    """One rank's store, which counts its requests."""
 
     store: dist.Store
     operations: int = field(default=0, init=False)

@@ -46,7 +46,7 @@ Epoch = Callable[[], Iterator[torch.Tensor]]
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """One epoch, per sample, in milliseconds."""
+    """Times of one epoch, per sample, in milliseconds."""
 
     seconds: float
     cpu: float
@@ -109,7 +109,7 @@ def _timed(epoch: Epoch) -> EpochTimes:
 
 
 def _cpu_seconds() -> float:
-    """Of this process, of its loaders' workers, and of what those have started."""
+    """CPU seconds of this process, of its loaders' workers, and of their child processes."""
     me = psutil.Process()
     total = 0.0
     for process in (me, *(child for child in me.children(recursive=True) if child.name() != "versitygw")):
@@ -184,7 +184,7 @@ def _torchdata(location: str, table: Table) -> Epoch:
 
 @dataclass
 class ByNumber(Dataset[tuple[torch.Tensor, int]]):
-    """What a team would write for torchdata, given the index."""
+    """Dataset for torchdata as a team would write it, given the index."""
 
     location: str
     table: Table

@@ -77,7 +77,7 @@ def _of_stack(pools: int) -> tuple[int, tuple[Taken, Taken]]:
 
 
 def figures(what: str, wall: Mapping[int, Taken], cpu: Mapping[int, Taken]) -> list[Figure]:
-    """Of the largest size, and what is added per resource at each."""
+    """Figures of the largest size, and of the time per resource at each size."""
     size = max(wall)
     claim = f"preview of {size} resources ({what}) under all policies"
     return [

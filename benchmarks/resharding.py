@@ -30,7 +30,7 @@ class LayoutChange:
 
     @property
     def mib(self) -> int:
-        """Of the whole state."""
+        """MiB of the whole state."""
         return MIB * (self.loaded_by if self.layout == "fsdp" else 1)
 
     @property
@@ -48,7 +48,7 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Load:
-    """One load; of all ranks the worst."""
+    """Measurements of one load; the maximum over all ranks."""
 
     peak: float
     """Peak memory during the load, in MiB above the memory in use before it."""
@@ -81,7 +81,7 @@ def _measured(change: LayoutChange) -> list[Figure]:
 
 
 def figures(change: LayoutChange, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
-    """Of the loads of both arms."""
+    """Figures of the loads of both arms."""
 
     def samples(name: str, unit: str, values: Sequence[float]) -> Repeats:
         return Repeats(name, unit, tuple(values))

@@ -155,7 +155,7 @@ class ToolError(RuntimeError):
 
 
 class _Tool:
-    """One of the two programs that the script is made of."""
+    """A program that the peer's script calls: helm or kubectl."""
 
     def __init__(self, program: str, kubeconfig: Path) -> None:
         self._program = program

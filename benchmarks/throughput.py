@@ -67,7 +67,7 @@ def run(settings: Mapping[str, Any], blocks: int) -> dict[str, Any]:
 
 
 def check(losses: Mapping[str, list[float]]) -> None:
-    """All arms share their losses, or they do not do the same work.
+    """Compare the losses of all arms, which must do the same work.
 
     Raises:
         ValueError: with the first step at which two differ.

@@ -31,7 +31,7 @@ SAME = 1e-3
 
 @dataclass
 class Training(ABC):
-    """One run; it may be started again after it was killed."""
+    """A run in subprocesses, which may be started again after it was killed."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Training(ABC):
 
     @property
     def run_dir(self) -> Path:
-        """Where the run keeps what it writes."""
+        """Folder of the run's files."""
         return self.folder / "run"
 
     @abstractmethod
@@ -187,7 +187,7 @@ class Bare(Training):
 
 @dataclass
 class Dcp(Bare):
-    """The same, tuned as ours is, with `dcp.async_save` and `dcp.load`."""
+    """`benchmarks.peers.ddp` under torchrun, tuned as ours is, with `dcp.async_save` and `dcp.load`."""
 
     saves_by: ClassVar[Sequence[str]] = ("dcp",)
 
@@ -201,7 +201,7 @@ class Dcp(Bare):
 
 @dataclass
 class Nvrx(Dcp):
-    """The same under the launcher of NVIDIA's resiliency extension."""
+    """`benchmarks.peers.ddp` as `Dcp` runs it, under the launcher of NVIDIA's resiliency extension."""
 
     launcher: ClassVar[Sequence[str]] = (
         "nvidia_resiliency_ext.fault_tolerance.launcher",
@@ -218,7 +218,7 @@ class Nvrx(Dcp):
 
 
 def check_same_losses(one: Sequence[float], other: Sequence[float]) -> None:
-    """All runs have the same losses, or they do not do the same work.
+    """Compare the losses of two arms, which must do the same work.
 
     Raises:
         ValueError: with the first step at which two differ.

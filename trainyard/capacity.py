@@ -61,7 +61,7 @@ def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
 
 
 def _wanted(pool: NodePoolSpec) -> int:
-    """How many nodes are to remain while no job waits."""
+    """Number of nodes that a pool keeps while no job waits."""
     if pool.provisioning:
         return 0
     return pool.min_nodes if pool.min_nodes is not None and pool.is_autoscaled else pool.num_nodes
@@ -78,7 +78,7 @@ def _why(pool: NodePoolSpec) -> str:
 
 
 def _sold(pool: NodePoolSpec) -> tuple[PurchaseKind, ...]:
-    """How a machine is sold, where the pool buys it otherwise: a stack that declares it may."""
+    """Ways in which a machine is sold, if the pool buys it in none of them; else empty."""
     machine = catalog.find_machine(pool.machine) if pool.machine else None
     ways = machine.ways if machine else ()
     return () if purchase_of(pool) in ways else ways

@@ -43,7 +43,7 @@ class MetricsTail:
 
 @dataclass
 class JobHistory:
-    """What is known of a job so far."""
+    """A job's events, metrics and state so far."""
 
     events: list[TimelineEvent] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)

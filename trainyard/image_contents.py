@@ -32,7 +32,7 @@ class UnreadableImageError(Exception):
 
 
 class LayerStore(Protocol):
-    """Where an image's parts are, by their digests."""
+    """Store of an image's parts, by their digests."""
 
     def manifest(self, architecture: str) -> Mapping[str, Any]:
         """Return the manifest of the image for a processor; for any, where the name is empty."""
@@ -46,7 +46,7 @@ class LayerStore(Protocol):
 
 @dataclass(frozen=True)
 class LayerRead:
-    """How far reading an image has come."""
+    """Progress of reading an image."""
 
     layer: int
     """Number of the layer that is being read, counted from 1 at the top."""

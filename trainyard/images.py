@@ -42,14 +42,14 @@ class FetchedChart:
 
     @property
     def reference(self) -> str:
-        """Where a registry has it; empty where an index does."""
+        """Reference of the chart in a registry; empty if an index lists it."""
         name = self.name.removeprefix("oci://")
         return f"{name}:{self.version}" if name != self.name else ""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """What has to be in reach of the nodes, and of helm."""
+    """Images and charts that the nodes and helm must be able to pull."""
 
     images: tuple[str, ...]
     charts: tuple[FetchedChart, ...]

@@ -80,7 +80,7 @@ class JobPlacement:
 
 @dataclass(frozen=True)
 class Checkout:
-    """What is known of a job besides its manifest."""
+    """What a job records of its origin, besides its manifest."""
 
     image: str = ""
     """Image of the job's runtime."""
@@ -92,7 +92,7 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Staging:
-    """How far a dataset is."""
+    """State of the staging of a dataset."""
 
     phase: Literal["unknown", "hidden", "under way", "staged", "failed"]
     """Phase of the staging; `hidden`: the user may not see it."""
@@ -188,13 +188,13 @@ def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
 
 
 def _ranks_of_torchrun(job: JobSpec) -> int:
-    """What a torchrun of the job's own starts on each node, too."""
+    """Number of ranks on each node, those of the job's own torchrun included."""
     started_by_itself = job.command is not None and job.processes_per_node is None
     return job.accelerators_per_node if started_by_itself else job.ranks_per_node
 
 
 def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
-    """What the container starts: the job's own command, or the training package with a configuration."""
+    """Command of the container: the job's own, or the training package with a configuration."""
     if job.command is not None:
         return {"command": train_job.command_of(job)}
     timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
@@ -206,7 +206,7 @@ def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
 
 
 def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
-    """They replace the runtime's own, so the fabric's are repeated."""
+    """Resource requests of a node; they replace the runtime's, so they repeat the fabric's."""
     fabric = catalog.fabric(job.runtime.partition("-")[2])
     devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
         name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
@@ -267,7 +267,7 @@ class Jobs:
 
     @cached_property
     def _core(self) -> Any:  # noqa: ANN401 -- the client's own
-        """Its import takes 0.4 s, which what submits a job need not wait for."""
+        """The core API, imported late: the import takes 0.4 s, and submitting a job does not need it."""
         return client.CoreV1Api(self._api)
 
     @cached_property

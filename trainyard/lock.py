@@ -119,7 +119,7 @@ def _line_start(text: str, index: int) -> int:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Where the line after a value begins: PyYAML ends a block where the next one starts, past comments."""
+    """Position of the line after a value: PyYAML ends a block where the next one starts, past comments."""
     if isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(node, yaml.MappingNode) else last)

@@ -43,7 +43,7 @@ COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of",
 
 @dataclass(frozen=True)
 class Transfer:
-    """A dataset that is staged, and what its cloud charges for egress; once for each version."""
+    """Transfer of a staged dataset, with the egress price of its cloud; once for each version."""
 
     dataset: str
     gib: int
@@ -61,7 +61,7 @@ class Transfer:
 
     @property
     def remark(self) -> str:
-        """What it costs, or why that is not known."""
+        """Cost of the transfer in words, or why it is unknown."""
         what = f"dataset {self.dataset}, {self.gib} GiB, once"
         if isinstance(self.price, MissingPrice):
             return f"{what}: {self.price.reason}"
@@ -71,7 +71,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class PriceReport:
-    """What a stack costs."""
+    """Costs of a stack."""
 
     stack: str
     estimate: Estimate
@@ -81,17 +81,17 @@ class PriceReport:
 
     @property
     def pools(self) -> tuple[Cost, ...]:
-        """What its machines cost."""
+        """Costs of its machines."""
         return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Machines))
 
     @property
     def storage(self) -> tuple[Cost, ...]:
-        """What its storage costs."""
+        """Costs of its storage."""
         return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, StorageCost))
 
     @property
     def services(self) -> tuple[Cost, ...]:
-        """What runs by the hour beside the machines."""
+        """Costs of services that are billed by the hour."""
         return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, ServiceCost))
 
     @property
@@ -108,7 +108,7 @@ class PriceReport:
 
     @property
     def usd_per_month(self) -> Decimal | None:
-        """The same for a month of 730 hours."""
+        """Sum per month of 730 hours."""
         return None if self.usd_per_hour is None else self.estimate.usd_per_month
 
     def data(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class PriceReport:
 
     @property
     def not_included(self) -> tuple[str, ...]:
-        """What the stack costs besides, and no price is looked for here."""
+        """Costs of the stack that this report has no prices of."""
         return NOT_INCLUDED if self.services else ("control plane", *NOT_INCLUDED)
 
     @property
@@ -208,7 +208,7 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
 
 
 def remark(cost: Cost) -> str:
-    """What the totals exclude from a cost, or assume; empty where there is nothing to add."""
+    """What the totals exclude from a cost, or assume; empty if there is nothing to add."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StorageCost):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"
@@ -223,7 +223,7 @@ def remark(cost: Cost) -> str:
 
 
 def _shown(purchase: Purchase) -> tuple[str, str, str]:
-    """What is bought, how, and how much of it."""
+    """Description of a purchase: what, how, and how much of it."""
     if isinstance(purchase, Machines):
         return purchase.machine, purchase.capacity, str(purchase.number)
     if isinstance(purchase, StorageCost):

@@ -71,7 +71,7 @@ class MissingManifest:
 
 @dataclass(frozen=True)
 class Partial:
-    """An image that exists, and not for all processors that were asked for."""
+    """An image that exists, but not for all requested processors."""
 
     architectures: tuple[str, ...]
     """Architectures of the image."""
@@ -188,7 +188,7 @@ class Registries:
         return str(digests[0]).removeprefix("sha256:") if digests else ""
 
     def _architectures(self, host: str, path: str, manifest: Mapping[str, Any]) -> set[str]:
-        """An index names them; an image of one architecture does so in its configuration."""
+        """Architectures of a manifest: those of an index, or the one in an image's configuration."""
         if "manifests" in manifest:
             found = {
                 each.get("platform", {}).get("architecture", "unknown") for each in manifest["manifests"]

@@ -76,7 +76,7 @@ class Session:
 
     @property
     def target(self) -> Target:
-        """What production knows of the stack's target."""
+        """The description of the stack's target."""
         from infra.targets.registry import target_of
 
         return target_of(self.stack.provider.kind)
@@ -243,7 +243,7 @@ class Session:
         return Layout(self.paths.cluster_run(self.stack.name))
 
     def run_root(self, team: str, job: str) -> Path:
-        """Where this host sees the runs of a job that its pods see under the checkpoint mount."""
+        """Folder of a job's runs on this host, which pods see below the checkpoint mount."""
         return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
 
     def _no_such_stack(self) -> Problem:

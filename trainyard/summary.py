@@ -40,7 +40,7 @@ class Summary:
 
     @property
     def recoveries(self) -> list[tuple[str, float]]:
-        """What was done to each preempted node first, and the seconds from then to the first new step.
+        """The first event of each preempted node, and the seconds from then to the next new step.
 
         With a preemption notice the job may continue before the node is deleted, so the time counts from the
         notice.

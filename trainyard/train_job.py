@@ -27,11 +27,11 @@ _READABLE = 0o440
 
 
 class JobDataset(Protocol):
-    """What a job must know of data that it reads."""
+    """A dataset that a job reads."""
 
     @property
     def name(self) -> str:
-        """As the stack calls it."""
+        """Name of the dataset in the stack."""
 
     @property
     def path(self) -> str:
@@ -39,12 +39,12 @@ class JobDataset(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of its contents."""
+        """Digest of its contents."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a job's result depends on, apart from the nodes and what is in the image."""
+    """Everything that a job's result depends on, apart from the nodes and the image's content."""
 
     image: str
     command: Sequence[str]
@@ -72,7 +72,7 @@ class Origin:
 
 
 def is_mpi(job: JobSpec) -> bool:
-    """Whether all its ranks are started by one mpirun."""
+    """Whether one mpirun starts all ranks of the job."""
     return job.runtime.startswith("mpi-")
 
 
@@ -97,7 +97,8 @@ def around(job: JobSpec) -> list[str]:
 
 
 def _ranks(job: JobSpec) -> list[str]:
-    """A Python program starts once per accelerator, all else once per node, unless the job sets it.
+    """Command that starts the ranks: one per accelerator for a Python program, else one per node, unless the
+    job sets it.
 
     Our agent starts ranks where the image has it, else torchrun, which comes with PyTorch; both read
     Trainer's variables.
@@ -163,7 +164,7 @@ def _upper(name: str) -> str:
 
 
 def _grace(job: JobSpec) -> dict[str, str]:
-    """A job that ends sooner than its pods must: for the training package, and for torchrun."""
+    """Variables for training package and torchrun to exit before the pods' grace period ends."""
     if job.grace_seconds is None:
         return {}
     timeout = int(exit_seconds(job.grace_seconds))

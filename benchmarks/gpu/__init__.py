@@ -59,12 +59,12 @@ def run(part: str) -> tuple[list[Figure], str]:
 
 
 def encoded(figure: Figure) -> dict[str, object]:
-    """As JSON has it."""
+    """Encode figures as JSON."""
     return asdict(figure)
 
 
 def decoded(found: dict[str, object]) -> Figure:
-    """What `encoded` made."""
+    """Decode what `encoded` returned."""
 
     def samples(values: object) -> Repeats:
         assert isinstance(values, dict)

@@ -15,13 +15,13 @@ def where() -> str:
 
 
 def wait() -> None:
-    """Until the device has done all that it was given."""
+    """Wait until the device has finished all queued work."""
     if ON_GPU:
         torch.cuda.synchronize()
 
 
 def used_bytes() -> int:
-    """Of the GPU's memory, by all processes; 0 without one."""
+    """Bytes of the GPU's memory that all processes use; 0 without a GPU."""
     if not ON_GPU:
         return 0
     free, total = torch.cuda.mem_get_info()

@@ -25,7 +25,7 @@ from trainyard_train import Run
 
 @dataclass(frozen=True)
 class LlamaSize:
-    """Of a Llama, its batch and the steps of a block."""
+    """Sizes of a Llama, its batch and a block of steps."""
 
     hidden: int
     layers: int

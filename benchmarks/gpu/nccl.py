@@ -66,7 +66,7 @@ def _timed(what: str, folder: str) -> tuple[float, int]:
 
 
 def _group(folder: str) -> None:
-    """A group of this process alone, as the trainer makes one."""
+    """Create a process group of this process alone, as the trainer creates one."""
     startup.record_collectives(Path(folder))
     backend = "nccl" if hardware.ON_GPU else "gloo"
     device = torch.device("cuda", 0) if hardware.ON_GPU else None
@@ -79,7 +79,7 @@ def _group(folder: str) -> None:
 
 
 def _under_way() -> None:
-    """A collective that does not come to its end."""
+    """Start a collective that never ends."""
     if hardware.ON_GPU:
         torch.cuda._sleep(_SPIN_CYCLES)
     dist.all_reduce(torch.ones(1, device=hardware.DEVICE), async_op=True)

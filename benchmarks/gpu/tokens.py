@@ -41,7 +41,7 @@ Block = Callable[[], float]
 
 @dataclass(frozen=True)
 class TokensSize:
-    """What is trained, and for how long."""
+    """Sizes of the model, the batch and a block of steps."""
 
     model: Mapping[str, Any]
     batch: int
@@ -99,7 +99,7 @@ def write_shards(folder: str) -> str:
 
 
 def flops_per_token(model: ModelConfig) -> float:
-    """Of a step: 6 for each weight that multiplies, and 12 · layers · width · context for attention."""
+    """FLOP per token: 6 for each weight that multiplies, and 12 · layers · width · context for attention."""
     weights = model.layers * 12 * model.hidden**2 + model.hidden * text.VOCABULARY
     return 6 * weights + 12 * model.layers * model.hidden * model.context
 

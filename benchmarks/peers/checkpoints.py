@@ -51,7 +51,7 @@ class Bench:
     folder: Path
 
     def step(self) -> float:
-        """One step of training; its seconds."""
+        """Take one step of training; returns its seconds."""
         begin = time.monotonic()
         self.optimizer.zero_grad()
         self.model(torch.randn(BATCH, WIDTH)).square().mean().backward()
@@ -82,7 +82,7 @@ class Bench:
         return {**taken, "blocked": blocked, "durable": seconds}
 
     def _all_ranks_agree(self, mine: bool) -> bool:
-        """Whether it holds on all ranks, which must take the same number of steps."""
+        """Whether a condition holds on all ranks, which must take the same number of steps."""
         count = torch.tensor(int(mine))
         dist.all_reduce(count)
         return int(count) == self.mesh.world_size

@@ -80,7 +80,7 @@ def _train(config: TrainConfig, uses_dcp: bool) -> None:
 
 
 class SaveStrategy(ABC):
-    """How a run saves, and loads what it saved."""
+    """How a run saves its checkpoints and loads them."""
 
     def __init__(self, config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Take what is saved."""
@@ -92,7 +92,7 @@ class SaveStrategy(ABC):
 
     @abstractmethod
     def save(self, step: int) -> None:
-        """All ranks call it."""
+        """Save a step; all ranks call it."""
 
     def note(self, step: int) -> None:
         """Write down, at rank 0, that a checkpoint can be loaded from now on."""

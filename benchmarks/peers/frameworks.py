@@ -44,7 +44,7 @@ def by_accelerate(
 def by_lightning(
     model: nn.Module, optimizer: torch.optim.Optimizer, part: Part
 ) -> Callable[[], torch.Tensor]:
-    """The same with Lightning's Trainer, less what it writes: no log, no checkpoints, no progress bar."""
+    """Return what takes a step with Lightning's Trainer, without log, checkpoints and progress bar."""
     import lightning
 
     class Module(lightning.LightningModule):  # type: ignore[misc]

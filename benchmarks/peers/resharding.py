@@ -108,7 +108,7 @@ def _make_slots(state: State) -> None:
 
 
 def _expected(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor that was saved."""
+    """This rank's part of a tensor as it was saved."""
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     whole = torch.rand(tensor.shape, generator=generator)
     if not is_distributed(tensor):

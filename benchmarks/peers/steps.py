@@ -91,7 +91,7 @@ def _ours(trainer: Trainer) -> float:
 
 
 def _ingredients(config: TrainConfig, *, tuned: bool) -> tuple[nn.Module, torch.optim.Optimizer, Part]:
-    """The same model, optimizer and data for each of the peers; tuned as ours are, or as PyTorch has them."""
+    """Create the same model, optimizer and data for a peer: tuned as ours are, or with PyTorch's defaults."""
     rank, world_size, size = dist.get_rank(), dist.get_world_size(), config.data.batch_size_per_rank
     data = load_dataset(config.data, config.model.context, config.seed)
     order = GlobalOrder(len(data.train), config.seed)
@@ -121,7 +121,7 @@ def _bare(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Ste
 
 
 def _tuned(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
-    """The same, with gradients as views of the exchanged buckets."""
+    """The loop of PyTorch's tutorial, with gradients as views of the exchanged buckets."""
     return _loop(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), optimizer, part)
 
 

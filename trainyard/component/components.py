@@ -84,7 +84,7 @@ class Kind:
 
 
 class Component(pulumi.ComponentResource):
-    """What the program sees; it holds the components that a program of ours has at its root."""
+    """The component resource in the program's tree; the parent of its parts."""
 
     def __init__(
         self, kind: Kind, name: str, run: Run, opts: pulumi.ResourceOptions, providers: Collection[str]

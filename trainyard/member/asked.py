@@ -54,7 +54,7 @@ class Asked:
 
     @property
     def size(self) -> Size:
-        """How large the job is to be."""
+        """Size of the job as the user set it."""
         return Size(self.gpus, self.nodes)
 
 
@@ -67,7 +67,7 @@ class Written:
 
     @property
     def is_train_job(self) -> bool:
-        """Whether it is Kubeflow's own kind."""
+        """Whether the file is a Kubeflow TrainJob."""
         return self.data.get("kind") == TRAIN_JOB
 
 

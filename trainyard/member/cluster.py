@@ -58,7 +58,7 @@ class MemberCluster:
         return found
 
     def _labelled_namespaces(self) -> list[str]:
-        """Of the whole cluster, which an administrator may list."""
+        """Namespaces of all teams of the cluster, which an administrator may list."""
         try:
             answer = plain.get(self._session.api, "/api/v1/namespaces", {"labelSelector": names.TEAM_LABEL})
         except ApiException as error:

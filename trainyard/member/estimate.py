@@ -30,7 +30,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long the team's jobs took that have ended, in seconds."""
+    """Durations of the team's ended jobs, in seconds."""
 
     number: int = 0
     shortest: float = 0.0
@@ -49,7 +49,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class PoolCapacity:
-    """A flavor, as far as the user sees it."""
+    """Capacity of a flavor, as far as the user sees it."""
 
     free: int
     holders: tuple[Holder, ...] = ()
@@ -75,7 +75,7 @@ def latest(room: PoolCapacity, needed: int, ahead: Sequence[int], lengths: Lengt
 
 
 def _longest(holder: Holder, lengths: Lengths) -> float:
-    """A job that has outlasted the others' lengths can take any time."""
+    """Maximum seconds of a running job; its time limit alone if it has outlasted the ended jobs."""
     usual = lengths.longest if holder.seconds < lengths.longest else math.inf
     return min(holder.limit, usual)
 

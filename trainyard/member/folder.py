@@ -92,7 +92,7 @@ def _is_left_behind(name: str) -> bool:
 
 
 def _not_ignored(folder: Path) -> list[str]:
-    """By git too, in a repository that is empty, so that patterns mean what they mean there."""
+    """Names that the patterns do not ignore: git evaluates them in an empty repository."""
     with tempfile.TemporaryDirectory(prefix="trainyard-") as folder_path:
         _git(folder, "init", "--quiet", "--bare", folder_path)
         where = (f"--git-dir={folder_path}", "--work-tree=.")
@@ -129,7 +129,7 @@ def _walk(folder: Path) -> list[str]:
 
 
 def _names(output: bytes) -> list[str]:
-    """A folder at the end of a name is a repository in this one that is no submodule: not ours."""
+    """Split git's output into names, without other repositories in the folder, which end with `/`."""
     return [os.fsdecode(each) for each in output.split(b"\0") if each and not each.endswith(b"/")]
 
 

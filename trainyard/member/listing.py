@@ -39,7 +39,7 @@ it."""
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job on one line."""
+    """Row of the list of jobs."""
 
     name: str
     team: str

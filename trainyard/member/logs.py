@@ -46,7 +46,7 @@ READ = ("/bin/sh", "-c", 'exec python3 -c "$READ_LOGS" "$@"', "sh")
 
 @dataclass(frozen=True)
 class Selection:
-    """Whose lines; -1: all."""
+    """Choice of lines by rank, node and attempt; -1: all."""
 
     rank: int = ALL
     node: int = ALL

@@ -40,7 +40,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Size:
-    """How large a job is to be, as far as its user has set it."""
+    """Requested size of a job, as far as the user has set it."""
 
     gpus: int | None = None
     """Accelerators of all nodes together."""
@@ -174,7 +174,7 @@ def _has_fabric(offer: PoolOffer, wanted: str | None) -> bool:
 
 
 def _memory_gib(model: str) -> float:
-    """Of one accelerator; 0 where unknown."""
+    """Memory of one accelerator in GiB; 0 if unknown."""
     try:
         return float(catalog.accelerator(model).memory_gib or 0)
     except catalog.UnknownNameError:

@@ -34,7 +34,7 @@ def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
 
 
 def _price(flavor: Flavor, num_nodes: int, per_node: int) -> str:
-    """By the catalogue, for the job's share of each node."""
+    """Price of the job by the catalogue, for its share of each node."""
     offer = flavor.offer
     if not offer.machine:
         return "no machine is bought for it"

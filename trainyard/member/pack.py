@@ -59,7 +59,7 @@ _PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----\r?$", 
 
 @dataclass(frozen=True)
 class Pack:
-    """A folder of code, packed."""
+    """A packed folder of code."""
 
     digest: str
     """SHA-256 of the archive before compression, as `sha256:…`."""

@@ -101,7 +101,7 @@ def show_queue(session: Session, form: Form) -> None:
 
 @dataclass(frozen=True)
 class _EstimateInputs:
-    """What an estimate of a start in one queue depends on."""
+    """Inputs of an estimate for one queue."""
 
     rooms: Mapping[str, PoolCapacity]
     """Capacity of each flavor."""
@@ -243,7 +243,7 @@ def _usage(queue: Object) -> dict[str, int]:
 def _capacity(
     pool: Pool, running: Sequence[Object], known: Mapping[str, Object], now: datetime
 ) -> PoolCapacity:
-    """Of a pool: what is free, who of the user's teams holds the rest, and how much others hold."""
+    """Capacity of a pool: free accelerators, running jobs of the user's teams, and accelerators of others."""
     holders = tuple(
         Holder(held, _seconds_held(each, now), workloads.limit_seconds(each) or math.inf)
         for each in running
@@ -260,13 +260,13 @@ def _seconds_held(workload: Object, now: datetime) -> float:
 
 
 def _run_seconds(workload: Object) -> float | None:
-    """For how long a job ran that has ended, since it was last admitted."""
+    """Seconds that an ended job ran since its last admission."""
     start, end = workloads.since(workload, "Admitted"), workloads.since(workload, "Finished")
     return (end - start).total_seconds() if start and end else None
 
 
 def _in_order(waiting: Sequence[Object]) -> list[Object]:
-    """As Kueue orders a queue: by priority, then by the time of the eviction or of the submission."""
+    """Order workloads as Kueue does: by priority, then by the time of the eviction or of the submission."""
 
     def sort_key(workload: Object) -> tuple[int, datetime]:
         evicted = workloads.since(workload, "Evicted")

@@ -20,11 +20,11 @@ ERROR_CHANNEL = 3
 
 
 class PodContainer(Protocol):
-    """A container of a pod, as the API server wants it named."""
+    """A container of a pod, by the names that the API server takes."""
 
     @property
     def name(self) -> str:
-        """Of the pod."""
+        """Name of the pod."""
 
     @property
     def namespace(self) -> str: ...
@@ -35,7 +35,7 @@ class PodContainer(Protocol):
 
 @dataclass(frozen=True)
 class ProgramExit:
-    """How a program in a pod ended."""
+    """Result of a program in a pod."""
 
     code: int
     output: str

@@ -59,7 +59,7 @@ class RetryingJobs(Jobs):
 
 
 def _passes(error: Exception) -> bool:
-    """Whether it may be another answer the next time."""
+    """Whether an error may be gone at the next attempt."""
     status = error.status if isinstance(error, ApiException) else None
     return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
 

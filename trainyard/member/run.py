@@ -47,7 +47,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Code:
-    """A folder, packed."""
+    """A packed folder of code."""
 
     listing: Listing
     pack: Pack | None
@@ -60,7 +60,7 @@ _UNNAMED = "unnamed"
 
 @dataclass(frozen=True)
 class Ready:
-    """A job that is known to be good, and nothing of it is anywhere yet."""
+    """A job that was checked, and of which nothing is submitted or uploaded yet."""
 
     chosen: Chosen
     runtime: Runtime
@@ -303,7 +303,7 @@ def _upload(session: Session, packed: Pack, store: Future[StoreProgram]) -> None
 
 
 def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
-    """A TrainJob is submitted unchanged: the API server validates it."""
+    """Submit a TrainJob unchanged; the API server validates it."""
     about = dict(found.data.get("metadata") or {})
     if not isinstance(about.get("name"), str):
         location = found.source.location(("metadata",))

@@ -31,7 +31,7 @@ class StagedDataset:
 
 @dataclass(frozen=True)
 class Runtime:
-    """How jobs of one framework and fabric start."""
+    """A training runtime: the template of jobs of one framework and fabric."""
 
     name: str
     image: str

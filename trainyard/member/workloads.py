@@ -66,13 +66,13 @@ def since(workload: Object, condition: str) -> datetime | None:
 
 
 def is_waiting(workload: Object) -> bool:
-    """Whether it stands in the queue: neither admitted, nor paused, nor at its end."""
+    """Whether a workload is pending: neither admitted, nor paused, nor finished."""
     active = workload["spec"].get("active", True)
     return bool(active) and not (since(workload, "QuotaReserved") or since(workload, "Finished"))
 
 
 def is_running(workload: Object) -> bool:
-    """Whether it has its quota, and has not ended."""
+    """Whether a workload has its quota and has not finished."""
     return since(workload, "QuotaReserved") is not None and since(workload, "Finished") is None
 
 

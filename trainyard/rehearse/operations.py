@@ -22,7 +22,7 @@ from trainyard.rehearse.project import RehearsalProject, leaks_left
 
 @dataclass(frozen=True)
 class OperationOutcome:
-    """How an operation ended, and what it did to the pools."""
+    """Result of an operation, and its changes to the pools."""
 
     changes: Mapping[str, int]
     seconds: float

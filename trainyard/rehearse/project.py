@@ -28,7 +28,7 @@ cluster."""
 
 @dataclass(frozen=True)
 class Assumption:
-    """What a rehearsal takes as given, since nothing has measured it yet."""
+    """Values that a rehearsal assumes, since nothing has measured them yet."""
 
     checkpoint_seconds: float | None = None
     """Assumed duration of a checkpoint, which a policy compares with the preemption notice of spot nodes."""

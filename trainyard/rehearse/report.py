@@ -19,7 +19,7 @@ FIGURE = "no money, no machine: the fakes answer at once, so times here are not 
 
 @dataclass(frozen=True)
 class RehearsalReport:
-    """A rehearsal, and what was taken as given."""
+    """Result of a rehearsal, and what was assumed for it."""
 
     stack: str
     rehearsal: Rehearsal
@@ -35,7 +35,7 @@ class RehearsalReport:
 
     @property
     def unproven(self) -> list[str]:
-        """What this rehearsal could not prove, one sentence each."""
+        """Properties that this rehearsal could not prove, one sentence each."""
         text = [f"{what}: {', '.join(types)}" for what, types in self.rehearsal.unproven.items()]
         if self.assumed:
             text.append(self.assumed)

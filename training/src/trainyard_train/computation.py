@@ -111,7 +111,7 @@ class Computation:
 
 @dataclass
 class PipelinedComputation(Computation):
-    """The same over stages: micro-batches follow each other through the ranks (GPipe)."""
+    """Forward and backward passes over pipeline stages: micro-batches flow through the ranks (GPipe)."""
 
     def __post_init__(self) -> None:
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe

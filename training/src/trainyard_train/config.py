@@ -97,7 +97,7 @@ class TrainConfig(ConfigSection):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be unchanged for another run to resume a checkpoint, besides the data."""
+        """Values that must be equal for another run to resume a checkpoint, besides the data."""
         return {
             "seed": self.seed,
             "model": self.model.model_dump(),

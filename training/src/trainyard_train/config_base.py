@@ -25,7 +25,7 @@ class ConfigSection(BaseModel):
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """Each with its path, what was found and what is allowed."""
+    """Problems of a validation error, each with its path, what was found and what is allowed."""
     return [line for detail in error.errors() for line in _lines(detail)]
 
 

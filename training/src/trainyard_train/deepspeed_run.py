@@ -108,7 +108,7 @@ class DeepSpeedRun:
         return str(self.engine.load_checkpoint(str(folder))[0]) if (folder / "latest").exists() else None
 
     def _take_step(self) -> bool:
-        """One optimizer step of all ranks; returns whether any rank has a preemption notice."""
+        """Take one optimizer step on all ranks; returns whether any rank has a preemption notice."""
         batch = self.loader.batch(self.step * self.batch_size).to(self.mesh.device)
         rate = self.schedule.rate(self.step)
         set_rate(self.engine.optimizer, rate)
@@ -138,7 +138,7 @@ class DeepSpeedRun:
 
 
 def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any], mesh: Mesh) -> Any:  # noqa: ANN401
-    """What DeepSpeed makes of a model; it joins the ranks' existing process group.
+    """Create DeepSpeed's engine for a model; it uses the ranks' existing process group.
 
     Raises:
         ConfigError: DeepSpeed is not installed.

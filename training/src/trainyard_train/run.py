@@ -192,7 +192,8 @@ class Run(Attempt):
             self.state.add(name, value)
 
     def track_on_rank0(self, **objects: Stateful) -> None:
-        """The same for what may differ by rank, but only rank 0's counts: all others load that.
+        """Save rank 0's state of these objects by name, and load it on all ranks; the ranks' states may
+        differ.
 
         Raises:
             ConfigError: see `track`.
@@ -200,7 +201,7 @@ class Run(Attempt):
         self.track(**{name: TrackedOnRank0(value) for name, value in objects.items()})
 
     def batches(self, loader: Iterable[Batch], *, per_step: int | None = 1, ahead: int = 0) -> Batches[Batch]:
-        """A loader to iterate instead of this one, which continues after the finished steps.
+        """Wrap a loader, to iterate instead of it; the wrapper continues after the finished steps.
 
         Args:
             loader: what yields this rank's batches, such as a DataLoader.
@@ -227,11 +228,11 @@ class Run(Attempt):
             self._in_epochs = False
 
     def in_epoch(self, number: int) -> None:
-        """Of a loop that counts its epochs by itself: the one that it is in."""
+        """Note the epoch of a loop that counts its epochs by itself."""
         self.epoch, self._in_epochs = number, True
 
     def step(self, loss: torch.Tensor | float | None = None) -> bool:
-        """A step is finished: count it, save if that is due, exit if any rank has a preemption notice.
+        """Finish a step: count it, save if that is due, exit if any rank has a preemption notice.
 
         Nothing waits for the loss: the metrics get it, as the mean over the ranks, one step later.
 
@@ -374,7 +375,7 @@ class Run(Attempt):
 
     @contextmanager
     def entered(self) -> Iterator[Self]:
-        """As `with run`, but for a loop that calls `load` by itself, once it has built what it trains."""
+        """Run a block as `with run` does, for a loop that calls `load` by itself."""
         self._inside = True
         try:
             yield self
@@ -473,7 +474,7 @@ class Run(Attempt):
 
 @dataclass
 class _Position:
-    """What a run itself saves."""
+    """The run's own state in a checkpoint: its position."""
 
     run: Run
 
@@ -485,7 +486,7 @@ class _Position:
 
 
 def _mean_of(loss: torch.Tensor | float | None) -> Late | float | None:
-    """A loss that is read one step later, when the GPU has long computed it."""
+    """Read a loss one step later, when the GPU has computed it."""
     if not isinstance(loss, torch.Tensor):
         return None if loss is None else float(loss)
     whole = loss.detach()

@@ -8,12 +8,12 @@ import torch
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
-    """Whether it is cut over ranks."""
+    """Whether a tensor is a DTensor, which is distributed over ranks."""
     return hasattr(tensor, "to_local")
 
 
 def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
-    """What this rank has of it."""
+    """This rank's part of a tensor; all of it if it is not distributed."""
     assert tensor is not None
     local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
     return local
@@ -30,19 +30,19 @@ class Late:
             self._event.record()
 
     def read(self) -> Any:  # noqa: ANN401
-        """As `tolist` has them: a list, or one number of shape ()."""
+        """Wait for the numbers; returns what `tolist` does: a list, or one number for shape ()."""
         if self._event:
             self._event.synchronize()
         return self._values.tolist()
 
 
 def offset_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Where what this rank has of it begins in the whole, in each dimension."""
+    """Offset of this rank's part in the whole tensor, in each dimension."""
     return _box_of(tensor)[0] if is_distributed(tensor) else (0,) * tensor.dim()
 
 
 def part_of(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """What this rank needs of a whole tensor for one that is cut."""
+    """The part of a whole tensor that this rank needs for a distributed one."""
     if not is_distributed(target):
         return whole
     begins, sizes = _box_of(target)
@@ -50,7 +50,7 @@ def part_of(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def _box_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where this rank's part of a DTensor begins, and its shape."""
+    """Offset and shape of this rank's part of a DTensor."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     devices, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]

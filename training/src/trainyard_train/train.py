@@ -144,7 +144,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
 
 
 def _explain(error: Exception, has_failed_rank: bool) -> str:
-    """One line for what is known to go wrong; a traceback for the rest."""
+    """Explain a known error in one line, any other by its traceback."""
     text = str(error).partition("\n")[0] if has_failed_rank else str(error)
     if has_failed_rank:
         return f"another rank has failed: {text}"

@@ -60,7 +60,7 @@ class StepMetrics:
 
 @dataclass(frozen=True)
 class _Unread:
-    """A step whose numbers are still on their way from the device, and what the host knows of it."""
+    """A step whose numbers have not been read from the device yet, with the host's data of it."""
 
     step: int
     samples: int
@@ -237,7 +237,7 @@ class Trainer(Attempt):
             self._look_at_fabric(nodes)
 
     def _go_on(self, manifest: Manifest | None) -> None:
-        """From where a checkpoint was taken; from the beginning if there is none."""
+        """Continue from the loaded checkpoint; from the beginning if there is none."""
         previous = None
         if manifest:
             self.steps, self.samples = manifest.step, manifest.samples
@@ -267,7 +267,7 @@ class Trainer(Attempt):
             sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
 
     def take_step(self) -> None:
-        """One optimizer step of all ranks, without what may follow it; `run` does it.
+        """Take one optimizer step on all ranks; `run` does this and what follows.
 
         Nothing in it waits for the device but `read`, for the step before, once this one's work is queued.
 
@@ -419,7 +419,7 @@ def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
 
 
 def _rank_seed(seed: int, mesh: Mesh) -> int:
-    """One for each part of the data and of the layers: ranks that share a layer drop the same activations."""
+    """Seed by data part and stage: ranks that share a layer drop the same activations."""
     return (seed << 32) + mesh.stage * mesh.data_size + mesh.data_rank + 1
 
 

@@ -65,7 +65,7 @@ class Range(BaseModel):
         return self
 
     def suggest(self, trial: optuna.Trial, name: str) -> str | int | float | bool | None:
-        """What Optuna would try next."""
+        """Ask Optuna for the next value."""
         if self.choices:
             return trial.suggest_categorical(name, self.choices)
         assert self.low is not None
@@ -76,7 +76,7 @@ class Range(BaseModel):
 
     @property
     def example(self) -> object:
-        """One of the values."""
+        """Return one of the values, as an example."""
         return self.choices[0] if self.choices else int(self.low or 0) if self.integer else self.low
 
 

@@ -50,7 +50,7 @@ class LossScale(torch.amp.GradScaler):
 
 @dataclass(frozen=True)
 class Totals:
-    """Of one step or evaluation, summed over all ranks; `notices` and `due` count ranks."""
+    """Sums of one step or evaluation over all ranks; `notices` and `due` count ranks."""
 
     loss: float
     """Sum of the losses over the targets, in nats."""

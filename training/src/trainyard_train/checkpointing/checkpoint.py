@@ -54,7 +54,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds, and where in the run it was taken."""
+    """Manifest of a checkpoint: its files with their digests, and its position in the run."""
 
     step: int
     """Optimizer steps that the checkpoint contains."""
@@ -114,7 +114,7 @@ class Manifest:
 
 @dataclass
 class Held:
-    """What the memory of a node has of a checkpoint, and what was read of it in spite of that."""
+    """Files of a checkpoint that the node's memory holds, and the bytes that the store still had to give."""
 
     files: dict[str, memoryview] = field(default_factory=dict)
     """Content of files by name; it is verified like content from the store."""
@@ -132,7 +132,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Its name in its store."""
+        """Name of the checkpoint in its store."""
         return step_name(self.manifest.step)
 
     def read(self, name: str) -> memoryview:
@@ -148,7 +148,7 @@ class Checkpoint:
         return content
 
     def file(self, name: str) -> StoredFile:
-        """One file, to be read in parts.
+        """A file of the checkpoint, to be read in parts.
 
         Raises:
             DamagedError: the manifest does not list it.
@@ -252,7 +252,7 @@ class StoredFile:
         return self.read(0, size)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """From where to where each block is in the file: after the header, or from its begin."""
+        """Start and end of each block in the file: after the header, or from the start of the file."""
         first, size = self.entry.header, self.entry.size
         return [(begin, min(begin + BLOCK, size)) for begin in range(first, size, BLOCK)]
 
@@ -261,7 +261,7 @@ class StoredFile:
         return (position - self.entry.header) // BLOCK
 
     def blocks(self) -> Iterator[tuple[int, memoryview]]:
-        """All of it in order, and where each part begins; at the end of it, all is verified.
+        """Yield all of the file in order, each part with its start; all is verified at the end.
 
         A part is good until the next one is asked for, which takes its memory.
 
@@ -285,7 +285,7 @@ class StoredFile:
     def block(
         self, number: int, digests: Sequence[Digest] = (), room: memoryview | None = None
     ) -> tuple[int, memoryview]:
-        """A block, and where it begins.
+        """Read a block, verified if digests are given; returns its start and content.
 
         Args:
             number: from 0.
@@ -347,7 +347,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints are retained."""
+    """Rule that decides which checkpoints are retained."""
 
     last: int = 3
     """Number of the newest checkpoints that are retained."""
@@ -358,7 +358,7 @@ class Retention:
     deleted."""
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
-        """Those of `steps`, newest first, that may be deleted."""
+        """The steps of `steps`, newest first, whose checkpoints may be deleted."""
         return [step for step in steps[self.last :] if not self.every_steps or step % self.every_steps]
 
 
@@ -367,7 +367,7 @@ KEEP_THREE: Final = Retention()
 
 @dataclass(frozen=True)
 class CheckpointStore(ABC):
-    """Where the checkpoints of a run are. All ranks write; only rank 0 begins, commits, prunes and cleans up.
+    """Store of a run's checkpoints. All ranks write; only rank 0 begins, commits, prunes and cleans up.
 
     Every call may raise OSError: then nothing that was committed is lost.
     """
@@ -381,7 +381,7 @@ class CheckpointStore(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """Its location, for messages."""
+        """Location of the store, for messages."""
 
     @abstractmethod
     def begin(self, step: int) -> str:
@@ -452,7 +452,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int | None:
-        """Of a file, in bytes; None if there is none."""
+        """Size of a file in bytes; None if it does not exist."""
 
     @abstractmethod
     def quarantine(self, step: int) -> str:
@@ -496,7 +496,7 @@ class CheckpointStore(ABC):
 def ahead(
     read: Callable[[int, memoryview | None], T], numbers: Iterable[int], store: CheckpointStore
 ) -> Iterator[T]:
-    """What a function returns for each number, in order, while the next few are read by threads.
+    """Yield a function's result for each number, in order, while threads compute the next few.
 
     Args:
         read: takes a number, and a buffer for a block, which is reused once the next result is asked for:

@@ -24,7 +24,7 @@ BLOCK: Final = 8 << 20
 
 
 class Hash(Protocol):
-    """What has been hashed so far."""
+    """A hash in progress, as hashlib has it."""
 
     def update(self, data: Data, /) -> None: ...
 
@@ -32,7 +32,7 @@ class Hash(Protocol):
 
 
 class Algorithm(NamedTuple):
-    """How a digest is computed."""
+    """Algorithm of a digest: its name and its hash function."""
 
     name: str
     """Name of the algorithm, as headers have it."""
@@ -42,7 +42,7 @@ class Algorithm(NamedTuple):
 
     @property
     def start(self) -> bytes:
-        """How a header with room for such digests begins, after its length of 8 bytes."""
+        """First bytes of a header with room for such digests, after its length of 8 bytes."""
         return b'{"__metadata__": {"%s": "' % self.name.encode()
 
     def of(self, *parts: Data) -> str:
@@ -60,7 +60,7 @@ BLOCK_ALGORITHMS: Final = (XXH3, SHA256)
 
 
 class Digest(NamedTuple):
-    """What some data should hash to."""
+    """Expected digest of some data."""
 
     algorithm: Algorithm
     value: str
@@ -87,12 +87,12 @@ class FileEntry:
 
     @property
     def digest(self) -> Digest:
-        """Of the header if it has digests, else of the whole file."""
+        """Digest of the header if that has the blocks' digests, else of the whole file."""
         return Digest(SHA256, self.sha256)
 
 
 def room_for_digests(size: int) -> dict[str, str]:
-    """What stands first in the metadata of a header until `seal` fills it in.
+    """Metadata that must come first in a header, as room for the digests that `seal` writes.
 
     Args:
         size: bytes after the header.

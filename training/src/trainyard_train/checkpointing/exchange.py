@@ -16,7 +16,7 @@ _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
-    """Those that go from and to other formats."""
+    """Add the commands that convert from and to other formats."""
     text = "export a run's newest checkpoint, or one of its checkpoints, to another format"
     export = parser.add_parser("export", help=text, description=text)
     export.add_argument("run", help="folder of a run, URL of its store, or one checkpoint in them")

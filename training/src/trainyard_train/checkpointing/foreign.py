@@ -49,7 +49,7 @@ _CLASSES: Final = {
 
 @dataclass(frozen=True)
 class ForeignCheckpoint:
-    """What is in a file or folder of another format."""
+    """State that was read from a file or folder of another format."""
 
     state: Any
     """The state with its original nesting; tensors may be on the meta device."""
@@ -101,14 +101,14 @@ def _read_safetensors(path: Path) -> ForeignCheckpoint:
 
 
 def _like(part: Any, file: Path, opened: Any, name: str) -> torch.Tensor:  # noqa: ANN401 (of a Rust library)
-    """A tensor of the same type and shape, on the meta device."""
+    """Create a tensor of the same type and shape on the meta device."""
     shape = part.get_shape()
     kind = part[:0].dtype if shape else opened.get_tensor(name).dtype
     return torch.empty(shape, dtype=kind, device="meta")
 
 
 def _files_of(path: Path) -> list[Path]:
-    """A file, the only one of a folder, or those of its index."""
+    """Find the files of a checkpoint: a single file, the only file of a folder, or those of its index."""
     if path.is_file():
         return [path]
     index = path / "model.safetensors.index.json"
@@ -142,7 +142,7 @@ def _read_torch(file: Path) -> ForeignCheckpoint:
 
 
 def _is_zip(file: Path) -> bool:
-    """Whether it is of the format since PyTorch 1.6, which alone can be mapped."""
+    """Whether a file has the format since PyTorch 1.6, the only one that can be mapped."""
     with file.open("rb") as opened:
         return opened.read(2) == b"PK"
 

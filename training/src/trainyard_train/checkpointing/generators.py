@@ -83,7 +83,7 @@ def _plain(state: Any) -> Any:  # noqa: ANN401
 
 
 def encode(state: torch.Tensor) -> str:
-    """A generator's state as text."""
+    """Encode a generator's state as text."""
     return base64.b64encode(state.numpy().tobytes()).decode()
 
 

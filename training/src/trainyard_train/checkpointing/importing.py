@@ -69,7 +69,7 @@ def import_checkpoint(
 
 @dataclass
 class _Objects:
-    """A run's objects, from what a source has."""
+    """Objects of a run, collected from a source."""
 
     renames: dict[str, str]
     only: frozenset[str]
@@ -124,7 +124,7 @@ class _Objects:
             self.problems += error.problems
 
     def _renamed(self, path: str) -> str:
-        """By the longest beginning that fits."""
+        """Rename a path by the longest prefix that fits."""
         for begin in sorted(self.renames, key=len, reverse=True):
             if path == begin or path.startswith(f"{begin}."):
                 return (self.renames[begin] + path[len(begin) :]).lstrip(".")
@@ -132,7 +132,7 @@ class _Objects:
 
 
 def _kind(value: Any) -> str:  # noqa: ANN401
-    """What an object of a source is, by its form."""
+    """Kind of an object of a source, by its structure."""
     if isinstance(value, torch.Tensor):
         return "tensor"
     if isinstance(value, Mapping) and {"state", "param_groups"} <= value.keys():
@@ -163,7 +163,7 @@ def _parts(key: str, kind: str, value: Any) -> Iterator[tuple[str, Any]]:  # noq
 
 
 def _without_ties(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A module's state with tied weights once, as far as the source knows of them."""
+    """State of a module with tied weights stored once, as far as the source shows ties."""
     seen = set()
     for path, part in state.items():
         if isinstance(part, torch.Tensor) and not part.is_meta and part.numel():
@@ -241,7 +241,7 @@ def _manifest(step: int, objects: _Objects, entry: Any) -> Manifest:  # noqa: AN
 
 
 def _step(values: Mapping[str, Any]) -> int:
-    """Of a run that was exported; 0 of anything else."""
+    """Step of a source that was exported from a run; 0 for any other source."""
     position = values.get("run")
     return int(position.get("steps", 0)) if isinstance(position, dict) else 0
 

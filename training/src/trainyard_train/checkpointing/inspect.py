@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
-    """Those that look at what a run has saved."""
+    """Add the commands that inspect saved checkpoints."""
     checkpoint = parser.add_parser("checkpoint", help="list, verify, compare or export checkpoints")
     commands = checkpoint.add_subparsers(required=True)
     for function, paths, text in (
@@ -105,7 +105,7 @@ def _open(location: str) -> Checkpoint:
 
 
 def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None) -> str:
-    """In words; empty if there is none."""
+    """Difference of two tensors in words; empty if there is none."""
     if one is None or other is None:
         return f"{name}: only in the {'second' if one is None else 'first'}"
     if one.shape != other.shape or one.dtype != other.dtype:

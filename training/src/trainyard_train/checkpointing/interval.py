@@ -66,7 +66,7 @@ class Cadence:
             self._step_seconds = seconds if before is None else 0.9 * before + 0.1 * seconds
 
     def begun(self, blocked_seconds: float) -> None:
-        """A save begins; so long the training stood still for the copy."""
+        """Note that a save has begun, and the seconds for which its copy blocked the training."""
         self.saved_at = self.clock()
         self._under_way = blocked_seconds
 
@@ -75,5 +75,5 @@ class Cadence:
         self._cost = self._under_way if not self._cost else (self._cost + self._under_way) / 2
 
     def due(self) -> bool:
-        """Whether it is time to save."""
+        """Whether a checkpoint is due now."""
         return self._step_seconds is not None and self.clock() - self.saved_at >= self.interval_seconds

@@ -421,7 +421,7 @@ def _joined(intervals: Iterable[_Interval]) -> Iterator[_Interval]:
 
 
 def _overlap(*boxes: Any) -> int:  # noqa: ANN401
-    """How many elements two boxes have in common."""
+    """Number of elements that two boxes have in common."""
     return math.prod(max(0, end - begin) for begin, end in common(*boxes))
 
 

@@ -179,7 +179,7 @@ class ObjectStore(CheckpointStore):
         return [bytes(part) for part in found]
 
     def size(self, name: str) -> int | None:
-        """Of a file, in bytes; None if there is none."""
+        """Size of a file in bytes; None if it does not exist."""
         path = self._full(name)
         try:
             with _explained("head", path):
@@ -188,7 +188,7 @@ class ObjectStore(CheckpointStore):
             return None
 
     def names(self) -> list[str]:
-        """Of all that is here."""
+        """Names of all files in the store."""
         return self._list()
 
     def listing(self, below: str = "") -> dict[str, tuple[int, str]]:
@@ -296,7 +296,7 @@ class ObjectStore(CheckpointStore):
         raise AssertionError  # the last attempt returns or raises
 
     def _content(self, name: str) -> bytes | None:
-        """Of a small file; None if there is none, or the store does not answer."""
+        """Content of a small file; None if it does not exist, or the store does not answer."""
         try:
             return self.read(name)
         except OSError:

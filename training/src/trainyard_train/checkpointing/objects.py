@@ -24,10 +24,10 @@ SHARED: Final = (_GROUPS, _SHARED)
 
 @runtime_checkable
 class Stateful(Protocol):
-    """As in `torch.distributed.checkpoint.stateful`, which takes a second to import."""
+    """The protocol of `torch.distributed.checkpoint.stateful`, whose import takes a second."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is to be saved."""
+        """The state to save."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
         """Continue from what `state_dict` returned."""
@@ -42,10 +42,10 @@ class Tracked(ABC):
 
     @abstractmethod
     def read(self) -> dict[str, Any]:
-        """What is saved, by path: live tensors, and values that may hold some."""
+        """State to save, by path: live tensors, and values that may contain tensors."""
 
     def live(self) -> dict[str, torch.Tensor]:
-        """What is loaded in place, by path."""
+        """Tensors that are loaded in place, by path."""
         return {}
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Tracked(ABC):
 
 
 class TrackedModule(Tracked):
-    """A module without what wraps it: DDP, `torch.compile`."""
+    """A module without its wrappers (DDP, `torch.compile`)."""
 
     kind = "module"
 
@@ -130,7 +130,7 @@ class TrackedOptimizer(Tracked):
         return {name: each for name, each in attributes if isinstance(each, torch.optim.Optimizer)}
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Those that are updated, by path; without the module's name if all are of one.
+        """Parameters that the optimizer updates, by path; without the module's name if all are of one module.
 
         Raises:
             ConfigError: one of them would not be saved, since it is in nothing that is tracked.
@@ -255,7 +255,7 @@ class TrackedList(Tracked):
 
 @dataclass
 class TrackedGenerator(Tracked):
-    """A random generator that a program made."""
+    """A random generator object that the program created."""
 
     generator: Any
     kind = "generator"
@@ -293,7 +293,7 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (
 
 
 def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> Tracked:
-    """How to read and write an object.
+    """Wrap an object by its type, for saving and loading.
 
     Args:
         name: under which it is saved.

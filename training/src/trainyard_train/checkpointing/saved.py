@@ -52,7 +52,7 @@ class SavedState:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All that is not a tensor at the top of its object, packed, by path."""
+        """Packed values that are not a tensor at the top of their object, by path."""
         if self.manifest.state:
             found: Mapping[str, Any] = self.manifest.state["values"]
             return found
@@ -64,7 +64,7 @@ class SavedState:
         return packed
 
     def shape(self, path: str) -> tuple[int, ...]:
-        """Of a whole tensor."""
+        """Shape of a whole tensor."""
         return self._pieces.shapes[path]
 
     def blank(self, path: str) -> torch.Tensor:
@@ -83,7 +83,7 @@ class SavedState:
         self._pieces.fill(path, begin, target)
 
     def tensor(self, path: str) -> torch.Tensor:
-        """A whole tensor, in newly allocated memory."""
+        """Read a whole tensor into newly allocated memory."""
         target = self.blank(path)
         self.fill(path, target)
         return target
@@ -117,7 +117,7 @@ class SavedState:
 
 
 def _optimizer_state(below: dict[str, Any], order: list[str]) -> dict[str, Any]:
-    """As `torch.distributed.checkpoint.state_dict` has it: the state of each parameter by its name.
+    """State of an optimizer in the form of `torch.distributed.checkpoint.state_dict`: by parameter name.
 
     Which parameter is in which of several groups is not saved; these have no `params`.
     """

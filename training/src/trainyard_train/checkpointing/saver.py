@@ -375,7 +375,7 @@ class Saver:
 
 
 def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
-    """What a checkpoint has otherwise than a run that would resume from it; empty if nothing."""
+    """Differences between a checkpoint and a run that would resume from it, as text; empty if none."""
     if checkpoint.manifest.state.get("imported"):  # which knows of no run
         return ""
     saved = dict(checkpoint.manifest.identity)

@@ -59,7 +59,7 @@ class Pieces:
             self._parts.setdefault(name, {})[tuple(offset), values.shape] = values
 
     def covers(self, name: str, offset: Offset, size: torch.Size) -> bool:
-        """Whether all of a region is there."""
+        """Whether the pieces cover a whole region."""
         found: int = sum(values.numel() for _, values in self._cuts(name, offset, size))
         return found == size.numel()
 
@@ -71,7 +71,7 @@ class Pieces:
     def _cuts(
         self, name: str, offset: Offset, size: torch.Size
     ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
-        """What the parts of a tensor have in common with a region, where it is not empty."""
+        """Intersections of a tensor's parts with a region, without the empty ones."""
         for (begin, extent), values in self._parts.get(name, {}).items():
             shared = common(offset, size, begin, extent)
             if all(low < high for low, high in shared):
@@ -80,7 +80,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint holds of a model and its optimizer."""
+    """The state of a model and its optimizer, to be captured and restored."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -96,7 +96,7 @@ class State:
         object.__setattr__(self, "_buffer", Buffer(self.mesh.device.type == "cuda", self.memory))
 
     def capture(self) -> memoryview:
-        """A copy of this rank's pieces and generators, as a file, that later steps do not touch.
+        """Copy this rank's pieces and generators into memory, as a file that later steps do not change.
 
         It is good until the next capture, which takes its memory.
         """
@@ -115,7 +115,7 @@ class State:
         return memory
 
     def spoiled(self) -> str:
-        """What is wrong with the last capture, if it has what is no number; empty if not.
+        """Problem of the last capture, if it has a value that is not finite; empty if not.
 
         The loss shows it one step later, which is too late: each attempt would resume from such weights.
         """
@@ -150,7 +150,7 @@ class State:
         return {name: (offset_of(tensor), local_of(tensor).detach()) for name, tensor in self._tensors()}
 
     def weights_sha256(self) -> str:
-        """A digest of every parameter and buffer: equal if and only if they are equal bit for bit.
+        """Digest of every parameter and buffer: equal if and only if they are equal bit for bit.
 
         All ranks must call it: where the model is sharded, they bring it together.
         """
@@ -165,7 +165,7 @@ class State:
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All that is saved, by name: live tensors of the model and the optimizer."""
+        """All live tensors of the model and the optimizer that are saved, by name."""
         for name, tensor in self.model.state_dict().items():
             yield f"model.{name}", tensor
         for name, parameter in self.model.named_parameters():
@@ -189,7 +189,7 @@ class State:
                 self.optimizer.state[parameter][slot] = blank
 
     def _own_part(self, tensor: torch.Tensor) -> tuple[Offset, torch.Tensor]:
-        """What this rank writes of a tensor: its share of what it has."""
+        """The share of this rank's part of a tensor that it writes."""
         if is_distributed(tensor):
             return share_of(tensor, *replica_of(tensor))
         ranks = self.mesh.world_size // self.mesh.pipeline
@@ -197,7 +197,8 @@ class State:
 
 
 def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torch.Tensor]:
-    """What one of several ranks writes that have the same part of a tensor, and where that lies in the whole.
+    """The share of a tensor's part that one of several ranks writes which have that part, with its offset in
+    the whole.
 
     Args:
         tensor: as this rank has it.
@@ -213,7 +214,7 @@ def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torc
 
 
 def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Which of how many ranks this is that have the same part of a DTensor."""
+    """Index of this rank among the ranks that have the same part of a DTensor, and their number."""
     index, count = 0, 1
     devices = tensor.device_mesh  # type: ignore[attr-defined]
     for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
@@ -269,7 +270,7 @@ class Buffer:
     def fill(
         self, tensors: Mapping[str, torch.Tensor], offsets: Mapping[str, Any], metadata: Mapping[str, str]
     ) -> tuple[memoryview, dict[str, torch.Tensor]]:
-        """A file of copies, good until the next one; and the copies, by name."""
+        """Copy tensors into a file in memory, valid until the next call; returns it and all copies."""
         kinds = [(name, each.dtype, each.shape) for name, each in tensors.items()]
         of = kinds, dict(offsets), dict(metadata)
         if self._layout is None or self._layout[0] != of:

@@ -56,7 +56,7 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """Of its last byte, and one."""
+        """Position after the last byte."""
         return self.begin + math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -84,7 +84,7 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
 
 
 def _piece(entry: Mapping[str, Any], offset: Sequence[Any] | None, kind: str | None, header: int) -> Piece:
-    """One tensor of a file whose header has so many bytes."""
+    """Parse the header entry of one tensor, in a file whose header has so many bytes."""
     shape, dtype = tuple(entry["shape"]), KINDS[entry["dtype"]]
     if kind:
         shape, dtype = shape[:-1], getattr(torch, kind)
@@ -95,18 +95,18 @@ def _piece(entry: Mapping[str, Any], offset: Sequence[Any] | None, kind: str | N
 def common(
     one: Offset, one_shape: Sequence[int], other: Offset, other_shape: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """What two boxes have in common, in each dimension; empty where the end comes before the begin."""
+    """Intersection of two boxes in each dimension; empty if an end comes before its start."""
     sides = zip(one, one_shape, other, other_shape, strict=True)
     return [(max(a, b), min(a + size, b + other)) for a, size, b, other in sides]
 
 
 def slices(box: Iterable[tuple[int, int]], origin: Offset) -> tuple[slice, ...]:
-    """Where a region lies in a tensor that begins at `origin`."""
+    """Slices of a region in a tensor that begins at `origin`."""
     return tuple(slice(low - begin, high - begin) for (low, high), begin in zip(box, origin, strict=True))
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> torch.Tensor:
-    """A view of what was read."""
+    """View bytes that were read as a tensor."""
     if not len(data):  # of which `frombuffer` makes nothing
         return torch.empty(0, dtype=torch.uint8)
     with warnings.catch_warnings():
@@ -129,10 +129,10 @@ def copy(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of a tensor of any type."""
+    """View a tensor of any type as bytes."""
     return (tensor if tensor.dim() else tensor.unsqueeze(0)).view(torch.uint8)
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """Such as `float32`."""
+    """Name of a type, such as `float32`."""
     return str(dtype).removeprefix("torch.")

@@ -49,7 +49,7 @@ Agree = Callable[[str], bool]
 
 @dataclass
 class _Found:
-    """What is tracked, at one moment."""
+    """Content of the tracked objects at one moment."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     """Live tensors, by path."""
@@ -64,7 +64,7 @@ class _Found:
 
 @dataclass
 class TrackedObjects:
-    """What a run saves."""
+    """The objects that a run tracks, to be captured and restored."""
 
     mesh: Mesh
     agree: Agree = lambda _: True
@@ -101,7 +101,7 @@ class TrackedObjects:
         self._read()
 
     def capture(self, private: Mapping[str, Any]) -> memoryview:
-        """A copy of this rank's part, as a file, good until the next one. All ranks must call it.
+        """Copy this rank's part into a file in memory, valid until the next call. All ranks must call it.
 
         Args:
             private: JSON that this rank alone gets back, such as its random generators.
@@ -137,11 +137,11 @@ class TrackedObjects:
         return memory
 
     def spoiled(self) -> str:
-        """What is wrong with the last capture, if a weight or a moment is no number; empty if not."""
+        """Problem of the last capture, if a weight or a moment is not finite; empty if not."""
         return not_finite(self._copies)
 
     def report(self, mesh: Mesh, key: str) -> str:
-        """What this rank's capture has otherwise than rank 0's, or all at rank 0; in the saver's thread."""
+        """Differences of this rank's capture from rank 0's (there: all of it); runs in the saver's thread."""
         own = self._description()
         text = json.dumps(own, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -214,7 +214,7 @@ class TrackedObjects:
         return found
 
     def _saved_in(self, saved: Mapping[str, Any]) -> dict[str, Tracked]:
-        """What a checkpoint has of these: all, unless it was imported."""
+        """Tracked objects that a checkpoint has: all, unless it was imported."""
         return {name: each for name, each in self.objects.items() if name in saved["objects"]}
 
     def _parameter_names(self) -> dict[int, str]:
@@ -411,7 +411,7 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _wrong(tensor: torch.Tensor) -> str:
-    """What keeps a tensor from being saved; empty if nothing does."""
+    """Reason why a tensor cannot be saved; empty if it can."""
     if is_distributed(tensor):
         if any(each.is_partial() for each in tensor.placements):  # type: ignore[attr-defined]
             return "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"

@@ -138,7 +138,7 @@ def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
 
 
 def _pack_array(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> dict[str, Any]:  # noqa: ANN401
-    """A NumPy array, or one of its numbers."""
+    """Pack a NumPy array, or a NumPy number."""
     import numpy as np
 
     try:

@@ -247,7 +247,7 @@ class Batches(Generic[Batch]):
         return list({id(each): each for each in attributes if generators.is_generator(each)}.values())
 
     def _numbers(self) -> list[dict[str, int]]:
-        """What samplers count by themselves, such as epochs, and what they were made with."""
+        """Counters of the samplers, such as epochs, and their arguments."""
         return [
             {name: value for name, value in vars(each).items() if type(value) is int}
             for each in self._samplers()
@@ -308,7 +308,7 @@ class _Order:
 
 
 def _digest(batch: list[Any]) -> str | None:
-    """Of the indices of a batch; None if they are no numbers and no text."""
+    """Digest of a batch's indices; None if they are neither numbers nor text."""
     try:
         return hashlib.sha256(json.dumps(batch).encode()).hexdigest()
     except TypeError:
@@ -317,7 +317,7 @@ def _digest(batch: list[Any]) -> str | None:
 
 @dataclass(frozen=True)
 class _Numbered:
-    """What to read as one batch, and what its random numbers follow from."""
+    """Indices to read as one batch, and the seed of its random numbers."""
 
     seed: str
     indices: Any
@@ -325,7 +325,7 @@ class _Numbered:
 
 @dataclass(frozen=True)
 class _Seeded:
-    """A dataset in a worker, where what is drawn for a batch depends on no batch before it."""
+    """A dataset in a worker, whose random numbers for a batch depend on no earlier batch."""
 
     dataset: Any
     rank: int
@@ -353,7 +353,7 @@ class _Seeded:
 
 
 def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
-    """A copy of a DataLoader that takes its batches, or single samples, in this order."""
+    """Copy a DataLoader so that it takes its batches, or single samples, in this order."""
     clone = object.__new__(type(loader))
     clone.__dict__.update(loader.__dict__)
     if base := loader.__dict__.get("base_dataloader"):  # of Accelerate, which wraps one

@@ -18,7 +18,7 @@ from trainyard_train.data.samples import Dataset, Samples
 def load_dataset(
     config: DataConfig, context: int, seed: int, store_seconds: float = STORE_SECONDS
 ) -> Dataset:
-    """What the configuration names.
+    """Load the dataset that the configuration names.
 
     Raises:
         OSError, ValueError: it cannot be read, or is not what it should be.

@@ -15,13 +15,13 @@ class Location(Protocol):
     """Files by their names, which are paths seen from here. Any number of threads may read."""
 
     def names(self) -> Iterator[str]:
-        """Of all files, in no order."""
+        """Names of all files, in no order."""
 
     def size(self, name: str) -> int | None:
-        """In bytes; None if there is no such file."""
+        """Size of a file in bytes; None if it does not exist."""
 
     def read(self, name: str) -> bytes:
-        """All of a file.
+        """Read all of a file.
 
         Raises:
             FileNotFoundError: there is none.
@@ -31,7 +31,7 @@ class Location(Protocol):
         """Some bytes of a file; fewer where it ends before."""
 
     def read_parts(self, parts: Sequence[FileRange]) -> list[bytes]:
-        """The same for many parts, of a store all at once."""
+        """Read parts of files; from a store all at once."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; it appears whole or not at all."""
@@ -42,7 +42,7 @@ STORE_SECONDS: Final = 60.0
 
 
 def open_location(location: str, store_seconds: float = STORE_SECONDS) -> Location:
-    """A folder, or with a URL such as `s3://bucket/pictures` the store that it names."""
+    """Open a folder, or the store that a URL such as `s3://bucket/pictures` names."""
     return StoreLocation(location, store_seconds) if is_remote(location) else FolderLocation(Path(location))
 
 

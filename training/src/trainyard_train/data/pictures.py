@@ -63,7 +63,7 @@ class PictureError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """Where each picture is."""
+    """Table of all pictures: their files, positions, sizes and classes."""
 
     files: list[str]
     classes: list[str]
@@ -74,7 +74,7 @@ class Table:
     """Sizes of the files in bytes, if they are shards."""
 
     def encode(self) -> bytes:
-        """As the content of the index."""
+        """Encode the table as the content of the index file."""
         out = io.BytesIO()
         np.savez(out, files=self.files, classes=self.classes, records=self.records, sizes=self.sizes)
         return out.getvalue()
@@ -153,7 +153,7 @@ class Pictures:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _part(self, row: int) -> FileRange:
-        """Where a picture is; of a file that is no shard it is all."""
+        """Position of a picture in its file; all of the file if that is no shard."""
         file, start, size, _ = map(int, self.table.records[row])
         return self.table.files[file], start, start + size
 
@@ -181,7 +181,7 @@ class Pictures:
 
 
 def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SECONDS) -> Dataset:
-    """What the configuration names.
+    """Load the pictures that the configuration names.
 
     Raises:
         PictureError, OSError: with what is wrong.
@@ -260,7 +260,7 @@ def _check_sizes(location: str, table: Table, store_seconds: float) -> None:
 
 
 def decode(data: bytes, side: int, chance: np.random.Generator | None) -> Image:
-    """A picture as (side, side, 3): at random a part of it, perhaps mirrored, or its middle.
+    """Decode a picture to shape (side, side, 3): a random crop, perhaps mirrored, or its centre.
 
     Raises:
         OSError, ValueError, SyntaxError: it is no picture, or damaged.

@@ -58,7 +58,7 @@ class Listed:
 
 
 class DatasetSource(Protocol):
-    """Where a dataset is now."""
+    """Source of a dataset, from which it is copied."""
 
     def listing(self) -> dict[str, Listed]:
         """Name → file, names seen from the source; raises OSError where it cannot be reached."""
@@ -318,7 +318,7 @@ def describe(source: str) -> dict[str, object]:
 
 
 class _LogProgress:
-    """A line now and then, for the pod's log."""
+    """Log the progress of a copy now and then, for the pod's log."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._reported_at = total, 0, time.monotonic()

@@ -86,7 +86,7 @@ class TokenShards:
 
     @property
     def vocabulary(self) -> int:
-        """How many kinds of tokens there are."""
+        """Number of different tokens."""
         return int(self._index["vocabulary"])
 
     @property
@@ -128,7 +128,7 @@ class TokenShards:
             yield data
 
     def _parts(self, begin: int, count: int) -> Iterator[FileRange]:
-        """Where some tokens are, which may be at the end of one shard and the begin of the next."""
+        """Locations of some tokens, which may lie in two shards."""
         shard = int(np.searchsorted(self._ends, begin, side="right"))
         while count:
             offset = begin - (self._ends[shard - 1] if shard else 0)

@@ -386,7 +386,7 @@ def exit_without_teardown(code: int) -> NoReturn:
 
 
 def _number_of(processes: str) -> int:
-    """How many ranks that is here."""
+    """Number of ranks that a value of `PET_NPROC_PER_NODE` means on this host."""
     if processes.isdecimal():
         return int(processes)
     gpus = 0 if processes == "cpu" else _count_gpus()

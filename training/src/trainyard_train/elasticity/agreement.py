@@ -50,7 +50,7 @@ class Agreement:
         return found
 
     def same(self, text: str) -> bool:
-        """Whether all ranks have the same text; all must ask."""
+        """Whether all ranks have the same text; all ranks must call it."""
         if self.world_size == 1:
             return True
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")

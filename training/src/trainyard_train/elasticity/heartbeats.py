@@ -70,7 +70,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a rank reports about itself, once a second."""
+    """Report of a rank about itself, sent once a second."""
 
     beat: int = 0
     node: str = ""
@@ -81,7 +81,7 @@ class Heartbeat:
     """Name of the work that has stalled; empty if there is none."""
 
     def encode(self) -> str:
-        """As text."""
+        """Encode the heartbeat as text."""
         return json.dumps(asdict(self))
 
     @staticmethod
@@ -92,7 +92,7 @@ class Heartbeat:
 
 
 def _stacks() -> str:
-    """Where each thread of this process is, the main one first.
+    """Stacks of all threads of this process, the main thread first.
 
     Without the lines of the source, which may lie on the disk that hangs; and all of them, while
     `faulthandler` leaves out the oldest beyond a hundred threads, the main one among them.

@@ -58,7 +58,7 @@ class Aws:
     _token: str = field(default="", init=False)
 
     def notice(self) -> str:
-        """What is to happen, in words; empty while nothing is."""
+        """The announced event, in words; empty if there is none."""
         status, text = self._ask()
         if status == 401:  # the token is too old, or there is none yet
             _, self._token = self.metadata.ask(
@@ -83,7 +83,7 @@ class Gcp:
     metadata: Metadata
 
     def notice(self) -> str:
-        """What is to happen, in words; empty while nothing is."""
+        """The announced event, in words; empty if there is none."""
         if self._value("preempted") == "TRUE":
             return "Compute Engine preempts this instance"
         event = self._value("maintenance-event")
@@ -102,7 +102,7 @@ class Azure:
     _name: str = field(default="", init=False)
 
     def notice(self) -> str:
-        """What is to happen, in words; empty while nothing is."""
+        """The announced event, in words; empty if there is none."""
         self._name = self._name or self._ask("instance/compute/name?api-version=2021-02-01&format=text")
         events = json.loads(self._ask("scheduledevents?api-version=2020-07-01"))["Events"]
         for event in events:

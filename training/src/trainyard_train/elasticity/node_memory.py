@@ -41,11 +41,11 @@ class MemoryFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of the file in bytes."""
         return os.fstat(self.descriptor).st_size
 
     def writable(self, size: int) -> memoryview:
-        """All of it, with this size from now on; the same memory while the size is unchanged."""
+        """Map the whole file for writing, with this size from now on; reuses a mapping of the size."""
         if self._mapped is None or len(self._mapped) != size:
             self._mapped = None
             os.ftruncate(self.descriptor, size)
@@ -56,7 +56,7 @@ class MemoryFile:
         return self._mapped
 
     def read(self) -> memoryview:
-        """Its content, without a copy; valid no longer than until its rank captures again."""
+        """Content of the file, without a copy; valid until its rank captures again."""
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
 
     def digest(self) -> str:
@@ -90,7 +90,7 @@ class NodeMemory:
 
     @staticmethod
     def of(limit_gib: float | None = None, environment: Mapping[str, str] = os.environ) -> NodeMemory:
-        """That of this process's node.
+        """The node memory of this process.
 
         Args:
             limit_gib: for all ranks of the node together; None: what is free allows.
@@ -103,11 +103,11 @@ class NodeMemory:
 
     @property
     def own(self) -> tuple[MemoryFile, ...]:
-        """Those of this rank."""
+        """The memory files of this rank."""
         return self.files[_EACH * self.local_rank : _EACH * (self.local_rank + 1)]
 
     def room(self, size: int) -> memoryview | None:
-        """Where to capture so many bytes; None: there is no memory of the node for it."""
+        """Memory for a capture of so many bytes; None if the node's memory has no room for it."""
         if self._count[0] != size:
             self._count = size, self._allowed(size)
         count = self._count[1]
@@ -144,7 +144,7 @@ class NodeMemory:
             self._committed = None
 
     def _allowed(self, size: int) -> int:
-        """How many files of so many bytes this rank may use, if the others of its node have as many."""
+        """Number of files of this size that this rank may use, if the node's other ranks use as many."""
         if not self.own:
             return 0
         of_each = size * len(self.files) // _EACH
@@ -160,7 +160,7 @@ def create(ranks: int) -> tuple[int, ...]:
 
 
 def environment(descriptors: tuple[int, ...], local_rank: int) -> dict[str, str]:
-    """What a rank must know to find them."""
+    """Variables by which a rank finds its memory files."""
     return {FILES: f"{','.join(map(str, descriptors))}:{local_rank}"}
 
 

@@ -57,7 +57,7 @@ _END: Final = "nodes/end"
 
 @dataclass(frozen=True)
 class Round:
-    """All nodes are in this round, counted from 0 in the life of the store."""
+    """The round that all nodes are in, counted from 0 since the store exists."""
 
     number: int
     why: str = ""
@@ -66,7 +66,7 @@ class Round:
 
 @dataclass(frozen=True)
 class NodeEnded:
-    """A node's agent has ended; the run cannot go on without it."""
+    """Message: a node's agent has ended, and the run cannot continue without it."""
 
     node: int
     code: int
@@ -129,7 +129,7 @@ class MonitorHandle:
         theirs.close()
 
     def messages(self) -> list[Message]:
-        """Those that have come since the last call."""
+        """The messages that have arrived since the last call."""
         found: list[Message] = []
         try:
             while self._pipe.poll():

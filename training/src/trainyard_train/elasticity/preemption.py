@@ -102,7 +102,7 @@ class PreemptionNotice:
         self._deadline.start()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Where an event loop has set another wakeup descriptor: pass the signal on late.
+        """Pass a signal on to the thread, later than usual: an event loop has set another wakeup descriptor.
 
         Nothing else is to be done: by the time that Python calls this, `_listen` has received it.
         """
@@ -139,7 +139,7 @@ class PreemptionNotice:
 
 
 def listen(exit_seconds: float, notices: str = "none") -> PreemptionNotice:
-    """A preemption notice that signals give from now on, and a cloud's metadata service.
+    """Start to listen for preemption notices, by signals and by a cloud's metadata service.
 
     Args:
         exit_seconds: from the request to the exit at the latest.

@@ -19,7 +19,7 @@ _FIELDS: Final = struct.Struct("=q?")
 
 @dataclass(frozen=True)
 class RankStatus:
-    """One rank's part of the memory."""
+    """Slot of one rank in the shared memory."""
 
     memory: mmap.mmap
     offset: int = 0
@@ -77,7 +77,7 @@ class RankStatuses:
         )
 
     def environment(self, local_rank: int) -> dict[str, str]:
-        """What a rank must know to find its part."""
+        """Variables by which a rank finds its slot."""
         return {AGENT: f"{self.descriptor}:{self.ranks[local_rank].offset}"}
 
     def clear_stalled(self) -> None:

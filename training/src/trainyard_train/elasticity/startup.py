@@ -46,7 +46,7 @@ def ask_for_huge_pages() -> None:
 
 @contextmanager
 def deterministic(wanted: bool = True) -> Iterator[None]:
-    """The same input gives the same bits, or an error; cuBLAS must be configured before its first call.
+    """Make the same input give the same bits, or an error; cuBLAS must be configured before its first call.
 
     Args:
         wanted: if not, PyTorch chooses algorithms as it likes.
@@ -105,7 +105,7 @@ class _DeferredCompiler(ModuleType):
 
 
 class _DeferredPart:
-    """A submodule of the compiler, of which a few functions are answered without it."""
+    """A lazy submodule of the compiler, which answers a few functions without it."""
 
     def __init__(self, name: str, **answers: Callable[[], Any]) -> None:
         self._name = name

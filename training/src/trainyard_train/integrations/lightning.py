@@ -60,7 +60,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         trainer._signal_connector._sigterm_notifier_fn = lambda *_: None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """All has been built but the loader: build that, and load."""
+        """Build the loader, which is all that is missing, and load the checkpoint."""
         fetcher = self._take_loader(trainer)
         self.run.track(model=trainer.strategy.model, progress=_Progress(trainer, self))
         self.run.track(**_numbered("optimizer", trainer.optimizers))
@@ -83,7 +83,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         outputs: Any,  # noqa: ANN401
         *_: Any,  # noqa: ANN401
     ) -> None:
-        """A step is finished, if the optimizer took one and nothing follows that belongs to it."""
+        """Finish a step, if the optimizer took one, and no validation or end of the epoch follows."""
         if trainer.global_step == self._steps:
             return
         self._steps, self._pending = trainer.global_step, outputs or {}
@@ -94,7 +94,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
             self._finish_step(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """What a validation in the middle of an epoch belongs to is finished, too."""
+        """Finish the step that a validation in the middle of an epoch belongs to."""
         if not trainer.sanity_checking and not trainer.fit_loop.epoch_loop._num_ready_batches_reached():
             self._finish_step(trainer)
 
@@ -107,7 +107,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self._close_run(None)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """The same where nothing remained to train."""
+        """Save the last step if nothing remained to train."""
         self._close_run(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
@@ -152,7 +152,7 @@ def _numbered(name: str, objects: list[Any]) -> dict[str, Any]:
 
 @dataclass
 class _Progress:
-    """Where Lightning's loops are, and what its other parts keep."""
+    """State of Lightning's loops and its other parts."""
 
     trainer: Any
     owner: TrainyardCallback

@@ -24,7 +24,7 @@ def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
 
 
 def layers_of(config: ModelConfig, num_classes: int) -> Layers:
-    """Its layers with their names, in the order in which the generator gives them their weights."""
+    """Layers of a model with their names, in the order in which the generator initializes their weights."""
     make = {"mlp": _mlp, "convnet": _convnet, "gpt": gpt_layers, "resnet": resnet_layers}[config.name]
     return make(config, num_classes)
 

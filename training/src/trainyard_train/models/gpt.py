@@ -27,7 +27,7 @@ def gpt_layers(config: ModelConfig, vocabulary: int) -> Iterator[tuple[str, nn.M
 
 
 def gpt_tensor_plan(config: ModelConfig) -> dict[str, str]:
-    """How tensor parallelism divides each block."""
+    """Plan by which tensor parallelism divides each block."""
     kinds = {
         "query": "column",
         "key": "column",
@@ -40,7 +40,7 @@ def gpt_tensor_plan(config: ModelConfig) -> dict[str, str]:
 
 
 class Embedding(nn.Module):
-    """What a token is, and where it stands."""
+    """Embeddings of tokens and of their positions, added."""
 
     def __init__(self, config: ModelConfig, vocabulary: int) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ class Tracer:
         self._record("trace", file=f"{TRACES}/{path.name}")
 
     def _take(self) -> int:
-        """How many steps are asked for; the request is done with."""
+        """Number of steps that a request asks for; deletes the request."""
         text = ""
         with suppress(OSError):
             text = self._request.read_text(errors="replace").strip()

@@ -30,7 +30,7 @@ class Goodput:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Seconds of all kinds together."""
         return float(sum(asdict(self).values()))
 
     @property

@@ -110,7 +110,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a `metrics.jsonl`; a line that a kill cut short is left out."""
+    """Read all whole lines of a `metrics.jsonl`; a line that was cut short by a kill is left out."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -127,7 +127,7 @@ def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def parse_line(text: str) -> dict[str, Any] | None:
-    """One line as a mapping; None for a torn one."""
+    """Parse one line as a mapping; None for a torn one."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -43,14 +43,14 @@ class Interruption:
 
     @property
     def label(self) -> str:
-        """In words."""
+        """The interruption in words."""
         repeated = self.step - self.resumed_step
         kind = "preempted" if self.noticed else "lost without notice"
         return f"{kind}\n{self.seconds:.0f} s, {repeated} step{'' if repeated == 1 else 's'} repeated"
 
 
 def interruptions(lines: Sequence[dict[str, Any]]) -> list[Interruption]:
-    """Those of a run, in order; attempts that died before their first step belong to the one before."""
+    """Interruptions of a run, in order; attempts that died before their first step count to the former."""
     steps = [line for line in lines if line["event"] == "step"]
     resumed = {line["attempt"]: line["step"] for line in lines if line["event"] in {"started", "resumed"}}
     noticed = {line["attempt"] for line in lines if line["event"] == "notice"}
@@ -151,7 +151,7 @@ def _clean_up(axes: Axes) -> None:
 
 
 def _smooth(values: Sequence[float], weight: float = 0.9) -> list[float]:
-    """An exponential average that is not biased towards its start."""
+    """Exponential average that is not biased towards its start."""
     smoothed, total, mass = [], 0.0, 0.0
     for value in values:
         total, mass = weight * total + value, weight * mass + 1

@@ -43,7 +43,7 @@ _NEEDED: Final = {
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
-    """Those that the configuration asks for; what they need is imported only then.
+    """Open the sinks that the configuration asks for; their packages are imported only then.
 
     Raises:
         OSError: the port is taken.
@@ -66,7 +66,7 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
 
 
 class Guarded:
-    """A sink that costs metrics and no step where it fails; that is reported once."""
+    """A sink whose failure loses metrics but no step; it is reported once."""
 
     def __init__(self, name: str, sink: Listener) -> None:
         self._name, self._sink, self._silenced = name, sink, False
@@ -257,7 +257,7 @@ def _wandb(offline: bool, run_dir: Path) -> Listener:
 
 
 def _numbers(line: dict[str, Any]) -> dict[str, float]:
-    """What can be drawn of a line, such as `train/loss`."""
+    """Numeric values of a line, with names such as `train/loss`."""
     kind = {"step": "train", "evaluation": "held out", "checkpoint": "checkpoint"}.get(line["event"])
     if kind is None:
         return {}
@@ -267,7 +267,7 @@ def _numbers(line: dict[str, Any]) -> dict[str, float]:
 
 
 class _InBackground:
-    """A sink that waits for a server or a disk, in a thread that may take its time until it is closed."""
+    """A sink that waits for a server or a disk, in a separate thread until it is closed."""
 
     def __init__(self, name: str, sink: Listener) -> None:
         self._lines: Queue[tuple[dict[str, Any], Event] | None] = Queue()

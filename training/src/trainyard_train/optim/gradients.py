@@ -15,7 +15,7 @@ _EPSILON = 1e-6
 
 
 def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.Tensor:
-    """What this rank adds to the square of the global norm, which is the sum over all ranks.
+    """This rank's term of the squared global norm, which is the sum over all ranks.
 
     A piece that several ranks have counts on each of them by one over their number.
 
@@ -43,12 +43,12 @@ def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.
 
 
 def divisor(norm: torch.Tensor, longest: float) -> torch.Tensor:
-    """What to divide a gradient of that norm by, so that it is no longer than `longest`; 1 if it is not."""
+    """Divisor that shortens a gradient of that norm to `longest`; 1 if it is not longer."""
     return ((norm + _EPSILON) / longest).clamp(min=1)
 
 
 def _placed_as(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Its gradient, cut as it is; where ranks hold terms of a sum, they add them up."""
+    """Gradient of a parameter, distributed as the parameter; partial sums are reduced."""
     gradient = parameter.grad
     assert gradient is not None
     if is_distributed(gradient) and gradient.placements != parameter.placements:  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def _placed_as(parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def _copies(tensor: torch.Tensor, ranks: int) -> int:
-    """How many ranks have the same piece."""
+    """Number of ranks that have the same piece."""
     if not is_distributed(tensor):
         return ranks
     mesh = tensor.device_mesh  # type: ignore[attr-defined]

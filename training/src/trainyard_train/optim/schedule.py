@@ -51,7 +51,7 @@ def scaled_rate(config: OptimConfig, batch_size: int) -> float:
 
 
 def doubts(config: OptimConfig, batch_size: int) -> list[str]:
-    """What speaks against the rate that a rule gives for a batch of so many samples, and what to do."""
+    """Warnings about the rate that a rule gives for a batch of so many samples, each with advice."""
     k = batch_size / config.reference_batch_size
     many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
     if config.scaling == "sqrt" and config.name == "sgd" and k != 1:

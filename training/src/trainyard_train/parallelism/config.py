@@ -62,7 +62,7 @@ class ParallelSettings(Protocol):
 
     @property
     def precision(self) -> Precision:
-        """Of the forward pass."""
+        """Number type of the forward pass."""
 
     @property
     def parallel(self) -> ParallelConfig:

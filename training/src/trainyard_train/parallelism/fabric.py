@@ -37,7 +37,7 @@ _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend, and why it."""
+    """The chosen backend, and the reason."""
 
     backend: str
     """Name of the backend in PyTorch."""
@@ -80,7 +80,7 @@ def refused_network(error: BaseException) -> ConfigError | None:
 
 @dataclass(frozen=True)
 class Measured:
-    """How fast the ranks add up a large tensor."""
+    """Measured speed of an all-reduce of a large tensor."""
 
     gigabytes_per_second: float
     """Bus bandwidth, best of a few: 2·(n - 1)/n of the tensor's bytes by its time, as nccl-tests count it."""
@@ -134,7 +134,7 @@ def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], unus
 
 
 def port_rates(devices: Path = DEVICES) -> list[float]:
-    """What each active port of this node's RDMA devices can, in GB/s: `400 Gb/sec (4X NDR)` is 50."""
+    """Rate of each active port of this node's RDMA devices, in GB/s: `400 Gb/sec (4X NDR)` is 50."""
     rates = []
     for port in sorted(devices.glob("*/ports/*")):
         state, rate = (_text(port / name) for name in ("state", "rate"))

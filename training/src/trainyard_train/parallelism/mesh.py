@@ -42,7 +42,7 @@ class Mesh:
     """Backend and network of the collectives; None for a single rank."""
 
     def shaped(self, tensor: int, pipeline: int) -> Mesh:
-        """The same ranks as a mesh of stages × data × tensor, the last running fastest.
+        """Arrange the ranks as a mesh of stages × data × tensor, the last running fastest.
 
         Raises:
             ConfigError: the ranks do not fill such a mesh.
@@ -57,17 +57,17 @@ class Mesh:
 
     @property
     def data_size(self) -> int:
-        """How many parts a batch is divided into."""
+        """Number of parts that a batch is divided into."""
         return self.world_size // (self.tensor * self.pipeline)
 
     @property
     def data_rank(self) -> int:
-        """Which part of each batch this rank works on."""
+        """Number of the batch's part that this rank works on."""
         return self.rank // self.tensor % self.data_size
 
     @property
     def stage(self) -> int:
-        """Which part of the layers this rank has."""
+        """Number of the pipeline stage of this rank."""
         return self.rank // (self.tensor * self.data_size)
 
     @property

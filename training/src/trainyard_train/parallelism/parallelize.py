@@ -99,7 +99,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def carrying(model: nn.Module) -> Carrying | None:
-    """What `_replicate` has wrapped, if it has: the model whole on every rank, beside others."""
+    """The `Carrying` wrapper of a model that `_replicate` made, if there is one."""
     inside = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
     return inside if isinstance(inside, Carrying) else None
 
@@ -122,12 +122,12 @@ class Carrying(nn.Module):
         """Parameter outside of the model and the optimizer, whose gradient DDP averages with the others."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """As the model."""
+        """Run the model."""
         outputs: torch.Tensor = self.model(inputs)
         return outputs
 
     def backward(self, loss: torch.Tensor, numbers: torch.Tensor) -> None:
-        """A backward pass in which ranks add up gradients, and these numbers (float32 on the way)."""
+        """Run a backward pass in which ranks sum the gradients, and these numbers (as float32)."""
         self._parcel.grad = None
         gradient = torch.cat([numbers.float(), self._padding])
         torch.autograd.backward([loss, self._parcel], [None, gradient])
@@ -157,7 +157,7 @@ def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]]) -> None:
 
 
 def _room_for(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """As `Module.to_empty`, which imports half of PyTorch's compiler for an ordinary tensor."""
+    """Allocate a module's tensors like `Module.to_empty`, which imports half of PyTorch's compiler."""
     if is_distributed(tensor):
         return torch.empty_like(tensor, device=device)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
