@@ -1,4 +1,6 @@
-"""Benchmark: samples per second of the training package, against peers with the same model and data."""
+"""Benchmark: samples per second of the training package, against DDP, Accelerate and Lightning with the same
+model and data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`trainyard bootstrap`: creates the state backend of a cloud's stacks, and the key for their secrets."""
+"""`trainyard bootstrap`: creates the state backend of a cloud's stacks and the key for their secrets, in a
+region that residency permits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`trainyard catalog`: lists machines, regions, fabrics or prices."""
+"""`trainyard catalog`: lists machines, regions, fabrics or prices that match the filters, as a table, JSON or
+Markdown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the indexes of Helm repositories: the digest of each chart version."""
+"""Looks up the digest of a chart version in the index of its Helm repository."""
 
 from __future__ import annotations
 

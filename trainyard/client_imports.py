@@ -1,4 +1,5 @@
-"""Prevents imports of Kubernetes' client that our commands never use: a third of its time to start.
+"""Import hook that skips or defers modules which Kubernetes' client imports and our commands never use, for a
+faster start.
 
 - `kubernetes.config.kube_config` (37.0) imports Google's and OAuth's packages for the `auth-provider` of a
   kubeconfig. Kubernetes 1.26 removed that, and `infra/targets/kubeconfig.py` refuses it.

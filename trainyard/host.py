@@ -9,10 +9,10 @@ from infra.spec import Stack
 
 
 def check_host(stack: Stack, paths: Paths) -> None:
-    """Look for what would keep an embedded cluster from starting and what nothing here can put right.
+    """Check that this host can start an embedded cluster.
 
     Raises:
-        HostError: with all of it: no root, no space, addresses or a name that are taken, ….
+        HostError: with all that prevents it: no root, no space, addresses or a name that are taken, ….
     """
     from local.cluster import preflight
     from local.cluster.layout import Layout

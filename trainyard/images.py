@@ -1,4 +1,6 @@
-"""`trainyard images`: lists every image and chart of a stack, and checks that they exist and fit."""
+"""`trainyard images`: lists every image and chart of a stack, and checks that they exist, match their pins,
+and fit the fabrics.
+"""
 
 from __future__ import annotations
 

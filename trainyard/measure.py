@@ -1,4 +1,6 @@
-"""`trainyard measure`: stores how long a checkpoint takes on a stack, for the spot policies."""
+"""`trainyard measure`: stores how long a checkpoint takes on a stack, from a run's metrics or as an
+assumption, for the spot policies.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def measure(metrics: Path, stack_file: Path) -> Path:
 
 
 def measure_on_cluster(session: Session) -> Path:
-    """Write it from the newest run of the stack's job, which a separate pod reads on the team's volume.
+    """Write `checkpoint.<stack>.json` from the newest run of the stack's job, which a pod reads.
 
     Raises:
         TrainyardError: there is no run, it has committed no checkpoint, or the pod does not start.
@@ -61,7 +63,7 @@ def assume(seconds: float, stack_file: Path) -> Path:
 
 
 def _write(stack_file: Path, lines: Sequence[dict[str, Any]], where: str) -> Path:
-    """The longest checkpoint counts, from its begin to its commit, and the day on which it ended."""
+    """Write the duration of the longest checkpoint, from its start to its commit, and the day of its end."""
     saved = [line for line in lines if line["event"] == "checkpoint" and "seconds" in line]
     if not saved:
         fix = "let the stack's job save a checkpoint first, or name the metrics.jsonl of a run of it"
@@ -79,7 +81,7 @@ def _put(stack_file: Path, content: dict[str, Any]) -> Path:
 
 
 def _pod(session: Session, key: JobKey, runtime: str) -> dict[str, Any]:
-    """The runtime's pod, but with a reader instead of the ranks, and without accelerators."""
+    """Render the runtime's pod with a reader instead of the ranks, and without accelerators."""
     custom: Any = client.CustomObjectsApi(session.api)
     found = custom.get_cluster_custom_object(
         "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", runtime

@@ -1,4 +1,4 @@
-"""Installs a target's SDK packages from the lock, before the first command that needs them."""
+"""Installs the missing SDK packages of a target from the lock, before the first command that needs them."""
 
 from __future__ import annotations
 

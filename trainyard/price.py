@@ -1,4 +1,6 @@
-"""`trainyard price`: prints what a stack costs, and how old each price is."""
+"""`trainyard price`: prints what a stack's pools, storage, services and dataset transfers cost, and how old
+each price is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`Session`: a command's view of one stack: paths, stack file, engine, cluster."""
+"""`Session`: everything that a command needs of one stack, loaded when first used: stack file, engine,
+cluster, API client, jobs; also the stack's lock.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,7 @@ class Session:
         return bool(self.target.account)
 
     def check_host(self) -> None:
-        """Look for what would keep an embedded cluster from starting and what nothing here can put right.
+        """Check that this host can start an embedded cluster.
 
         Raises:
             HostError: with all of it: no root, no space, addresses that are taken, ….
@@ -225,7 +227,7 @@ class Session:
 
     @property
     def kubeconfig(self) -> Path:
-        """The cluster's administrator (0600)."""
+        """The administrator's kubeconfig of the cluster (0600)."""
         return self._layout.kubeconfig
 
     @property

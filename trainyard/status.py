@@ -1,4 +1,4 @@
-"""`trainyard status`: prints nodes, queues and jobs on one screen."""
+"""`trainyard status`: prints the cluster, its nodes and the jobs with their states on one screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "
 
 
 def show_status(session: Session) -> None:
-    """Print the current nodes, queues and jobs."""
+    """Print the cluster, its current nodes and the jobs."""
     if session.is_on_host:
         if not session.cluster_exists:
             session.console.print(f"{session.stack_name}: no cluster; `trainyard up` starts it")

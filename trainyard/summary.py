@@ -1,4 +1,4 @@
-"""Prints the summary of an ended job: timeline, figures, next steps, learning curve."""
+"""Prints the summary of an ended job (timeline, figures, next steps), and draws its learning curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders parts of a TrainJob manifest: command, environment, volumes, origin of code and data."""
+"""Renders parts of a TrainJob manifest: command, environment, resources, volumes, origin of code and data."""
 
 from __future__ import annotations
 

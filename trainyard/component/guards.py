@@ -1,4 +1,5 @@
-"""Checks that components always apply, even without the policy pack: residency and spot fallback.
+"""Checks of components that apply even without the policy pack: residency, spot fallback, secret values,
+unused providers.
 
 The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
 """

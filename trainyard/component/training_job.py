@@ -1,4 +1,4 @@
-"""`TrainingJob`: declares one job in a team's queue, on an existing cluster.
+"""`TrainingJob`: checks one job, and declares it in a team's queue on an existing cluster.
 
 The program's Kubernetes provider determines the cluster. Nothing else of the cluster is known, so what only a
 stack can resolve (its datasets, pools for a job's requirements) is refused. The input `queues`, the output of

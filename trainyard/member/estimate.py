@@ -1,4 +1,4 @@
-"""Estimates the earliest and latest start of a pending job.
+"""Estimates the earliest and latest start of a pending job from free accelerators and the durations of jobs.
 
 Both bounds are computed. At the earliest no other job is ahead, and each running job takes its minimum time.
 At the latest all jobs ahead go first, and each takes its maximum time. A job without a time limit has no

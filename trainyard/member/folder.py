@@ -1,4 +1,6 @@
-"""Lists the files of a folder that are code: those that git tracks, else those that it does not ignore."""
+"""Lists the files of a folder that are code (tracked by git, or not ignored outside of a repository), and its
+commit.
+"""
 
 from __future__ import annotations
 

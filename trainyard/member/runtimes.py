@@ -1,4 +1,6 @@
-"""Reads a training runtime as team members see it: its image and its datasets."""
+"""Reads a training runtime as team members see it (its image and its datasets), and checks that a job's
+datasets are staged.
+"""
 
 from __future__ import annotations
 

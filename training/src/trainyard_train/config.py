@@ -1,4 +1,4 @@
-"""`TrainConfig`: loads and validates the configuration of a run."""
+"""`TrainConfig`: the configuration of a run, loaded from YAML with overrides and validated as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hyperparameter search with Optuna: `python -m trainyard_train.tune SEARCH.yaml`.
+"""Hyperparameter search with Optuna, whose workers share one study: `python -m trainyard_train.tune
+SEARCH.yaml`.
 
 Trials are runs of the training package, one after the other. Start the command on as many hosts as there are,
 and they share the study through a file. A trial with poor results at a step is ended early (successive

@@ -1,4 +1,5 @@
-"""Applies gradients to weights: loss scaling, clipping and the step's one all-reduce.
+"""`Update`: combines a step's metrics and gradient norm over all ranks in one all-reduce, then applies the
+gradients with loss scaling and clipping.
 
 What all ranks must know of a step (loss, norm of the gradient, which ranks have a preemption notice) is
 combined by one all-reduce on the device. Under DDP it travels with the gradients, whose norm all ranks then

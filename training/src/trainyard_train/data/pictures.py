@@ -1,4 +1,5 @@
-"""Datasets of labelled pictures, from ImageNet's folders or WebDataset's shards; also packs the shards.
+"""Datasets of labelled pictures from ImageNet's folders or WebDataset's shards: finds, decodes and crops
+them; also packs and indexes shards.
 
 | layout | files |
 |---|---|

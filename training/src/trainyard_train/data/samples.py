@@ -1,4 +1,6 @@
-"""Types of data: `Samples` in memory, the interface `SampleSource`, and `Dataset`."""
+"""Types of data: `Samples` in memory, the interface `SampleSource`, and `Dataset` with a training and a
+held-out part.
+"""
 
 from __future__ import annotations
 

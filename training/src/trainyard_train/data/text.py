@@ -1,4 +1,4 @@
-"""Tokenizes text into shards, and reads the shards as windows of tokens.
+"""Tokenizes text into shards (a command), and reads shards as windows of tokens.
 
 `python -m trainyard_train.data.text OUT SOURCE ...` makes shards; `TokenShards` reads them.
 

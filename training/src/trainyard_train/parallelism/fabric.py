@@ -1,4 +1,5 @@
-"""Chooses the backend and network of the collectives, measures their speed, and checks it against the nodes'.
+"""Chooses the backend of collectives, measures their speed, and compares it with the rates of the node's RDMA
+devices.
 
 A job whose pods got no fabric (a missing plugin, a resource that was not requested, a variable with a typo)
 runs all the same, over TCP, at a fraction of the speed. At each start the ranks time a few all-reduces, and

@@ -1,4 +1,5 @@
-"""Applies pipeline, tensor and data parallelism (FSDP or DDP) to a model.
+"""Applies pipeline, tensor and data parallelism (FSDP or DDP) to a model, and recomputation and compilation
+to its layers.
 
 The order matters: the layers are divided into stages, each layer's weights over the ranks that compute it
 together, then come activation checkpointing and compilation inside a layer, and last data parallelism.
