@@ -22,7 +22,7 @@ from catalog.pricing import (
 from catalog.schema import Cloud
 
 Stack = Mapping[str, Any]
-"""A stack as plain data: the content of its file, which is also its component's input."""
+"""The content of a stack file as plain data, which is also the component's input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class Bought:
     """What every purchase has."""
 
     name: str
-    """What it is for: a pool's name, `filesystem`, `NAT`."""
+    """Purpose of the purchase: a pool's name, `filesystem`, `NAT`."""
     cloud: Cloud
     region: str
-    """Region, or zone where that is what prices go by."""
+    """Region of the price, or the zone where prices differ by zone."""
     path: str = ""
-    """Path in the stack, or in the resource, of the amount."""
+    """Path of the amount in the stack or in the resource."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class StorageCost(Bought):
     """Storage of one kind."""
 
     kind: str
-    """As the catalogue prices it: `fsx-lustre-250`."""
+    """Kind of storage in the catalogue's prices: `fsx-lustre-250`."""
     gib: int | Decimal | None
-    """Size in GiB; None: it grows with what is put there."""
+    """Size in GiB; None for storage that grows with its content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ServiceCost(Bought):
     """What runs by the hour beside the machines."""
 
     kind: str
-    """As the catalogue prices it: `nat-gateway`."""
+    """Kind of service in the catalogue's prices: `nat-gateway`."""
     number: int = 1
 
 
@@ -74,9 +74,9 @@ class TargetCost:
     """What stacks of a target buy."""
 
     purchases: Callable[[Stack], Iterator[Purchase]]
-    """A stack's purchases, in the order of its file: machines, storage, services."""
+    """Function that returns a stack's purchases in the order of its file: machines, storage, services."""
     nothing_bought: str = ""
-    """Why a stack of it buys nothing, after its name: `runs on this host`; empty where it does."""
+    """Reason why stacks of this target buy nothing: `runs on this host`; empty if they buy something."""
 
 
 def usd_per_hour(purchase: Purchase, rate: Decimal) -> Decimal | None:

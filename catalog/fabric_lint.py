@@ -29,15 +29,17 @@ SETTINGS: Mapping[str, str] = {
     "NCCL_IB_HCA": "rdma/*",
     "NCCL_IB_DISABLE=0": "rdma/*",
 }
-"""Variable, or variable and value, that only means something with a device → the resource that brings it."""
+"""Environment variable (or variable and value) that needs a device → the resource that provides the
+device."""
 FABRIC_LABEL = "trainyard.dev/fabric"
 SIMULATED_LABEL = "trainyard.dev/simulated"
 HOST_DEVICE = "nvidia.com/hostdev"
-"""A NIC of the machine that is moved into the pod (NVIDIA Network Operator)."""
+"""Resource of a node's NIC that is moved into the pod (NVIDIA Network Operator)."""
 DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
 DEVICES_CLAIM, NVLINK_CLAIM = "fabric", "nvlink"
 _CLAIMS: Mapping[str, str] = {DEVICES_CLAIM: "claim", NVLINK_CLAIM: "nvlink_domain"}
-"""Name of a pod's claim → what of a fabric class asks for it: devices, and a channel of an NVLink domain."""
+"""Name of a pod's claim → field of the fabric class that requires the claim: devices, or an NVLink
+channel."""
 
 
 @dataclass(frozen=True)

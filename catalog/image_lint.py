@@ -19,9 +19,9 @@ LOADER_CACHE = "etc/ld.so.cache"
 _TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 _FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib")
 TRUSTED = (*(f"{above}/{triplet}" for above in ("lib", "usr/lib") for triplet in _TRIPLETS), *_FOLDERS)
-"""Folders that the loader searches without a setting, of Debian and of Red Hat."""
+"""Folders that the dynamic loader searches by default, on Debian and on Red Hat."""
 _MOST_LINKS = 40
-"""Links that the resolution of one path may follow, as in Linux (path_resolution(7))."""
+"""Maximum number of links in the resolution of one path, as in Linux (path_resolution(7))."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class ImageContents:
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic link → its target."""
     cached: frozenset[str] = frozenset()
-    """Libraries that the loader's cache names."""
+    """Libraries that the loader's cache lists."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of its containers."""
+    """Environment variables of the image's containers."""
 
     @cached_property
     def _names(self) -> Mapping[str, tuple[str, ...]]:

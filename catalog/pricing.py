@@ -16,7 +16,7 @@ Capacity = Literal["system", "on-demand", "spot", "reserved"]
 HOURS_PER_MONTH = 730
 """A year of 8,760 hours over 12, as the clouds' own calculators count."""
 STALE_AFTER_DAYS = 90
-"""A price that is older than this is still shown, marked as old."""
+"""Age in days from which a price is shown as old."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from catalog.errors import DataError
 
 Read = Callable[[Any, str], Any]
-"""Makes a value of some plain data; the text is where they stand, for messages."""
+"""Function that converts plain data to a value; its text argument is the data's path, for messages."""
 RecordType = TypeVar("RecordType")
 
 
@@ -63,7 +63,7 @@ _NUMBERS: Mapping[type, tuple[tuple[type, ...], Callable[[Any], Any]]] = {
     float: ((int, float), float),
     Decimal: ((int, float), lambda value: Decimal(str(value))),
 }
-"""Types that a whole number is taken for too, and what is made of it: 0.1 USD are a tenth, and no float."""
+"""Number type that also accepts whole numbers → its constructor; Decimal keeps 0.1 USD exact."""
 
 
 def _plain(kind: type) -> Read:

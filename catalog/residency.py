@@ -11,10 +11,10 @@ from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, Region
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
-"""Variables that name a region to a program."""
+"""Environment variables that tell a program its region."""
 ENDPOINT_VARIABLE = r"^AWS_ENDPOINT_URL(_\w+)?$"
 REGION_IN_HOST = r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com"
-"""Both as Python and RE2 read them: the plan's policy and the API server's evaluate by the same."""
+"""Regular expression that Python and RE2 read alike: plan-time policies and the API server share it."""
 JURISDICTION = "in:"
 """Prefix of a pattern that names a jurisdiction: `in:eu`, `in:de`."""
 

@@ -17,8 +17,8 @@ Cloud = str
 """A target that sells machines: one that `regions.yaml` names. `local` and `onprem` sell none."""
 Architecture = Literal["amd64", "arm64"]
 PurchaseKind = Literal["on-demand", "spot", "flex-start", "reservation", "capacity-block"]
-"""Ways to buy a machine that its cloud lists for it. What is sold on demand can be reserved: a reservation is
-listed for other machines alone."""
+"""Ways to buy a machine type. On-demand machines can be reserved too, so `reservation` is listed for other
+machines only."""
 POSITIVE = Bound("greater than 0", lambda value: value > 0)
 NOT_NEGATIVE = Bound("0 or greater", lambda value: value >= 0)
 NOT_EMPTY = Bound("at least one", lambda value: len(value) > 0)
@@ -52,9 +52,9 @@ class Rack:
 
     machines: Count
     accelerators: Count
-    """Of one machine."""
+    """Number of accelerators per machine."""
     architecture: Architecture
-    """Of the machines' processors, which sit on the accelerators' boards."""
+    """Architecture of the machines' processors, which sit on the accelerators' boards."""
     source: FigureSource
 
     @property
@@ -71,11 +71,11 @@ class Accelerator:
     title: Name
     vendor: Literal["nvidia", "amd", "google", "trainyard"]
     resource: Name
-    """The extended resource that a pod asks for."""
+    """Extended resource by which a pod requests the accelerator."""
     memory_gib: Amount | None = None
     """Memory of one accelerator in GiB, as its cloud reports it; None for a simulated one."""
     rack: Rack | None = None
-    """None where NVLink ends at the machine."""
+    """Rack that the accelerator is sold in; None where NVLink ends at the machine."""
     source: FigureSource
 
     @property
@@ -89,7 +89,7 @@ class HostPath:
     """A path of the node that a container has."""
 
     mount: Name
-    """Where the container has it."""
+    """Mount path in the container."""
     writable: bool = False
 
 
@@ -98,13 +98,13 @@ class ImageFile:
     """A file that the image of a job must hold: the node does not bring it."""
 
     file: Name
-    """A shared library as programs load it, or a pattern of a path below a folder of libraries
-    (`libibverbs/libmlx5-rdmav*.so`); an absolute path is one of any file."""
+    """Soname of a shared library, a pattern below a library folder (`libibverbs/libmlx5-rdmav*.so`), or an
+    absolute path of any file."""
     package: Name
-    """What brings it: a Debian package, else the project that publishes it."""
+    """Debian package with the file, else the project that publishes the file."""
     source: FigureSource
     for_ranks: bool = True
-    """Whether ranks load it, in any image; else what the runtime's own image prepares their pod with."""
+    """Whether ranks load the file, in any image; False for a file that only the runtime's own image needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Sidecar:
     capabilities: tuple[Name, ...] = ()
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
     annotations: dict[Name, str] = field(default_factory=dict)
-    """Of the pod."""
+    """Annotations of the sidecar's pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +134,9 @@ class NumaNode:
     """A processor of a machine, and what hangs below it."""
 
     affinity: Name
-    """Its cores, as a mask in groups of eight hexadecimal digits (sysfs: local_cpus)."""
+    """CPU mask of the node's cores, in groups of eight hexadecimal digits (sysfs: local_cpus)."""
     switches: tuple[tuple[tuple[Name, Name], ...], ...]
-    """Per PCIe switch the pairs of GPU and NIC behind it, each by its PCI domain: `0001`, `0101`."""
+    """Pairs of GPU and NIC behind each PCIe switch, both by PCI domain: `0001`, `0101`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +146,9 @@ class NcclTopology:
     vendor: Name
     family: Count
     model: Count
-    """Of the processors (CPUID)."""
+    """Model number of the processors (CPUID)."""
     link: Name
-    """Speed of a PCIe lane, of which each device has 16."""
+    """Speed of a PCIe lane; each device has 16 lanes."""
     numa: tuple[NumaNode, ...]
     source: FigureSource
 
@@ -163,37 +163,39 @@ class Fabric:
     name: Name
     title: Name
     variant_of: Name | None = None
-    """The class of the same machines, where this one reaches the same network in another way."""
+    """Another class of the same machines, whose pods reach the same network in another way."""
     accelerator_resource: Name = "nvidia.com/gpu"
-    """Extended resource of the accelerators that it joins."""
+    """Extended resource of the accelerators that the fabric joins."""
     frameworks: tuple[Name, ...] = ("torch", "mpi")
-    """Frameworks that have a training runtime on it."""
+    """Frameworks that have a training runtime for this class."""
     resources: dict[Name, Count] = field(default_factory=dict)
-    """Extended resources of a pod that takes a whole machine."""
+    """Extended resources that a pod on a whole machine requests."""
     environment: dict[Name, str] = field(default_factory=dict)
     unset: tuple[Name, ...] = ()
-    """Variables that must not be set: they override what the fabric's plugin works out by itself."""
+    """Environment variables that must not be set: they override what the fabric's plugin detects."""
     setup: str = ""
-    """Shell line (bash) that sets what NCCL needs, where that follows from what is on the node."""
+    """Shell line (bash) that sets NCCL variables which depend on the node."""
     pins_memory: bool = False
-    """Whether its NICs need memory locked: the nodes' limit must allow it (RLIMIT_MEMLOCK; Linux,
-    drivers/infiniband/core/umem.c). CAP_IPC_LOCK helps root alone: a user's process does not get it."""
+    """Whether the NICs need locked memory, so that the nodes must raise RLIMIT_MEMLOCK (Linux,
+    drivers/infiniband/core/umem.c). CAP_IPC_LOCK helps root only: a user's process does not get the
+    capability."""
     image_files: tuple[ImageFile, ...] = ()
-    """What the image must hold so that ranks reach the fabric."""
+    """Files that an image must contain so that ranks reach the fabric."""
     node_files: tuple[Name, ...] = ()
-    """What the node gives the container: libraries, and patterns of device files with one match at least."""
+    """Files that the node provides to the container: libraries, and patterns of device files with at least
+    one match."""
     hugepages_2mi_mib: Count | None = None
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
-    """Path on the node → where the container has it."""
+    """Path on the node → mount path in the container."""
     interfaces: dict[Name, Name] = field(default_factory=dict)
-    """Extra interface in the pod → name of the Kubernetes Network behind it."""
+    """Additional interface in the pod → name of its Kubernetes Network."""
     attachments: tuple[Name, ...] = ()
-    """Secondary networks (Multus), an interface of the pod each: `namespace/name`."""
+    """Secondary networks (Multus) of a pod, one per interface: `namespace/name`."""
     claim: Claim | None = None
     topology: NcclTopology | None = None
     daemon: Sidecar | None = None
     nvlink_domain: Count | None = None
-    """Accelerators that share one NVLink domain across machines; pods claim a channel of it."""
+    """Accelerators in one NVLink domain across machines; pods claim a channel of the domain."""
     source: FigureSource
 
     @property
@@ -217,11 +219,11 @@ class EfaLayout:
 
     network_cards: Count
     interfaces: Count
-    """EFA interfaces that the machine takes; can be fewer than its NICs."""
+    """Maximum number of EFA interfaces of the machine; can be lower than its number of NICs."""
     card_0: bool
     """Whether card 0, which carries the primary interface, supports EFA too."""
     cards: tuple[int, ...] = ()
-    """Those that get one, where they are not the first that can have one."""
+    """Network cards with an EFA interface, unless those are the first cards that support EFA."""
 
     def __post_init__(self) -> None:
         if self.cards and len(self.cards) != self.interfaces:
@@ -241,23 +243,23 @@ class MachineFacts:
     accelerator: Name | None = None
     num_accelerators: Annotated[int, NOT_NEGATIVE] = 0
     accelerator_type: Name | None = None
-    """What the cloud calls the accelerator, where its API asks for that (GKE)."""
+    """Cloud's name of the accelerator, where the cloud's API needs one (GKE)."""
     vcpus: Count
     memory_gib: Amount | None = None
     local_nvme_gib: Amount | None = None
-    """Local NVMe in all; None: none, or not known here."""
+    """Total size of the local NVMe disks in GiB; None: no disks, or unknown."""
     nics: Nics | None = None
     efa: EfaLayout | None = None
     fabric: Name = "none"
     topologies: tuple[Name, ...] = ()
-    """Shapes of the slices that a TPU machine is sold in, in chips: `4x4`."""
+    """Slice shapes that a TPU machine is sold in, in chips: `4x4`."""
     architecture: Architecture = "amd64"
     purchase: tuple[PurchaseKind, ...] = ()
-    """Empty: not known here."""
+    """Ways to buy the machine; empty: unknown."""
     regions: tuple[Name, ...] = ()
-    """Regions that offer it; empty: not known here."""
+    """Regions that offer the machine; empty: unknown."""
     sold_in: dict[PurchaseKind, tuple[Name, ...]] = field(default_factory=dict)
-    """Regions of a way to buy it that only some of its regions have."""
+    """Way to buy → its regions, if these are only some of `regions`."""
     sources: Annotated[tuple[FigureSource, ...], NOT_EMPTY]
 
     def __post_init__(self) -> None:
@@ -297,7 +299,8 @@ class PriceRow:
 
     machine: Name
     region: Name
-    """A region, or a residency pattern such as `in:us` where one price holds for all of it."""
+    """Region of the price, or a residency pattern (`in:us`) where one price holds for all matching
+    regions."""
     on_demand: Usd | None = None
     spot: Usd | None = None
     source: FigureSource
@@ -312,7 +315,8 @@ class StorageRow:
     """The price of one kind of storage in one region, USD per GiB-month."""
 
     storage: Name
-    """Kind and, where the price depends on it, its speed or tier: `fsx-lustre-250`, `filestore-zonal`."""
+    """Kind of storage, with speed or tier where the price depends on them: `fsx-lustre-250`,
+    `filestore-zonal`."""
     region: Name
     usd_per_gib_month: Usd
     source: FigureSource
@@ -323,7 +327,7 @@ class ServiceRow:
     """The price of one service that runs by the hour in one region: a control plane, a NAT gateway."""
 
     service: Name
-    """`eks-cluster`, `nat-gateway`, `cloud-nat-vm` (for each of the first 32 machines behind it)."""
+    """Name of the service: `eks-cluster`, `nat-gateway`, `cloud-nat-vm` (per VM, for the first 32 VMs)."""
     region: Name
     usd_per_hour: Usd
     source: FigureSource
@@ -334,9 +338,9 @@ class TrafficRow:
     """The price of data that leave a region, USD per GiB, at the first tier."""
 
     region: Name
-    """Where they are; `*`: in any region."""
+    """Region that data leave; `*`: any region."""
     to: Name
-    """Where they go: `same-region`, another region by its name, or `internet`: out of the cloud."""
+    """Destination of the data: `same-region`, another region, or `internet`."""
     usd_per_gib: Annotated[Decimal, NOT_NEGATIVE]
     source: FigureSource
 
@@ -348,9 +352,9 @@ class RegionFacts:
     name: Name
     location: Name
     country: Country | None = None
-    """ISO 3166-1 alpha-2; None for a region that spans countries."""
+    """ISO 3166-1 alpha-2 code of the country; None for a region in several countries."""
     unions: tuple[Name, ...] = ()
-    """Unions that contain the whole region, beyond those that its country belongs to."""
+    """Unions that contain the whole region, besides the unions of its country."""
     source: FigureSource
 
 
@@ -362,7 +366,7 @@ class Region(RegionFacts):
 
 
 NOTICE_MARGIN = 0.25
-"""Share of a preemption notice that a checkpoint must not use."""
+"""Share of a preemption notice that a checkpoint must leave unused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,9 +374,9 @@ class SpotNotice:
     """The warning that a spot machine gets before it is taken."""
 
     seconds: Count
-    """From the signal to the end of the machine."""
+    """Seconds from the preemption notice to the end of the machine."""
     usable_seconds: Count
-    """What is left of it for the pods of a job: a checkpoint must fit in here."""
+    """Seconds of the preemption notice that a job's pods can use: upper bound of a checkpoint's time."""
     source: FigureSource
 
 
@@ -381,15 +385,15 @@ class Quota:
     """A limit of an account that machines, or addresses, count against."""
 
     family: Name
-    """What counts against it; quotas.yaml defines that for each cloud."""
+    """Machine family that counts against the quota; quotas.yaml defines families per cloud."""
     purchase: Annotated[tuple[Literal["on-demand", "spot"], ...], NOT_EMPTY]
-    """How what counts is bought."""
+    """Way to buy that counts against the quota."""
     id: Name
-    """Its name in the cloud's API."""
+    """Name of the quota in the cloud's API."""
     title: str = ""
-    """What the console calls it; empty where that is its ID."""
+    """Name of the quota in the cloud's console; empty where the ID serves."""
     dimension: dict[str, str] = field(default_factory=dict)
-    """Which of the quota's values it is; empty for a quota with one."""
+    """Dimension that selects one of the quota's values; empty for a quota with one value."""
     source: FigureSource
 
 
@@ -432,9 +436,9 @@ class AcceleratorsFile(DataFile):
 
     accelerators: tuple[Accelerator, ...]
     machine_prefixes: tuple[Name, ...]
-    """How the names of machines with accelerators begin, of those too that are not in the catalogue."""
+    """Prefixes of the names of machines with accelerators, also of machines that the catalogue lacks."""
     other_resources: tuple[Name, ...]
-    """Extended resources of accelerators that no machine here has."""
+    """Extended resources of accelerators that no machine of the catalogue has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,7 +447,7 @@ class FabricsFile(DataFile):
 
     fabrics: tuple[Fabric, ...]
     machines_of_one_zone: tuple[Name, ...]
-    """Patterns of machines whose fabric ends at the zone, of those too that are not in the catalogue."""
+    """Name patterns of machines whose fabric ends at the zone, also of machines that the catalogue lacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -452,7 +456,7 @@ class MachinesFile(DataFile):
 
     machines: tuple[MachineFacts, ...]
     unlisted_regions: tuple[Name, ...] = ()
-    """Regions that the sources do not cover: whether they offer a machine type is not known."""
+    """Regions that the sources do not cover, where offers of machines are unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,4 +483,4 @@ class NoticesFile(DataFile):
     """notices.yaml"""
 
     notices: dict[Name, SpotNotice]
-    """By target."""
+    """Target → its preemption notice."""

@@ -8,7 +8,8 @@ from catalog.cost import Purchase, ServiceCost, Stack, StorageCost, TargetCost
 from catalog.purchases import pools
 
 PRICED_NAT_VMS = 32
-"""Cloud NAT costs no more by the hour for machines beyond these; its traffic does (Cloud NAT pricing)."""
+"""Number of VMs behind a gateway that Cloud NAT charges by the hour; more cost only traffic (Cloud NAT
+pricing)."""
 
 
 def _purchases(stack: Stack) -> Iterator[Purchase]:
