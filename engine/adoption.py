@@ -16,9 +16,9 @@ from engine.provider.values import UNKNOWN_MARKS
 from engine.recovery import Finder, Found, Unfinished
 
 State = Mapping[str, Any]
-"""A resource as the engine's events and its exported states spell it."""
+"""A resource in the format of the engine's events and exported states."""
 _HIDDEN = "[secret]"
-"""The text of the engine's events in place of a secret."""
+"""Text by which the engine's events replace a secret."""
 _RETAINED = ("urn", "type", "custom", "parent", "provider", "protect", "retainOnDelete")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Ask = Callable[..., str]
-"""Runs `pulumi` with these arguments and returns what it prints."""
+"""Function that runs `pulumi` with these arguments and returns its output."""
 
 
 class Backend(ABC):

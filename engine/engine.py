@@ -33,12 +33,15 @@ SETTINGS = {
     "PYTHONSAFEPATH": "1",
 }
 WRITE_STATE_ONCE = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
-"""The state is written at the end alone; one that is killed before leaves it as it was at the start."""
+"""Variables that make the engine write its state once, at the end; a killed run leaves the state as it
+was."""
 PARALLEL = "--parallel=64"
-"""Operations at once. The engine's own four per core are soon all waiting for controllers to serve."""
+"""Number of parallel operations. With the engine's default of four per core, all soon wait for
+controllers."""
 
 GO_ON_WITH_OTHERS = "--continue-on-error"
-"""One pool that a cloud has no machines for holds up what needs it, and nothing else."""
+"""Option to continue after a failure: a pool without capacity blocks only resources that depend on the
+pool."""
 _NUM_SHOWN = 3
 
 
@@ -289,7 +292,7 @@ class Engine:
 
 
 _WRITTEN = frozenset({"encryptionsalt", "encryptedkey"})
-"""What the engine writes into a stack's configuration when it makes the stack: salt, or data key."""
+"""Keys that the engine writes into a new stack's configuration: salt, or encrypted data key."""
 _ENCRYPTION = ("secretsprovider", *sorted(_WRITTEN))
 
 

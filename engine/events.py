@@ -33,16 +33,16 @@ SUMMARY_WORDS = {
 }
 
 Advice = Callable[[str], str]
-"""Message of a provider → the next step; empty where none is known."""
+"""Function from a provider's message to the next step; the step is empty where none is known."""
 GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
 
 
 UNREACHABLE = re.compile(
     r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)", re.S
 )
-"""An API server that does not answer: errors of pulumi-kubernetes, and those of Go's network library."""
+"""Error messages of an unreachable API server: those of pulumi-kubernetes and of Go's network library."""
 CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
-"""Steps that change what exists; of a replacement's, the one that knows both the old and the new."""
+"""Operations that count as changes; a replacement counts by the step with both old and new inputs."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class EngineStep:
     """One change of one resource, from the engine's event: secrets hidden, unknown values marked."""
 
     op: str
-    """`create`, `update`, `delete` or `create-replacement`."""
+    """Operation: `create`, `update`, `delete` or `create-replacement`."""
     urn: str
     old: Mapping[str, Any]
     new: Mapping[str, Any]
-    """Inputs before and after; empty for none."""
+    """Inputs after the step; `old` has the inputs before. Both can be empty."""
     keys: tuple[str, ...] = ()
-    """Properties that a replacement is for."""
+    """Properties that cause a replacement."""
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> EngineStep:
@@ -80,13 +80,13 @@ class OperationResult:
     stack: str
     operation: str
     changes: Mapping[str, int]
-    """Number of resources by what was (or at a preview: would be) done: `create`, `update`, `same`, …."""
+    """Operation (`create`, `update`, `same`, …) → number of resources, done or (at a preview) planned."""
     seconds: float
     is_preview: bool = False
     announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Of a preview: the states of the resources that it would create, from the engine's events."""
+    """States of the resources that a preview would create, from the engine's events."""
     steps: tuple[EngineStep, ...] = field(default=(), repr=False)
-    """What was (or would be) done to each resource that changes."""
+    """Steps of all resources that change, done or planned."""
 
     @property
     def changed(self) -> bool:
@@ -116,7 +116,7 @@ class EventReporter:
     announced: list[Mapping[str, Any]] = field(default_factory=list)
     """States of the resources that a preview would create."""
     steps: list[EngineStep] = field(default_factory=list)
-    """Changes, each as it begins."""
+    """Changes in the order in which they begin."""
     _started: dict[str, float] = field(default_factory=dict)
     _done: int = 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-"""The clone, or the tree that a wheel has of it (setup.py)."""
+"""Root of the clone, or of the copy that a wheel contains (setup.py)."""
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,14 @@ class Paths:
     """Roots; everything else is derived, so that a test can move all of it by two folders."""
 
     cache: Path
-    """Content-addressed artifacts; safe to delete at any time."""
+    """Folder of content-addressed artifacts; safe to delete at any time."""
     state: Path
-    """State: clusters, engine state, data."""
+    """Folder of clusters, engine state and data."""
     repository: Path = REPOSITORY
     stacks_folder: Path | None = None
-    """Where stack files are, if neither in the clone nor in `stacks` of the working folder."""
+    """Folder of stack files that are neither in the clone nor in `stacks` of the working folder."""
     organisation: Path | None = None
-    """Configuration of the policies that holds for every stack, out of a stack's reach."""
+    """File with the organisation's policy configuration, which holds for every stack."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Paths:

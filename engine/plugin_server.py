@@ -17,10 +17,11 @@ import grpc
 from engine.stubs import CHANNEL_OPTIONS
 
 WORKERS = 64
-"""A policy pack and a program each hold one worker for as long as they run; the rest serve resources."""
+"""Number of threads. A policy pack and a program each occupy one thread while they run; the rest serve
+resources."""
 
 GRACE_SECONDS = 2.0
-"""The engine kills a plugin that has not ended 5 s after its interrupt."""
+"""Seconds to stop after an interrupt; the engine kills a plugin after 5 s."""
 
 
 class PluginServer:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 VERSIONS_FROM = {"kubernetes": "pulumi-kubernetes"}
-"""Plugin → the Python package whose version it shares; the others share the SDK's."""
+"""Plugin → Python package whose version the plugin shares; other plugins share the SDK's version."""
 OWN = Path(__file__).resolve().parent / "provider" / "pulumi-plugin.json"
 
 

@@ -22,7 +22,7 @@ class ProcessResult:
 
     code: int
     errors: str
-    """The end of stderr."""
+    """Last lines of stderr."""
     interrupted: bool
 
 

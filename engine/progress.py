@@ -15,7 +15,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 
 LINE_INTERVAL_SECONDS = 15.0
-"""How often plain output repeats where a task stands: often enough for a log that is being watched."""
+"""Seconds between two lines about the same task in plain output."""
 
 
 class Task(Protocol):

@@ -18,10 +18,11 @@ import psutil
 from infra.errors import Problem, TrainyardError
 
 MARKER = "TRAINYARD_ENGINE"
-"""Variable with the engine's folder, in the environment of each engine that we start and of its plugins."""
+"""Environment variable with the engine's folder, set for each engine that we start and inherited by its
+plugins."""
 MODULES = ("engine.provider", "engine.language_host", "pulumi.dynamic", "pulumi.policy")
 GRACE_SECONDS = 20.0
-"""An interrupted engine ends what is under way; after this it is killed."""
+"""Seconds for an interrupted engine to finish running operations before SIGKILL."""
 
 
 def temporary(folder: Path) -> Path:
@@ -74,13 +75,13 @@ class Unfinished:
     """A creation that a killed engine began, and never saw the end of; or one that is to come."""
 
     token: str
-    """Type: `aws:ec2/vpc:Vpc`."""
+    """Type token: `aws:ec2/vpc:Vpc`."""
     name: str
     """Logical name."""
     inputs: Mapping[str, Any]
     begun: bool = True
-    """False for one that a preview announces: parts of its inputs are unknown, and names that the provider
-    makes up are not those of one that exists."""
+    """False for a creation that a preview announces: parts of its inputs are unknown, and generated names
+    differ from those of an existing resource."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,11 @@ class Found:
 
     id: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Those that are other than was asked: a name that the provider made up when it was made."""
+    """Inputs that differ from the program's: a name that the provider generated."""
 
 
 Finder = Callable[[Unfinished], Found | None]
-"""Looks in the cloud for what the state does not have; None where nothing was made."""
+"""Function that searches the cloud for a resource that the state lacks; None where nothing was created."""
 
 
 def settled(exported: str, find: Finder) -> tuple[str, list[str]]:

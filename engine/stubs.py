@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 MAX_MESSAGE_BYTES = 400 * 1024 * 1024
-"""The engine's own limit, as in the SDK's channel options."""
+"""The engine's own limit of a gRPC message, as in the SDK's channel options."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 OWN_DISTRIBUTION = "trainyard"
 OWN_PLUGIN = Path(__file__).resolve().parents[1] / "provider" / "pulumi-plugin.json"
 PLUGIN_VIRTUALENV = "venv"
-"""A plugin's virtual environment, in the plugin's folder, where none is named; as with the official host."""
+"""Default folder of a plugin's virtual environment, inside the plugin's folder, as with the official host."""
 
 
 class ProgramEnvironmentError(Exception):

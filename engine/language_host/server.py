@@ -29,9 +29,9 @@ EXEC_VARIABLE = "TRAINYARD_PYTHON_EXEC"
 EXEC_IN_MODULE = "github.com/pulumi/pulumi/sdk/v3@v{version}/python/cmd/pulumi-language-python-exec"
 
 CODEGEN = "pulumi-codegen"
-"""Our program around the engine's own code generators (local/go/pulumi-codegen)."""
+"""Our command for the engine's own code generators (local/go/pulumi-codegen)."""
 ALREADY_EXPLAINED = 32
-"""`pulumi-language-python-exec` ends with it after it has shown the user's error itself."""
+"""Exit code of `pulumi-language-python-exec` after the script has shown the user's error itself."""
 
 
 @dataclass(frozen=True)

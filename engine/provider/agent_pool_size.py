@@ -15,9 +15,9 @@ from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResul
 from infra.clients.azure import AzureClient, AzureRefusedError
 
 VERSION = "2025-09-01"
-"""API version of the SDK's AgentPool, so that the PUT repeats every property that the SDK has set."""
+"""API version that the SDK's AgentPool uses, so that the PUT repeats every property that the SDK has set."""
 _BUSY = frozenset({409, 429})
-"""Another operation is under way on the cluster or on the pool."""
+"""HTTP status codes for another running operation on the cluster or on the pool."""
 
 
 class AgentPoolSize(GroupSize):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.3
 LOOK = "see `trainyard status`"
 _CONNECTING = threading.Lock()
-"""The Kubernetes client shows threads the name of a certificate's file before it has written that file."""
+"""Lock for creating clients: the Kubernetes client publishes a certificate file's name before it writes
+the file."""
 
 
 def connect(kubeconfig: str) -> ApiClient:

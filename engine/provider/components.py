@@ -20,10 +20,10 @@ COMPONENTS: Mapping[str, str] = {
     "trainyard:index:Fleet": "trainyard.component",
     "trainyard:index:TrainingJob": "trainyard.component",
 }
-"""Type token → module that is run (`python -m`) to declare it."""
+"""Component's type token → module that constructs the component (`python -m`)."""
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = 2
-"""Exit code of a process whose answer is a status, not a response: the input is wrong."""
+"""Exit code of a process that answers with an error status: the input is wrong."""
 GRACE_SECONDS = 1.0
 
 

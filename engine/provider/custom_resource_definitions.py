@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MANAGER = "trainyard"
 DIGEST = "trainyard.dev/digest"
-"""Annotation with the digest of what was applied; the API server fills in defaults, so we cannot compare."""
+"""Annotation with the digest of the applied manifest; the server's defaults prevent a direct comparison."""
 WORKERS = 8
 ESTABLISHED_SECONDS = 60.0
 REMOVED_SECONDS = 120.0
@@ -42,7 +42,7 @@ REMOVE = (
     "`kubectl get {name} -A` lists them. The operator that removes finalizers has been deleted: remove them"
     """ (`kubectl patch {name} NAME --type=merge --patch='{{"metadata":{{"finalizers":null}}}}'`)"""
 )
-"""The next step where objects outlive their operator."""
+"""Next step for the user where custom objects outlive their operator."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 T = TypeVar("T")

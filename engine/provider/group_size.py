@@ -13,7 +13,7 @@ from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, 
 from infra.errors import Problem, TrainyardError
 
 _LABELS = "labels"
-"""Labels of the group's nodes, which name its pool. The cloud gets them with the group itself."""
+"""Input with the labels of the group's nodes, which contain the pool's name; the group resource sets them."""
 
 
 class ResizeRefusedError(Exception):
@@ -28,15 +28,15 @@ class GroupSize(ResourceHandler):
     """How many nodes a group should have. The nodes are deleted with their group."""
 
     GROUP_KIND: ClassVar[str]
-    """What the cloud calls such a group, for messages: `node pool`."""
+    """Cloud's name of such a group, for messages: `node pool`."""
     ALLOWED: ClassVar[str]
-    """What the cloud would resize, for messages."""
+    """Description of a group that the cloud would resize, for messages."""
     STRING_INPUTS: ClassVar[tuple[str, ...]]
-    """Inputs that are strings and name the group: another value is another group."""
+    """Names of string inputs that identify the group: another value means another group."""
     INTEGER_INPUTS: ClassVar[tuple[str, ...]]
-    """Inputs that are whole numbers."""
+    """Names of integer inputs."""
     BUSY_TIMEOUT_SECONDS: ClassVar[float]
-    """How long to retry while another operation is under way on the group."""
+    """Seconds to retry while another operation on the group is running."""
     POLL_SECONDS: ClassVar[float] = 15.0
 
     def __init_subclass__(cls) -> None:

@@ -16,7 +16,7 @@ from engine.provider.group_size import GroupSize, ResizeRefusedError
 from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
 
 _BUSY = "ResourceInUseException"
-"""An update of the group is under way."""
+"""EKS error code for a running update of the group."""
 
 
 class NodeGroupSize(GroupSize):
@@ -28,7 +28,7 @@ class NodeGroupSize(GroupSize):
     STRING_INPUTS = ("region", "cluster", "nodeGroup")
     INTEGER_INPUTS = ("minSize", "size")
     BUSY_TIMEOUT_SECONDS = 40 * 60
-    """As long as botocore's waiter for an active group: 80 times 30 s."""
+    """Timeout of botocore's waiter for an active group: 80 times 30 s."""
 
     def identify(self, inputs: Inputs) -> str:
         return f"{inputs['cluster']}/{inputs['nodeGroup']}"

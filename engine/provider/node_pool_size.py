@@ -15,7 +15,7 @@ from infra.clients.gcp import GcpClient, GcpRefusedError
 
 CONTAINER = "https://container.googleapis.com/v1"
 _BUSY = frozenset({400, 409, 429})
-"""With `operation` in the message: another one is under way on the cluster, or too many are."""
+"""HTTP status codes for a running operation on the cluster, if the message contains `operation`."""
 
 
 class NodePoolSize(GroupSize):
@@ -27,7 +27,7 @@ class NodePoolSize(GroupSize):
     STRING_INPUTS = ("nodePool",)
     INTEGER_INPUTS = ("size", "zones")
     BUSY_TIMEOUT_SECONDS = 45 * 60
-    """An operation that waits for nodes ends after 35 minutes."""
+    """Longer than an operation that waits for nodes, which ends after 35 minutes."""
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["nodePool"])

@@ -21,7 +21,7 @@ T = TypeVar("T")
 INTERRUPTED = "interrupted; run again to resume"
 POLL_SECONDS = 0.1
 CANCEL_GRACE_SECONDS = 2.0
-"""How long an interrupted operation has to come to a point from which it can be resumed."""
+"""Seconds for an interrupted operation to reach a point from which it can resume."""
 
 
 class EngineLog:

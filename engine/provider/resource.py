@@ -58,15 +58,16 @@ class ResourceHandler:
     REPLACES: ClassVar[frozenset[str]] = frozenset()
     """Inputs whose change requires replacement."""
     OUTPUTS: ClassVar[frozenset[str]] = frozenset()
-    """Computed outputs: known after creation, and constant from then on."""
+    """Outputs that are computed at creation and constant afterwards."""
     RENEWED: ClassVar[frozenset[str]] = frozenset()
-    """Computed outputs that each update computes again."""
+    """Outputs that each update computes again."""
     SECRETS: ClassVar[frozenset[str]] = frozenset()
     """Inputs and outputs that are always secret."""
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset()
-    """Inputs for the operation only; a changed value alone is no diff."""
+    """Inputs for the operation only: a change of such an input alone is no diff."""
     REFRESHES: ClassVar[bool] = False
-    """Whether the engine reads it before each update, because it can disappear or fail by itself."""
+    """Whether the engine reads the resource before each update, because the resource can disappear or
+    fail."""
 
     def check(self, inputs: Inputs) -> list[Failure]:
         """Return all problems of the inputs, which are all known."""

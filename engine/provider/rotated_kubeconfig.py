@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MANAGER = "trainyard"
 KEY = "kubeconfig"
-"""Key of the Secret, as MultiKueue reads it."""
+"""Key in the Secret under which MultiKueue reads the kubeconfig."""
 EXPECTED = "an API server that serves this, and a kubeconfig with the right to request it"
 _ACCOUNT, _SECRET = ("serviceAccount", "secret")
 

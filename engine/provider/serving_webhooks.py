@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SERVING_SECONDS = 300.0
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
-"""Status codes of an API server that does not serve the kind yet, or throttles."""
+"""Status codes of an API server that does not serve the kind yet, or that throttles."""
 EXPECTED = "an API server that has the operator's webhooks evaluate objects"
 
 

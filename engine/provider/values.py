@@ -15,7 +15,7 @@ from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark in the protocol, not a secret
 UNKNOWN_MARK = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""An unknown string; it stands for every type in what we send."""
+"""Mark of an unknown string, which we send for an unknown value of any type."""
 UNKNOWN_MARKS = frozenset(
     {
         UNKNOWN_MARK,
@@ -27,7 +27,7 @@ UNKNOWN_MARKS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
     }
 )
-"""One per type: string, bool, number, array, asset, archive, object."""
+"""Marks of unknown values by type: string, bool, number, array, asset, archive, object."""
 
 
 class UnknownValue:
