@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 DEBUG = "TRAINYARD_ENGINE_DEBUG"
-"""Variable that, set to anything, gives the engine the SDK's debug lines, which `pulumi up --debug` shows."""
+"""Environment variable that, with any value, enables the SDK's debug lines for `pulumi up --debug`."""
 FOLDER = Path(__file__).resolve().parent
 
 

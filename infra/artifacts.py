@@ -16,7 +16,7 @@ from infra.errors import HostError, Problem
 ROOT = Path(__file__).resolve().parent.parent
 
 LINKS = ROOT / ".trainyard"
-"""Per clone: links to what was made, and what the program makes."""
+"""Folder, per clone, with links to the artifacts and with the program's own cache."""
 
 
 @cache
@@ -39,9 +39,9 @@ class PublishedChart:
     repository: str
     version: str
     images: Mapping[str, str]
-    """Full references, by what each is in the chart."""
+    """Full image references, by the image's purpose in the chart."""
     digest: str = ""
-    """SHA-256 of the chart's archive; empty where it is not known."""
+    """SHA-256 of the chart's archive; empty where unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class Artifacts:
     training_image: str
     """Reference of the image that training jobs run in."""
     training_env: Path | None
-    """Folder of Python packages that pods on nodes of this host mount, read only; None: not made."""
+    """Folder of Python packages that pods on nodes of this host mount read-only; None without such a
+    folder."""
     images: Mapping[str, str]
     """Reference of each pinned image, by its name in `versions.yaml`."""
     rendered: Path = LINKS / "rendered"
     """Cache of rendered charts, by content."""
     published: Mapping[str, PublishedChart] = field(default_factory=dict)
-    """Charts that are not among `charts`, by name."""
+    """Charts that helm pulls from their publishers, by name."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """Digest of the publisher's image, by the name of a pinned image, where it is known."""
 

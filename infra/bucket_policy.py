@@ -17,7 +17,7 @@ _OBJECTS = (
     "s3:PutObject",
     "s3:PutObjectTagging",
 )
-"""What a trainer does with objects, as on AWS (infra/targets/aws/cluster/identity.py)."""
+"""Actions of a trainer on objects, as on AWS (infra/targets/aws/cluster/identity.py)."""
 
 
 def bucket_policy(bucket: str, teams: Mapping[str, str], administrators: Sequence[str] = ()) -> str:

@@ -20,7 +20,7 @@ from infra.errors import HostError, InputError, Problem
 Manifest = dict[str, Any]
 
 FORMAT = "1"
-"""Of the rendered files; another one makes them anew."""
+"""Format version of the rendered files; another version renders them again."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     """The work was started and failed (cluster, engine, job)."""
     WRONG_INPUT = 2
-    """Nothing was started."""
+    """The input is wrong; nothing was started."""
     HOST = 3
     """The host lacks something; nothing was started."""
     JOB_FAILED = 4
@@ -32,15 +32,15 @@ class Problem:
     """One thing that is wrong, in the four parts that a reader needs to put it right."""
 
     path: str
-    """Where: `pools[1].accelerator.count`, a file, a flag, a program."""
+    """Location of the problem: `pools[1].accelerator.count`, a file, a flag, a program."""
     got: str
-    """What was found there."""
+    """Value that was found at `path`."""
     allowed: str
-    """What is allowed there."""
+    """Values that are allowed at `path`."""
     fix: str
-    """The next step."""
+    """Next step for the user."""
     location: str = ""
-    """`file:line:column`, where it is known."""
+    """Position in the file, `file:line:column`, where known."""
 
     def __str__(self) -> str:
         where = f"{self.path} ({self.location})" if self.location else self.path

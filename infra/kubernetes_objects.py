@@ -98,10 +98,8 @@ class Probe:
 
     manifest: Mapping[str, Any]
     evidence: str
-    """Text that the API server's answer has only then.
-
-    What a mutating webhook adds, or the name of a validating one, which must reject the object.
-    """
+    """Text in the API server's answer that proves an evaluation: a change by a mutating webhook, or the
+    name of a validating webhook that rejects the object."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Probes:
     """
 
     collection: str
-    """Path of the API that the objects would be created under."""
+    """API path of the collection in which the objects would be created."""
     probes: Sequence[Probe]
 
 
@@ -124,7 +122,7 @@ class KubernetesObject(pulumi.CustomResource):
     """
 
     data: pulumi.Output[dict[str, str]]
-    """Of Secrets and ConfigMaps."""
+    """Data of a Secret or ConfigMap."""
 
     def __init__(
         self, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions, *, cluster: str = ""
@@ -248,7 +246,7 @@ class Access:
     kubeconfig: pulumi.Output[str]
     provider: pulumi.ProviderResource
     deleted_with: pulumi.Resource | None
-    """The resource whose deletion deletes all objects, so that none is deleted one by one."""
+    """Resource whose deletion also deletes all objects, so that no object is deleted separately."""
 
     def options(
         self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()

@@ -7,7 +7,7 @@ import hashlib
 import catalog
 
 MAX_LABEL = 63
-"""Longest DNS label and label value (RFC 1123)."""
+"""Maximum length of a DNS label and of a label value (RFC 1123)."""
 
 POOL_LABEL = "trainyard.dev/pool"
 CAPACITY_LABEL = "trainyard.dev/capacity"
@@ -15,23 +15,23 @@ ACCELERATOR_LABEL = "trainyard.dev/accelerator"
 SIMULATED_LABEL = "trainyard.dev/simulated"
 DATASET_LABEL = "trainyard.dev/dataset"
 TEAM_LABEL = "trainyard.dev/team"
-"""Of a namespace: whose it is. The API server holds it to the rules of teams by this label."""
+"""Label of a team's namespace with the team's name; admission policies select namespaces by this label."""
 FABRIC_LABEL = "trainyard.dev/fabric"
 LEAF_LABEL = "trainyard.dev/leaf"
 SPINE_LABEL = "trainyard.dev/spine"
 TRAINING_IMAGE_LABEL = "trainyard.dev/training-image"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 CLIQUE_LABEL = "nvidia.com/gpu.clique"
-"""NVIDIA's own: nodes with the same value are one NVLink domain."""
+"""NVIDIA's node label of an NVLink domain: nodes in one domain have the same value."""
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
 SPOT_TAINT = "trainyard.dev/spot"
 GRACE_ANNOTATION = "trainyard.dev/grace-seconds"
-"""Annotation of a job's pods: their `terminationGracePeriodSeconds`, for their processes to read."""
+"""Annotation of a job's pods with their `terminationGracePeriodSeconds`, for their processes to read."""
 NOTICE_ANNOTATION = "trainyard.dev/notice-seconds"
-"""On a job's pods: the shortest preemption notice of the spot pools that they may run on."""
+"""Annotation of a job's pods with the shortest preemption notice of the spot pools that they may run on."""
 CHECKPOINT_ANNOTATION = "trainyard.dev/checkpoint-seconds"
-"""Annotation of a job: how long its checkpoint takes."""
+"""Annotation of a job with the time that its checkpoint takes."""
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label with the reason for buying spot in one market."""
 ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")
@@ -50,33 +50,35 @@ TRAINING_ENV_CLAIM = "training-env"
 TRAINING_ENV_MOUNT = "/opt/trainyard/env"
 TRAINING_SOURCE = "/opt/trainyard/src"
 CODE_STORE = f"{CHECKPOINTS_MOUNT}/.trainyard/code"
-"""Where a team's volume has packs of code, each by its digest; no job's name begins with a point."""
+"""Folder in a team's volume with packed code, by digest; the leading dot avoids clashes with names of
+jobs."""
 HUGGING_FACE_CACHE = f"{CHECKPOINTS_MOUNT}/.cache/huggingface"
-"""Of the whole team: what one job has fetched, the next one finds."""
+"""Folder of the Hugging Face cache, which all jobs of a team share."""
 JOB_VOLUME, JOB_MOUNT = "job", "/mnt/job"
-"""A volume of each pod of a job, in memory."""
+"""In-memory volume of each pod of a job, and its mount path."""
 JOB_VOLUME_GIB = 1
-"""Its size: the pack of a job's code lies there beside the files that it becomes."""
+"""Size of the in-memory volume: holds the packed code and the unpacked files together."""
 CODE_FOLDER = f"{JOB_MOUNT}/code"
-"""Where the code of a job is unpacked, read-only, and its command starts."""
+"""Folder into which a job's code is unpacked read-only, and in which its command starts."""
 CODE_VARIABLE = "TRAINYARD_CODE"
-"""Digest of a job's code, for what unpacks it and for the ranks."""
+"""Environment variable with the digest of a job's code, for the unpacking program and the ranks."""
 UPLOADS = "uploads"
-"""What takes code of a team into its store."""
+"""Name of the Deployment that receives a team's code."""
 OFFER_ANNOTATION = "trainyard.dev/offer"
-"""Of a ResourceFlavor: what its nodes are, for members of teams, who see no nodes."""
+"""Annotation of a ResourceFlavor that describes its nodes to team members, who cannot list nodes."""
 DATASETS_ANNOTATION = "trainyard.dev/datasets"
-"""Of a training runtime: the datasets that its pods find, name to path and digest."""
+"""Annotation of a training runtime with the datasets of its pods: name → path and digest."""
 OBJECT_STORE = "object-store"
 OBJECT_STORE_PORT = 7070
 AUTOSCALER = "cluster-autoscaler"
 TOPOLOGY = "fabric"
 RACK_TOPOLOGY = "racks"
-"""The same with NVLink domains as a level: a node without the label would take no job of it."""
+"""Name of the topology with NVLink domains as a level: nodes without their label would take no job of it."""
 HOST_TOPOLOGY = "hosts"
-"""For pools without accelerators: clouds label no such node with its location in the network."""
+"""Name of the topology for pools without accelerators, whose nodes have no labels of network levels."""
 ANY_FABRIC = "distributed"
-"""In a runtime's name: the stack's first fabric. Kubeflow's `torch-distributed` has the same form."""
+"""Fabric part of a runtime's name that means the stack's first fabric, as in `torch-distributed` of
+Kubeflow."""
 
 
 def node(pool: str, index: int) -> str:
@@ -113,7 +115,8 @@ def fit(name: str, limit: int = MAX_LABEL) -> str:
 
 
 GENERATED_SUFFIX = 8
-"""What the engine adds to a logical name where it makes up the physical one: `-` and seven random digits."""
+"""Suffix that the engine adds to a logical name for a generated physical name: `-` and seven random
+digits."""
 
 
 def fit_generated(name: str, limit: int) -> str:

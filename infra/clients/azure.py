@@ -17,7 +17,7 @@ from infra.errors import HostError, Problem, TrainyardError
 MANAGEMENT = "https://management.azure.com"
 TIMEOUT_SECONDS = 60.0
 COMMAND_SECONDS = 120
-"""Within these `az` answers."""
+"""Timeout of an `az` command."""
 Answer = dict[str, Any]
 
 

@@ -19,7 +19,7 @@ from infra.spec.fleet import DispatchSpec, Fleet, WorkerSpec
 _API = f"{KUEUE}/v1beta2"
 _CONTROLLER = "kueue.x-k8s.io/multikueue"
 FLEET_LABEL = "trainyard.dev/fleet"
-"""A label of no node: jobs of the fleet's flavor are admitted here, and run elsewhere."""
+"""Label that no node has: jobs of the fleet's flavor are admitted on the hub and run on a worker."""
 
 
 class Hub(pulumi.ComponentResource):

@@ -19,9 +19,9 @@ from infra.spec.fleet import Fleet
 
 _API, _KIND = "trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"
 _HUB = "the hub"
-"""In messages, and among the workers' names, which have no spaces."""
+"""Name of the hub in messages and beside the workers' names, which contain no spaces."""
 _COMPARED = ("initContainers", "containers", "tolerations")
-"""What Kueue compares of a pod."""
+"""Parts of a pod that Kueue compares."""
 RuntimeSpec = Mapping[str, Any]
 
 

@@ -16,7 +16,7 @@ from infra.spec.source import KeyPath, show
 
 _FACTS = ("place", "queues", "datasets", "runtimes")
 Facts = Mapping[str, Any]
-"""Outputs of a stack, by name; None for one that it has not."""
+"""Outputs of a stack by name; None for an output that the stack lacks."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class StackOutputs:
     """One stack of the fleet."""
 
     kubeconfig: pulumi.Output[str]
-    """Secret; known once all stacks were found to match the fleet."""
+    """Kubeconfig of the cluster: secret, and known once all stacks match the fleet."""
     facts: pulumi.Output[Facts]
 
 

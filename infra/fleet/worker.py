@@ -25,14 +25,14 @@ _SEEN: Sequence[tuple[str, str, Sequence[str]]] = (
     ("jobset.x-k8s.io", "jobsets", ("watch",)),
     ("kubeflow.org", "mpijobs", ("watch",)),
 )
-"""In all namespaces: API group, resource, verbs. What jobs are, not what is in their pods."""
+"""API group, resource and verbs in all namespaces: jobs are visible to the hub, contents of pods are not."""
 _SENT: Sequence[tuple[str, str, Sequence[str]]] = (
     (KUEUE, "workloads", ("create", "delete", "get", "update")),
     (KUEUE, "workloads/status", ("get", "patch", "update")),
     (_TRAINER, "trainjobs", ("create", "delete", "get")),
     (_TRAINER, "trainjobs/status", ("get",)),
 )
-"""In the namespaces of the fleet's teams only."""
+"""API group, resource and verbs in the namespaces of the fleet's teams only."""
 
 
 class Worker(pulumi.ComponentResource):

@@ -15,6 +15,6 @@ class AmdOperatorSettings:
     utils: str
     has_service_monitor: bool
     has_virtual_functions: bool = False
-    """Whether the GPUs are virtual functions, as a virtual machine has them."""
+    """Whether the GPUs are virtual functions, as in a virtual machine."""
     driver_for: tuple[str, ...] = ()
-    """Accelerators whose nodes need the kernel driver; empty where their system has it."""
+    """Accelerators whose nodes need the kernel driver; empty where the node image has the driver."""

@@ -13,9 +13,9 @@ class AutoscalerSettings:
 
     cloud: Literal["aws"]
     cluster: str
-    """Its name in the cloud."""
+    """Cluster's name in the cloud."""
     region: str
     group_tags: Mapping[str, str]
-    """Tags by which groups of nodes are known as those that it may resize."""
+    """Tags of the node groups that the autoscaler may resize."""
     alike: tuple[str, ...]
-    """Labels in which groups of one pool may differ."""
+    """Labels whose values may differ between groups of one pool."""

@@ -10,10 +10,10 @@ class DraDriverSettings:
     """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of nodes with Grace processors."""
 
     driver_root: str
-    """Path of the GPU driver on a node: `/`, or where the GPU Operator or the cloud installs the driver."""
+    """Root of the GPU driver's files on a node: `/`, or the folder of the GPU Operator or cloud."""
     fabric: str = ""
-    """Fabric class of the nodes in domains; empty: GPU Feature Discovery has labelled them."""
+    """Fabric class of the nodes in NVLink domains; empty where GPU Feature Discovery labels the nodes."""
     tolerates_all: bool = False
-    """Whether it runs on nodes with any taint, such as the stack's own and those of a cloud."""
+    """Whether the driver's pods run on nodes with any taint, such as those of the stack or a cloud."""
     needs_critical_quota: bool = False
-    """Whether the cloud admits pods of critical priority by a quota alone, as GKE does."""
+    """Whether the cloud admits pods of critical priority only with a quota, as GKE does."""

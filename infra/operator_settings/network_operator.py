@@ -20,14 +20,12 @@ class AddressPool:
 
 
 NicAccess = Literal["shared", "sriov", "hostdev", "functions"]
-"""Pods share all NICs of a node, have a virtual function of each, or have the NICs themselves.
-
-`functions`: a virtual machine's NICs are functions already, and pods have them as they are.
-"""
+"""Access of pods to NICs: all NICs of a node shared, a virtual function of each, or the NICs themselves.
+With `functions` the NICs of a virtual machine are virtual functions already, and pods get them directly."""
 
 
 Link = Literal["infiniband", "ethernet"]
-"""What the NICs speak: with RDMA over Ethernet it is RoCE."""
+"""Link type of the NICs; RDMA over Ethernet is RoCE."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,20 @@ class NetworkOperatorSettings:
     access: NicAccess
     link: Link = field(default="infiniband", kw_only=True)
     interfaces: tuple[str, ...] = field(default=(), kw_only=True)
-    """Interfaces of the nodes' Ethernet NICs, of which pods that share them have one each (macvlan)."""
+    """Names of the nodes' Ethernet interfaces; each pod that shares NICs gets a macvlan interface on each."""
     mtu: int | None = field(default=None, kw_only=True)
-    """Of virtual functions on Ethernet."""
+    """MTU of virtual functions on Ethernet."""
     device_ids: tuple[str, ...]
     """PCI device IDs of the NICs."""
     installs_driver: bool
     pools: tuple[AddressPool, ...] = ()
     pool: str | None = None
-    """Where a pod's NICs have their addresses from; None: they have none, and RDMA needs none."""
+    """Address pool of the pods' NICs; None: no addresses, which RDMA over InfiniBand does not need."""
     ipoib: tuple[str, str] | None = None
-    """Interface of the nodes, and pool, of a secondary network over IPoIB."""
+    """Interface of the nodes and address pool of a secondary IPoIB network."""
     architectures: tuple[Architecture, ...] = ("amd64",)
-    """Of the nodes' processors."""
+    """Architectures of the nodes' processors."""
     waits_for_nics: bool = True
-    """Whether a node with NICs exists during `up`; False where all of them may join later."""
+    """Whether a node with NICs exists during `up`; False where all such nodes may join later."""
     driver_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the container that builds and loads the NICs' driver."""
+    """Environment variables of the container that builds and loads the NIC driver."""

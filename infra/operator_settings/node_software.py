@@ -18,9 +18,9 @@ class Mirror:
     """A registry inside of an air gap."""
 
     registry: str
-    """Prefix of every image."""
+    """Registry and path that prefix every image."""
     charts: str
-    """`oci://…`, where the published charts are."""
+    """`oci://…` URL of the mirrored charts."""
 
     def image(self, reference: str) -> str:
         """Return where the mirror has an image; one of the mirror's host exists there already."""
@@ -43,20 +43,20 @@ class NodeSoftwareSettings:
     amd_operator: AmdOperatorSettings | None = None
     installs_nfs_driver: bool = False
     efa_resource_claims: tuple[FabricClass, ...] = ()
-    """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
+    """Fabric classes whose EFA devices pods claim by EKS's DRA driver."""
     installs_lustre_driver: bool = False
-    """The CSI driver of Azure Managed Lustre."""
+    """Whether the CSI driver of Azure Managed Lustre is installed."""
     tolerates_all: bool = False
-    """Whether it runs on nodes with any taint, such as those of spot."""
+    """Whether the operators' pods run on nodes with any taint, such as spot nodes."""
     mirror: Mirror | None = None
     registries: Mapping[str, str] = field(default_factory=dict)
-    """Host of a cloud's own images, as they are pinned → the one that these nodes have at hand."""
+    """Registry host in pinned references of a cloud's images → registry host that these nodes use."""
     node_os: str = ""
-    """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
+    """Operating system of the nodes, as in tags of driver images: `ubuntu24.04`."""
 
     @property
     def installs_any(self) -> bool:
-        """Whether there is anything to install."""
+        """Whether any operator or driver is to be installed."""
         drivers = (
             self.installs_nfs_driver
             or self.installs_lustre_driver

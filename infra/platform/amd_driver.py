@@ -20,7 +20,7 @@ NAMESPACE = "kube-system"
 IMAGE = "docker.io/library/ubuntu:24.04"
 _LABELS = {"app.kubernetes.io/name": NAME}
 _BUILDING = {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"cpu": "32", "memory": "64Gi"}}
-"""The module is compiled for the node's kernel, on as many processors as there are."""
+"""Resources for compiling the module for the node's kernel, on up to 32 processors."""
 _WAITING = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "10m", "memory": "16Mi"}}
 
 

@@ -20,7 +20,7 @@ from infra.spec.provider import minor_of
 CHART = "cluster-autoscaler"
 NOBODY = 65534
 IDLE_GPUS = "0.01"
-"""A node whose accelerators are used less than this has no job on it; 0 would be never."""
+"""Utilization of accelerators below which a node counts as idle; 0 would never be reached."""
 
 
 def requests(context: PlatformContext) -> OperatorPlan:

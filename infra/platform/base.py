@@ -36,7 +36,7 @@ class PlatformContext:
     artifacts: Artifacts
     renderer: Renderer
     residency: tuple[str, ...] | None = None
-    """Where data may be, from the stack's configuration (`trainyard:residency`); None: it sets no limit."""
+    """Regions where data may be (`trainyard:residency`); None: no restriction."""
 
     @property
     def system_selector(self) -> dict[str, str]:
@@ -155,4 +155,4 @@ RESTRICTED_POD = {
     "fsGroup": JOB_USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""With RESTRICTED_CONTAINER, what Pod Security's level `restricted` asks for."""
+"""Pod security context that, with RESTRICTED_CONTAINER, satisfies Pod Security's level `restricted`."""

@@ -28,15 +28,16 @@ from infra.spec.queue import DEFAULT_LOCAL_QUEUE, TeamSpec
 
 _MOUNT = "/data"
 _RETRIES = 20
-"""A source may be away for a while; each try continues where the one before it stopped."""
+"""Number of retries: a source may be unavailable for a while, and each retry continues where the last one
+stopped."""
 _UNSIGNED = {
     "aws": {"AWS_SKIP_SIGNATURE": "true"},
     "gcp": {"GOOGLE_SKIP_SIGNATURE": "true"},
     "azure": {"AZURE_SKIP_SIGNATURE": "true"},
 }
-"""Cloud → variables by which the object store's client asks without keys."""
+"""Cloud → variables that make its object store client send unsigned requests."""
 _QUEUED = {"kueue.x-k8s.io/queue-name": DEFAULT_LOCAL_QUEUE}
-"""In a team's namespace a Job has a queue, as all have."""
+"""Label with the queue of a Job in a team's namespace, where every job has one."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class StagingVolume:
     namespace: str
     claim: str
     out: str
-    """Folder of datasets, as the Job sees it."""
+    """Path of the datasets' folder in the Job."""
     team: TeamSpec | None = None
-    """Whose namespace it is; None for the platform's."""
+    """Team whose namespace has the volume; None for the platform's own namespace."""
 
     def takes(self, dataset: DatasetSpec) -> bool:
         """Whether a dataset is staged here."""
@@ -56,7 +57,7 @@ class StagingVolume:
 
 
 SHARED = StagingVolume(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
-"""Where folders of one filesystem are volumes."""
+"""Staging volume of the platform, for targets on which folders of one filesystem are volumes."""
 
 
 def staging_volume_of(team: TeamSpec) -> StagingVolume:

@@ -30,7 +30,7 @@ _FABRICS = {
     "device-injector": ("tcpxo",),
     "memory-lock": tuple(fabric.name for fabric in catalog.fabrics() if fabric.pins_memory),
 }
-"""Plugin → its fabric classes. Where EFA is claimed another driver has it: never both on a node."""
+"""Plugin → its fabric classes. EFA devices that are claimed have another driver: never both on one node."""
 
 
 class DevicePlugins(Layer):

@@ -15,7 +15,7 @@ from infra.platform.images import split
 CHART = "dra-driver-nvidia-gpu"
 NAMESPACE = "dra-driver-nvidia-gpu"
 CRITICAL_PODS = 1000
-"""Of the driver and of the domains' daemons: two on each node."""
+"""Quota of critical pods, which are the driver's and the domain daemons': two on each node."""
 
 
 def values(

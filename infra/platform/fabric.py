@@ -22,11 +22,12 @@ _TOPOLOGY = "nccl-topology"
 _TOPOLOGY_FOLDER = "/etc/nccl-topology"
 TOPOLOGY_FILE = "topology.xml"
 _NCCL_CONF = "/etc/nccl.conf"
-"""NCCL reads its variables from here, whoever started the process and with which environment."""
+"""Path from which NCCL reads variables, for every process and environment."""
 LOCKED_BYTES = 2**30
 """Memory that ranks must be able to lock: NCCL's buffers are 4 MiB per channel and peer (NCCL_BUFFSIZE)."""
 FABRIC_SIGNAL = 64
-"""Ends ranks that would train over TCP: SIGRTMAX, which no framework handles, and no other fault sends."""
+"""Signal that ends ranks which would train over TCP: SIGRTMAX, which no framework handles and no other
+fault sends."""
 
 
 def resources(fabric: str, accelerators: int) -> dict[str, int | str]:

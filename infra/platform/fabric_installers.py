@@ -15,7 +15,7 @@ PAUSE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180
 GIB = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
 GIB_ARM64 = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-arm64:v1.1.0"
 TCPXO = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15"
-"""Paired with the daemon that runs beside jobs (catalog/data/fabrics.yaml)."""
+"""Image of the TCPXO installer; its version must match the sidecar's (catalog/data/fabrics.yaml)."""
 NODE_SHELL = "docker.io/library/ubuntu:24.04"
 DEVICE_INJECTOR = (
     "gcr.io/gke-release/nri-device-injector"
@@ -29,7 +29,7 @@ NAMES: Mapping[str, str] = {
     "tcpxo": "nccl-tcpxo-installer",
     "device-injector": "device-injector",
 }
-"""Installer → its DaemonSet, named as Google Cloud's guides name it."""
+"""Installer → name of its DaemonSet, as in Google Cloud's guides."""
 
 
 def pod(installer: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
     "mig-manager": ("migManager",),
     "gdrcopy": ("gdrcopy",),
 }
-"""Image → where the chart's values have its repository, image and version."""
+"""Image → path in the chart's values of its repository, image and version."""
 
 
 def values(

@@ -18,13 +18,14 @@ from infra.spec.operators import OperatorsSpec
 
 NAMESPACE = "kueue-system"
 READY_MINUTES, AUTOSCALED_READY_MINUTES, RECOVERY_MINUTES = 5, 30, 2
-"""`waitForPodsReady`, where the stack does not set it."""
+"""Default timeouts of `waitForPodsReady`, where the stack does not set them."""
 MEMORY_LIMIT, GO_MEMORY_LIMIT = "2Gi", "1600MiB"
-"""Measured with pending Workloads of 2 kB: 10,000 take 294 MB, and a restart with them peaks at 581 MB."""
+"""Memory limits, measured with pending Workloads of 2 kB: 10,000 take 294 MB, and a restart peaks at 581
+MB."""
 RETENTION_AFTER_FINISHED = "168h0m0s"
-"""Of Workloads: long enough to estimate how long a team's jobs take."""
+"""Retention of finished Workloads: long enough to estimate how long a team's jobs take."""
 _FAIR = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-"""Kueue's own default."""
+"""Kueue's default settings of fair sharing."""
 
 
 def plan(context: PlatformContext) -> OperatorPlan:

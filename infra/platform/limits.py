@@ -18,7 +18,8 @@ from infra.targets.base import ClusterOutputs
 
 LIMITS = "team"
 _ENDED_PODS = 10
-"""Pods that have ended remain until their job is deleted: so many per running pod are allowed."""
+"""Number of ended pods per running pod that a quota allows, since ended pods remain until their job is
+deleted."""
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
 """Default requests of a container: with a quota, pods without CPU and memory requests are refused.
 

@@ -30,9 +30,9 @@ _OUT = "/logs"
 _PODS = "/var/log/pods"
 _FILES = f"{_PODS}/{names.team_namespace('*')}_*/*/*.log"
 _ROOT_GROUP = 0
-"""Whose the kubelet's files are (containerd and CRI-O make them 0640)."""
+"""Group of the kubelet's log files (containerd and CRI-O create them with mode 0640)."""
 _MAX_NODES = 10_000
-"""Collectors that the quota of critical pods admits: GKE's own limit is 15,000 nodes."""
+"""Number of collectors in the quota of critical pods: GKE's limit is 15,000 nodes."""
 _SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 

@@ -20,7 +20,7 @@ IMAGES = {
     "registrar": "mcr.microsoft.com/oss/kubernetes-csi/csi-node-driver-registrar:v2.13.0",
     "liveness": "mcr.microsoft.com/oss/kubernetes-csi/livenessprobe:v2.15.0",
 }
-"""`noble`: for Ubuntu 24.04. It installs the Lustre client that belongs to the node's kernel."""
+"""Images of the driver; `noble` is for Ubuntu 24.04 and installs the Lustre client of the node's kernel."""
 LUSTRE_CLIENT = {"LUSTRE_VERSION": "2.16.1", "CLIENT_SHA_SUFFIX": "14-gbc76088"}
 _HEALTH_PORT = 29763
 _SOCKET = f"/var/lib/kubelet/plugins/{DRIVER}"
@@ -32,7 +32,7 @@ _FOLDERS = {
     "devices": "/dev",
     "os-release": ("/etc/os-release", "File"),
 }
-"""Paths of the node, and what each must be where it is no folder that exists."""
+"""Host path of each volume, and its type where the folder does not exist beforehand."""
 _SMALL = {"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "100m", "memory": "100Mi"}}
 
 

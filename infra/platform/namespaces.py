@@ -14,7 +14,7 @@ from infra.platform.fabric import privileged_daemons
 from infra.spec.queue import TeamSpec
 
 EXCEPTION = "trainyard.dev/pod-security-exception"
-"""Annotation of a team's namespace that is not `restricted`: the reason and its source."""
+"""Annotation of a team's namespace that is not `restricted`, with the reason and its source."""
 
 
 class Namespaces(Layer):

@@ -19,7 +19,7 @@ from infra.platform.images import parts, split
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"
 NETWORKS: Mapping[Link, str] = {"infiniband": "ib", "ethernet": "roce"}
-"""Secondary network of pods that have dedicated NICs or virtual functions (catalogue: fabrics.yaml)."""
+"""Secondary network of pods with dedicated NICs or virtual functions (catalogue: fabrics.yaml)."""
 _SHARED: Mapping[Link, str] = {"infiniband": "ib_shared", "ethernet": "roce_shared"}
 _LINK_TYPES: Mapping[Link, str] = {"infiniband": "infiniband", "ethernet": "ether"}
 _IN_ONE_RANGE = (
@@ -35,15 +35,14 @@ _IN_ONE_RANGE = (
     },
     {"type": "sbr"},
 )
-"""Plugins behind a virtual function's: eight interfaces of a pod in one range each answer for themselves.
-
-As Oracle sets up its RoCE NICs: oracle-quickstart/oci-hpc-oke, branch vf.
-"""
+"""CNI plugins chained after a virtual function's, so that eight interfaces of a pod in one IP range each
+answer for their own address only. Source: Oracle's configuration of RoCE NICs
+(oracle-quickstart/oci-hpc-oke, branch vf)."""
 IPOIB_NETWORK = "ipoib"
 MELLANOX = "15b3"
-"""PCI vendor."""
+"""PCI vendor ID of NVIDIA's (Mellanox) NICs."""
 SHARERS = 63
-"""Pods that can share the NICs of a node (k8s-rdma-shared-dev-plugin: rdmaHcaMax)."""
+"""Maximum number of pods that share the NICs of a node (k8s-rdma-shared-dev-plugin: rdmaHcaMax)."""
 _SRIOV_IMAGES = {
     "operator": "sriov-operator",
     "sriovConfigDaemon": "sriov-config-daemon",
@@ -65,7 +64,7 @@ come later nothing waits for it. Nothing there needs it: the GPU driver's pod wa
 of the same node (init container `mofed-validation`), and there are no networks of pods.
 """
 _HAS_NICS = "feature.node.kubernetes.io/pci-15b3.present"
-"""Label of nodes on which the operator puts its driver and its plugins."""
+"""Label of nodes on which the operator installs its driver and plugins."""
 _TOLERATE_ALL = [{"operator": "Exists"}]
 _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
 

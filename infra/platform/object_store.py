@@ -21,7 +21,7 @@ from infra.spec import Stack
 _LABELS = {"app.kubernetes.io/name": names.OBJECT_STORE}
 _ACCESS_KEY, _SECRET_KEY = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 REGION = "us-east-1"
-"""S3 clients sign for a region; this is the one that versitygw and the clients assume by themselves."""
+"""Region for signing S3 requests: the default of versitygw and of the clients."""
 
 
 def endpoint() -> str:

@@ -31,10 +31,10 @@ class OperatorPlan:
     name: str
     namespace: str
     values: Mapping[str, Any]
-    """The chart's values, or the changes of the manifest; policies read it."""
+    """Chart values, or changes of the manifest, as plain data that policies read."""
     rendered: Rendered
     probes: Probes | None = None
-    """What shows that its webhooks serve; None where nothing of the stack needs them."""
+    """Probes of the operator's webhooks; None where no object of the stack needs the webhooks."""
 
 
 class DefinitionsLayer(Layer):

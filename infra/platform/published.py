@@ -13,7 +13,8 @@ from infra.kubernetes_objects import HelmRelease
 from infra.platform.base import Layer, PlatformContext, metadata
 
 TIMEOUT_SECONDS = 1200
-"""Longer than an operator takes to be pulled and ready; it brings drivers onto nodes after that."""
+"""Timeout of a helm installation: longer than the operator's pods take to start. Drivers are installed
+after that."""
 
 
 class Published(Layer):

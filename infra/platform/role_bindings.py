@@ -15,10 +15,10 @@ from infra.platform.namespaces import Namespaces
 _API = "rbac.authorization.k8s.io/v1"
 _LOOK = ("get", "list", "watch")
 _SUBMIT = ("create", "delete")
-"""To change a job is to submit another one: queues hold on to what they have admitted."""
+"""Verbs for submitting jobs. Changes are not among them: queues retain what they have admitted."""
 MEMBER, VIEWER = "trainyard-team-member", "trainyard-team-viewer"
 CATALOGUE = "trainyard-teams"
-"""What members and viewers of all teams see of the cluster: what a job may name."""
+"""Name of the cluster role that lets members and viewers of all teams list what a job may name."""
 _SEEN: Mapping[str, Sequence[str]] = {
     "": ("events", "limitranges", "persistentvolumeclaims", "pods", "pods/log", "resourcequotas"),
     "events.k8s.io": ("events",),
@@ -27,13 +27,14 @@ _SEEN: Mapping[str, Sequence[str]] = {
     # The team's jobs, each with its position in the whole queue.
     "visibility.kueue.x-k8s.io": ("localqueues/pendingworkloads",),
 }
-"""API group → resources that a job creates, and that the team may use. Nobody reads a Secret."""
+"""API group → resources that members and viewers may read, without Secrets."""
 _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}
-"""Only `create` never shows what is in a Secret: `patch` and `delete` return it."""
+"""API group → resources that members may only create: other verbs return the content of a Secret."""
 _ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}
-"""kubectl asks by a WebSocket first, which takes `get`, and since Kubernetes 1.35 `create` as well."""
+"""API group → subresources that members enter: kubectl's WebSocket needs `get`, and since Kubernetes 1.35
+`create`."""
 _PAUSED: Mapping[str, Sequence[str]] = {"kueue.x-k8s.io": ("workloads",)}
-"""`spec.active` pauses a job; an admission policy refuses a change of anything else."""
+"""API group → resources with which members pause a job (`spec.active`); admission refuses other changes."""
 _CATALOGUE: Mapping[str, Sequence[str]] = {
     # Quotas and aggregated usage: they name no job of another team.
     "kueue.x-k8s.io": ("clusterqueues", "resourceflavors", "topologies", "workloadpriorityclasses"),

@@ -27,15 +27,15 @@ from infra.spec.grace import LASTING_SECONDS, runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
-"""Exit status of a program that was started in the wrong way, as of `argparse`."""
+"""Exit status of a program with wrong arguments, as of `argparse`."""
 EX_NO_FABRIC = 128 + FABRIC_SIGNAL
-"""Exit status of ranks that would have trained over TCP on a pool with a fabric (check_fabric.sh)."""
+"""Exit status of ranks that would have used TCP on a pool with a fabric (check_fabric.sh)."""
 EX_HELD = 193
 """Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
 EX_TEMPFAIL, EX_PEER_FAILED = 75, 76
-"""Exit codes: of a rank that was preempted and has saved (sysexits.h), and of one whose peer failed."""
+"""Exit statuses of a rank that was preempted and has saved (sysexits.h), and of a rank whose peer failed."""
 MAX_RESTARTS = 5
-"""Restarts for faults of the job's own; the loss of a node does not count."""
+"""Maximum number of restarts after faults of the job itself; loss of a node does not count."""
 _FIELDS = {
     "TRAINYARD_GRACE_SECONDS": f"metadata.annotations['{names.GRACE_ANNOTATION}']",
     "TRAINYARD_NOTICE_SECONDS": f"metadata.annotations['{names.NOTICE_ANNOTATION}']",

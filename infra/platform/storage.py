@@ -28,15 +28,15 @@ from infra.targets.base import ClusterOutputs, StorageClass, VolumeSource
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
 STORE_MOUNT = {"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}
-"""Of the shared filesystem, what the object store has."""
+"""Folder of the shared filesystem with the object store's data."""
 DATASETS = "datasets"
-"""Folder of the shared filesystem under which datasets are staged."""
+"""Folder of the shared filesystem with staged datasets."""
 DATASET_VIEWS = "dataset-views"
-"""Folder under which each team has one of the datasets that it may read, where not all may read all."""
+"""Folder with one folder per team that links the team's datasets, where not all teams may read all."""
 LOGS = "logs"
-"""Folder under which each team has one for the logs of its pods."""
+"""Folder with one folder per team for the logs of the team's pods."""
 _LOGS_GIB = 10
-"""Where the logs are a separate filesystem."""
+"""Size of the logs' volume where logs have a separate filesystem."""
 Access = Literal["ReadWriteMany", "ReadOnlyMany"]
 
 
@@ -47,11 +47,11 @@ class _Volume:
     claim: str
     namespace: str
     source: Mapping[str, Any]
-    """The PersistentVolume's volume source."""
+    """Volume source of the PersistentVolume."""
     size_gib: int
     access: Access
     revision: str = ""
-    """Part of the volume's name: while it is bound, a volume can be neither changed nor removed."""
+    """Part of the volume's name, since a bound volume can be neither changed nor removed."""
 
 
 class StorageLayer(Layer):

@@ -15,7 +15,7 @@ from infra import names
 from infra.spec import Stack
 
 _SECRET_KEY_LENGTH = 40
-"""AWS's own, which S3 clients expect."""
+"""Length of AWS secret keys, which S3 clients expect."""
 
 
 def access_key(team: str) -> str:

@@ -17,13 +17,13 @@ class JobKind:
     group: str
     versions: Sequence[str]
     paths: Sequence[str] = ()
-    """Of whole templates."""
+    """Paths of complete pod templates."""
     partial_paths: Sequence[str] = ()
-    """For overrides of a template that another user has written."""
+    """Paths of overrides of a pod template that another user has written."""
     num_nodes: str = "1"
-    """A CEL expression."""
+    """CEL expression of a job's number of nodes."""
     orphans_by_default: bool = False
-    """Whether a request to delete it that names no propagation policy orphans its pods."""
+    """Whether a delete request without a propagation policy orphans the job's pods."""
 
 
 def _replicas(field: str) -> str:
@@ -95,7 +95,7 @@ _TRAINER = (
     "?'image': object.spec.?trainer.?image, ?'env': object.spec.?trainer.?env,"
     " ?'resources': object.spec.?trainer.?resourcesPerNode}]}}"
 )
-"""A TrainJob's `trainer`, as the container that it lays over its runtime's."""
+"""CEL map that presents a TrainJob's `trainer` as the container which overrides the runtime's."""
 
 
 def for_every_pod(kind: JobKind, rule: AdmissionRule) -> str:
@@ -120,7 +120,7 @@ def _containers(pod: str) -> str:
 
 
 CONTAINERS_OF_OBJECT = _containers("variables.object")
-"""All containers of a pod that is evaluated itself."""
+"""CEL list of all containers of a pod that is evaluated itself."""
 
 
 def _for_every(path: str, expression: str, root: str = "object", depth: int = 0) -> str:
@@ -202,14 +202,14 @@ JOB_RULES: Sequence[AdmissionRule] = (
         "spec.managedBy: leave it out; the cluster says which controller runs a job.",
     ),
 )
-"""What is asked of a job itself."""
+"""Rules for a job object itself, besides its pod templates."""
 
 SIZE_RULE = AdmissionRule(
     "size",
     "{num_nodes} <= int(allowed.job_pods[0])",
     "nodes of a job: this team's jobs may have so many pods: {job_pods} (teams[].limits.job_pods).",
 )
-"""Of a job as a whole; `{num_nodes}` is its kind's."""
+"""Rule for a job's number of pods; `{num_nodes}` is the expression of the job's kind."""
 
 FABRIC_RULE = AdmissionRule(
     "fabric",
@@ -221,7 +221,7 @@ FABRIC_RULE = AdmissionRule(
     " ({fabric_resources}), or trains"
     " over TCP; to do that on purpose, set NCCL_NET: Socket.",
 )
-"""For jobs of several nodes: without devices of the fabric NCCL falls back to TCP without an error."""
+"""Rule for jobs of several nodes: without devices of the fabric NCCL falls back to TCP without an error."""
 
 NETWORK_RULE = AdmissionRule(
     "fabric-network",
@@ -233,6 +233,6 @@ NETWORK_RULE = AdmissionRule(
     " trained over TCP; Socket says that TCP is meant.",
     of="whole",
 )
-"""For the same jobs: with the devices but without the image's libraries NCCL uses TCP as well. It uses no
-network but the one that NCCL_NET names, which may be a plugin of the image. TrainJobs are exempt: their
-runtime names the network, and checks the image."""
+"""Rule for jobs of several nodes: with devices but without the image's libraries NCCL uses TCP as well.
+With NCCL_NET set, NCCL uses only the named network, which may be a plugin of the image. TrainJobs are
+exempt: their runtime sets the network and checks the image."""

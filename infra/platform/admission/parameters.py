@@ -21,7 +21,7 @@ _SYSTEM_TAINTS = (
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 )
-"""Kubernetes adds tolerations of these to every pod."""
+"""Taints that Kubernetes lets every pod tolerate."""
 _NODE_LABELS = (
     names.ACCELERATOR_LABEL,
     names.CAPACITY_LABEL,
@@ -33,9 +33,10 @@ _NODE_LABELS = (
     "kubernetes.io/os",
     "node.kubernetes.io/instance-type",
 )
-"""Labels by which pods may select nodes. Not the node's name, which would bypass the queue's choice."""
+"""Labels by which pods may select nodes. The host name is not among them: it would bypass the queue's
+choice."""
 _DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own, which every pod has that names none (core/v1, DefaultTerminationGracePeriodSeconds)."""
+"""Kubernetes' default grace period of a pod (core/v1, DefaultTerminationGracePeriodSeconds)."""
 
 
 def config_map(context: PlatformContext, *, shared: bool) -> Manifest:

@@ -30,9 +30,9 @@ from infra.platform.base import metadata
 _API = "admissionregistration.k8s.io/v1"
 _ACCOUNT = "system:serviceaccount"
 OPERATORS = ("jobset-system", "kubeflow", "kubeflow-system", "kueue-system", "mpi-operator")
-"""Namespaces of the controllers that make and change a job's parts; upstream's own names."""
+"""Namespaces of the controllers that create and change parts of a job, with upstream's names."""
 POD_MAKERS = ("kubeflow", "mpi-operator")
-"""Those that make pods themselves, of jobs that a queue has admitted; the others make Jobs."""
+"""Namespaces of the controllers that create pods of admitted jobs directly; the others create Jobs."""
 CLUSTER = ("system:kube-controller-manager", "system:kube-scheduler")
 KUBE_SYSTEM = (
     "generic-garbage-collector",
@@ -43,7 +43,7 @@ KUBE_SYSTEM = (
     "replicaset-controller",  # of the pod that takes a team's code; members make no Deployments
     "ttl-after-finished-controller",
 )
-"""Controllers of Kubernetes that change, or end, what others have submitted."""
+"""Service accounts of Kubernetes' own controllers that change or delete objects of other users."""
 
 
 def manifests(
@@ -68,7 +68,7 @@ def manifests(
 
 
 Rules = Mapping[str, tuple[str, AdmissionRule]]
-"""Name → what must hold of the object, and the rule that it comes from."""
+"""Name → condition on the object, and its rule."""
 
 
 def _pod_rules(*, queued: bool) -> Rules:
@@ -128,7 +128,8 @@ def _resource(
 
 _POD_RESOURCES = [_resource("", ["v1"], ["pods", "pods/ephemeralcontainers"])]
 _USERS = "!({controller})"
-"""What the cluster's own controllers make of a job was evaluated with the job."""
+"""CEL condition that no controller of the cluster makes the request: parts of a job were evaluated with
+the job."""
 _POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
 
 _ONLY_PAUSED = (
@@ -138,7 +139,7 @@ _ONLY_PAUSED = (
     " && ['labels', 'annotations', 'finalizers', 'ownerReferences'].all(each,"
     " object.metadata[?each] == oldObject.metadata[?each])"
 )
-"""Of a workload: the same, but for the field that pauses its job."""
+"""CEL condition that a workload changes only in the field which pauses its job."""
 
 _OTHERS: Sequence[tuple[str, dict[str, Any], AdmissionRule]] = (
     (

@@ -15,8 +15,9 @@ from typing import Literal
 import catalog
 
 Of = Literal["any", "whole", "made"]
-"""`any`: pods, templates, and what a TrainJob lays over its runtime's. `whole`: not the latter, a part of a
-pod. `made`: pods alone, since a template does not name the user who creates its pods."""
+"""Objects of a rule. `any`: pods, pod templates and a TrainJob's overrides of its runtime. `whole`: pods
+and templates without those overrides. `made`: pods only, since a template does not name the user who
+creates its pods."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class AdmissionRule:
 
     name: str
     holds: str
-    """A CEL expression."""
+    """CEL expression that must be true."""
     message: str
-    """What to do; it begins with the thing that is at fault."""
+    """Error message: the faulty field first, then the next step."""
     of: Of = "any"
 
 
@@ -63,7 +64,8 @@ _HANDLERS = " + ".join(
     )
 )
 _INLINE_DRIVERS = ("gcsfuse.csi.storage.gke.io", "secrets-store.csi.k8s.io")
-"""They mount what the pod's own service account may read. Others, as Azure Files, take shares by name."""
+"""CSI drivers of inline volumes that mount only data readable by the pod's service account. Other drivers,
+such as Azure Files, mount shares by name."""
 _IS_DAEMON = "('image ' + c.?image.orValue('')) in allowed.daemons"
 _AS_THE_STACK_HAS_IT = (
     "c.all(key, key in ['command', 'env', 'image', 'imagePullPolicy', 'name', 'resources', 'restartPolicy',"
@@ -79,7 +81,8 @@ _AS_THE_STACK_HAS_IT = (
     " pod.?spec.?volumes.orValue([]).all(volume, volume.name != mount.name ||"
     " volume.?persistentVolumeClaim.?claimName.orValue('') == mount.name))))"
 )
-"""What a team could change of it would be the team's own program, as root."""
+"""CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
+program as root."""
 
 NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -197,7 +200,7 @@ NODE: Sequence[AdmissionRule] = (
         "nodeName: leave it out; the queue and the scheduler choose the node.",
     ),
 )
-"""What would give a pod its node."""
+"""Rules for fields that would assign a pod to a node directly."""
 
 IDENTITY: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -242,7 +245,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true.",
     ),
 )
-"""Who a pod is, and what it may write to."""
+"""Rules for a pod's service account and for its writable volumes."""
 
 PLACEMENT: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -303,7 +306,7 @@ PLACEMENT: Sequence[AdmissionRule] = (
         " (grace_seconds); a cancelled job's quota is free before its pods have ended.",
     ),
 )
-"""Where a pod runs, before whom, and for how long after its end."""
+"""Rules for a pod's nodes, its priority and its grace period."""
 
 DEVICES: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -341,7 +344,7 @@ DEVICES: Sequence[AdmissionRule] = (
         of="whole",
     ),
 )
-"""What a queue counts."""
+"""Rules for resources that a queue counts."""
 
 _IMAGES = (
     "(containers.map(c, c.?image.orValue('')) + pod.?spec.?volumes.orValue([]).map(volume,"
@@ -361,7 +364,7 @@ IMAGES: Sequence[AdmissionRule] = (
         "image: name it by its digest, name@sha256:…; `docker buildx imagetools inspect NAME` shows it.",
     ),
 )
-"""Of containers, and of volumes that are an image's files."""
+"""Rules for images of containers and of image volumes."""
 
 PLACED_BY_QUEUE = AdmissionRule(
     "placed-by-queue",
@@ -371,7 +374,8 @@ PLACED_BY_QUEUE = AdmissionRule(
     " nodes take none.",
     of="made",
 )
-"""Of pods of jobs, where there are queues. What a person makes by hand has no devices, and is seldom."""
+"""Rules for pods of jobs in clusters with queues. Pods that users create directly have no devices, and are
+rare."""
 
 _IS_PERMITTED = "allowed.regions.exists(region, {name}.matches('^(' + region + ')$'))"
 RESIDENCY: Sequence[AdmissionRule] = (
@@ -392,6 +396,7 @@ RESIDENCY: Sequence[AdmissionRule] = (
         " out.",
     ),
 )
-"""Where data go: no resource of the plan shows what a job writes elsewhere. 14 is `.amazonaws.com`."""
+"""Rules for data residency: no Pulumi resource shows where a job writes. 14 is the length of
+`.amazonaws.com`."""
 
 POD_RULES: Sequence[AdmissionRule] = (*NODE, *IDENTITY, *PLACEMENT, *DEVICES, *IMAGES, *RESIDENCY)
