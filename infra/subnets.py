@@ -8,7 +8,8 @@ from ipaddress import IPv4Network
 
 SLOTS = 8
 MAX_ZONES = 6
-"""Zones that have a slot; one further slot holds all public subnets, and one remains free."""
+"""Maximum number of zones, with one slot each; of the other two slots one holds all public subnets, one is
+free."""
 
 
 def private_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv4Network]:
@@ -22,9 +23,9 @@ def public_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv4
 
 
 SYSTEM_NODE_POD_ADDRESSES = 256
-"""GKE reserves a /24 for the 110 pods of an ordinary node …"""
+"""Addresses of a system node: GKE reserves a /24 for its 110 pods."""
 NODE_POD_ADDRESSES = 64
-"""… and a /26 for the 32 pods that a node of a job pool is given."""
+"""Addresses of a node in a job pool: GKE reserves a /26 for its 32 pods."""
 NUM_FABRIC_SUBNETS = 8
 
 
@@ -35,10 +36,10 @@ class GkeRanges:
     nodes: IPv4Network
     services: IPv4Network
     peered: IPv4Network
-    """For managed services in a peered network, such as filesystems."""
+    """Range of managed services in a peered network, such as filesystems."""
     second_nic: IPv4Network
     fabric: tuple[IPv4Network, ...]
-    """One subnet per NIC of the fabric."""
+    """Subnets of the fabric, one per NIC."""
     pods: IPv4Network
 
 

@@ -66,7 +66,7 @@ class NodeSoftwareSettings:
         return bool(self.network_operator or self.gpu_operator or self.amd_operator or drivers)
 
     def image(self, reference: str) -> str:
-        """Return where the nodes get an image from."""
+        """Return the reference by which the nodes pull an image: a region's registry, or the mirror."""
         host, slash, path = reference.partition("/")
         reference = f"{self.registries.get(host, host)}{slash}{path}"
         return self.mirror.image(reference) if self.mirror else reference

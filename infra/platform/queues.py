@@ -30,7 +30,8 @@ asks for no accelerators has a flavor too, without which it would not be schedul
 kubelets, and by the quota of the team's namespace."""
 
 _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)
-"""A local queue's `clusterQueue` is immutable; pending jobs find the new local queue by its name."""
+"""Options that replace a local queue when its immutable `clusterQueue` changes; pending jobs find it again
+by name."""
 
 
 class Queues(Layer):

@@ -27,7 +27,7 @@ class Override:
     value: Scalar
     former: Scalar
     at: str = ""
-    """`file:line:column` of the answer, where it is known."""
+    """Position of the answer, `file:line:column`, where known."""
     former_at: str = ""
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME = 40
-"""Short enough that prefixes and the suffixes of pods still fit in a DNS label of 63 characters."""
+"""Maximum length of a name: with prefixes and pod suffixes it still fits in a DNS label of 63 characters."""
 
 
 class Spec(BaseModel):
@@ -126,9 +126,9 @@ Name = Annotated[
     InSchema({"pattern": f"^{_DNS_LABEL.pattern}$", "maxLength": _MAX_NAME}),
 ]
 Integer = Annotated[int, Strict()]
-"""Not `true`, `"2"` or `2.0`, which a lenient reader would take for numbers."""
+"""Whole number, without the values `true`, `"2"` and `2.0`, which a lenient reader would convert."""
 Boolean = Annotated[bool, Strict()]
-"""Not `yes`, `on` or `1`, which YAML 1.1 and 1.2 read differently."""
+"""Boolean, without the values `yes`, `on` and `1`, which YAML 1.1 and 1.2 read differently."""
 Cidr = Annotated[IPv4Network, BeforeValidator(_ipv4_network)]
 Positive = Annotated[Integer, Field(ge=1)]
 NonNegative = Annotated[Integer, Field(ge=0)]

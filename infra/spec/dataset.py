@@ -11,10 +11,10 @@ from catalog import Cloud
 from infra.spec.base import Boolean, Name, Positive, Spec, wrong
 
 SCHEMES: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
-"""Scheme of a source → the cloud whose regions it is in."""
+"""URL scheme of a source → cloud that the source's region belongs to."""
 _ACCOUNTS = r"/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Storage/storageAccounts"
 DATA_PATH = "data.path"
-"""The training package's setting that a job's dataset gives."""
+"""Name of the training package's setting for the path of a job's dataset."""
 
 
 def _source(value: str) -> str:

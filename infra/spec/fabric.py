@@ -8,9 +8,9 @@ import catalog
 from infra.spec.base import one_of
 
 ANY_FABRIC = "any"
-"""In a job's needs: a class that is not plain TCP."""
+"""Value in a job's needs for any class that is not plain TCP."""
 PLAIN_FABRICS = frozenset({"none", "rocm"})
-"""Classes that are TCP between pods."""
+"""Fabric classes with plain TCP between pods."""
 
 
 def _classes() -> list[str]:

@@ -12,9 +12,9 @@ from infra.errors import Problem
 from infra.spec.source import KeyPath, SpecSource
 
 Finding = tuple[KeyPath, str, str, str]
-"""Path, got, allowed, fix."""
+"""One violation: path, found value, allowed values, next step."""
 Check = Callable[..., Iterator[Finding]]
-"""Its parameters name the sections that it needs."""
+"""Function that yields findings; its parameters name the sections that it needs."""
 
 
 class Checks:

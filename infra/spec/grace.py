@@ -10,11 +10,10 @@ from pydantic import Field
 from infra.spec.base import Positive
 
 LASTING_SECONDS = 300
-"""On nodes that no cloud takes away: what drains and preemptions by the queue wait for.
-
-Below the limits of the clouds' own drains: EKS 15 min (managed node groups, update behavior), AKS 30 min
-(node drain timeout), GKE 60 min (surge upgrades), Cluster Autoscaler 10 min (max-graceful-termination-sec).
-"""
+"""Grace on nodes that no cloud preempts: maximum wait of drains and of preemptions by the queue. It is
+below the limits of the clouds' own drains: EKS 15 min (managed node groups, update behavior), AKS 30 min
+(node drain timeout), GKE 60 min (surge upgrades), Cluster Autoscaler 10 min
+(max-graceful-termination-sec)."""
 GraceSeconds = Annotated[Positive, Field(ge=10, le=3600)]
 
 

@@ -14,10 +14,10 @@ from infra.spec.grace import GraceSeconds
 from infra.spec.images import PinnedImage
 
 Setting = bool | int | float | str
-"""A setting of the training package, which checks name and value itself when the job is submitted."""
+"""Value of a setting of the training package, which validates name and value when the job is submitted."""
 
 EXIT_TIMEOUT = "timeouts.leave"
-"""The training package's setting for the seconds from a preemption notice to the exit."""
+"""Name of the training package's setting for the seconds from a preemption notice to the exit."""
 
 
 Variable = Annotated[

@@ -18,18 +18,18 @@ _SECRET_VALUE = re.compile(
     r"(hf_|ghp_|github_pat_|glpat-|sk-|xox[abp]-)[A-Za-z0-9_-]{16,}|A[KS]IA[A-Z0-9]{16}"
     r"|-----BEGIN [A-Z ]*PRIVATE"
 )
-"""How tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack and AWS begin, and private keys."""
+"""Prefixes of tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack and AWS, and of private keys."""
 _RANKS = re.compile(r"(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
 _OURS = ("PET_", "TRAINYARD_", "TORCHELASTIC_", "OMPI_", "PRTE_", "PMIX_")
 _DEVICES = frozenset({"NVIDIA_VISIBLE_DEVICES"})
-"""The API server lets no job set it."""
+"""Variables that the API server refuses in any job."""
 _TAKEN_PORTS = {
     2222: "sshd of MPI jobs",
     29500: "the ranks' own meeting",
     29501: "their process group's",
 }
 _PYTHON_FLAGS = frozenset({"-u"})
-"""What changes nothing here: output is unbuffered."""
+"""Python flags without effect here: output is unbuffered already."""
 
 
 def a_job_has_a_config_or_a_command(config: str | None, command: Command) -> Iterator[Finding]:

@@ -12,9 +12,9 @@ from infra.spec.queue import QueueSpec, TeamSpec, most
 
 _JOB_PODS, _PODS = 100, 500
 _UNKNOWN_CPUS, _UNKNOWN_MEMORY_GIB = 256, 4096
-"""Of a node of an unknown machine type: more than any machine type of the catalogue has."""
+"""Size of a node of an unknown machine type: larger than any machine type in the catalogue."""
 _AGAIN = 2
-"""A job that starts again has pods that still end beside those that start."""
+"""Factor for restarts of a job, when pods that end exist beside pods that start."""
 
 
 @dataclass(frozen=True)

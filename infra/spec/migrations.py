@@ -24,14 +24,14 @@ class Move:
 
     old: Keys
     new: Keys
-    """Every valid file has its mapping."""
+    """New path of the scalar; its mapping exists in every valid file."""
 
 
 STEPS: Mapping[int, tuple[Move, ...]] = {
     # Before the first release, backups were a field of FSx for Lustre alone.
     0: (Move(("provider", "filesystem", "backup_days"), ("storage", "checkpoints", "snapshot_days")),),
 }
-"""Version → what the next one changed."""
+"""Version → changes from that version to the next."""
 
 
 def migrate(text: str, since: int | None = None) -> str:

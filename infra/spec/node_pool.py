@@ -23,7 +23,7 @@ from infra.spec.fabric import FabricClass
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 Provisioning = Literal["flex-start", "queued"]
 MAX_RUN_HOURS = 168
-"""Google Cloud's Dynamic Workload Scheduler provides a node for at most seven days."""
+"""Maximum lifetime of a node from Google Cloud's Dynamic Workload Scheduler: seven days."""
 Reason = Annotated[
     str,
     Field(min_length=10),
@@ -39,7 +39,8 @@ class AcceleratorSpec(Spec):
 
 
 _TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|\+00:00)"
-"""UTC. YAML loaders with timestamps write a space instead of T, and an offset instead of Z."""
+"""Format of a UTC time. YAML loaders with timestamps write a space instead of T, and an offset instead of
+Z."""
 
 
 def _in_one_form(value: str) -> str:

@@ -17,18 +17,18 @@ class PoolOffer:
     """A pool, as a job sees it."""
 
     accelerator: str
-    """Model."""
+    """Model of the accelerators."""
     accelerators_per_node: int
     fabric: str
     capacity: str
     cpus: float
-    """That go with each accelerator."""
+    """Number of CPUs per accelerator."""
     memory_gib: float
-    """Host memory per accelerator."""
+    """Host memory per accelerator in GiB."""
     cloud: str
     region: str
     machine: str = ""
-    """Machine type; empty where none is bought."""
+    """Machine type; empty for pools whose machines are not bought."""
 
     @property
     def share(self) -> Share:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from infra.spec.base import Boolean, Positive, Spec, wrong
 
 OperatorMode = Literal["install", "present", "off"]
-"""`install` it; it is `present` already, put there by others; or `off`."""
+"""Mode of an operator: `install`; `present` where others have installed the operator; or `off`."""
 
 LegacyKind = Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
 

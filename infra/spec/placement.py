@@ -20,7 +20,7 @@ class Placement:
     queue: str
     runtime: str
     pools: tuple[str, ...]
-    """Flavors of the queue that are good for it, in the queue's order."""
+    """Suitable pools among the queue's flavors, in the queue's order."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FlavorOffer:
     queue: str
     pool: NodePoolSpec
     quota: int
-    """With what its cohort lends it."""
+    """Quota of accelerators, including what the cohort lends."""
 
     @property
     def memory_gib(self) -> float | None:

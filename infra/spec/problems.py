@@ -17,7 +17,7 @@ from infra.errors import Problem
 from infra.spec.source import KeyPath, SpecSource
 
 _NEAR = 0.5
-"""How alike two keys must be for one to be offered for the other (difflib's ratio)."""
+"""Minimum similarity of two keys for a suggestion (difflib's ratio)."""
 
 _ALSO_CALLED = {
     "cmd": "command",
@@ -25,7 +25,7 @@ _ALSO_CALLED = {
     "gpus": "accelerators_per_node",
     "memory": "memory_gib",
 }
-"""Others' words for keys of ours."""
+"""Common other names of keys → our key."""
 
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
@@ -47,7 +47,7 @@ _ALLOWED: Mapping[str, tuple[str, str]] = {
     "union_tag_invalid": ("{discriminator}: {expected_tags}", "choose one of these"),
     "union_tag_not_found": ("a mapping with the key {discriminator}", "set the kind"),
 }
-"""Per kind of error: what is allowed and what to do, filled in from the error's own context."""
+"""Kind of pydantic error → allowed values and next step, as templates for the error's context."""
 
 
 def problems(

@@ -16,9 +16,9 @@ from infra.spec.mirror import MirrorSpec
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
-"""Name of a target, from `infra/targets/registry.py`."""
+"""Name of a target in `infra/targets/registry.py`."""
 KubernetesVersion = Annotated[str, one_of(lambda: [kubernetes_version()])]
-"""The version that this release was tested with, as `versions.yaml` pins it."""
+"""Kubernetes version that this release was tested with, pinned in `versions.yaml`."""
 
 
 def minor_of(version: str) -> str:
@@ -43,7 +43,7 @@ class ClusterOnHost:
 
     node_cidr: IPv4Network
     data_dir: str | None
-    """None: the stack's own folder below the state."""
+    """Folder of the cluster's data; None: the stack's own folder in the state."""
 
 
 class ProviderSpec(Spec):

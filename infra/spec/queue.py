@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from infra.spec.base import Integer, Name, NonNegative, Positive, Spec, matching, wrong
 
 DEFAULT_LOCAL_QUEUE = "default"
-"""Kueue's own name for it (pkg/controller/constants, DefaultLocalQueueName)."""
+"""Kueue's name of a namespace's default local queue (pkg/controller/constants, DefaultLocalQueueName)."""
 Group = Annotated[
     str,
     matching(
@@ -20,7 +20,7 @@ Group = Annotated[
         "name the group as the identity provider does; system:authenticated would be all users",
     ),
 ]
-"""A group of users, as the target names it: an IAM role, a Google Group, a name in the tokens' claim."""
+"""Name of a group of users on the target: an IAM role, a Google Group, a value of the tokens' group claim."""
 
 
 Weight = Annotated[NonNegative, Field(le=1000)]
@@ -185,4 +185,4 @@ class TeamSpec(Spec):
 
 
 PriorityValue = Annotated[Integer, Field(ge=-(10**9), le=10**9)]
-"""Kubernetes reserves what lies beyond for system classes."""
+"""Value of a priority class; Kubernetes reserves values beyond the limit for system classes."""

@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from infra.spec.node_pool import NodePoolSpec
 
 _GIVEN = 0.8
-"""Of a node: the rest is the kubelet's, the system's and the daemons' of the platform.
-
-Above what clouds hold back on nodes with accelerators (GKE: 255 MiB to 2 % of large memories and 0.25 to
-1 % of processors; EKS 11 MiB per pod and 100 MiB; AKS 20 MiB per pod, at most 25 %), with room for daemons.
-"""
+"""Share of a node's CPUs and memory for jobs; the rest is for the kubelet, the system and the platform's
+daemons. The reserve is larger than the clouds' own on nodes with accelerators (GKE: 255 MiB to 2 % of
+large memories and 0.25 to 1 % of processors; EKS 11 MiB per pod and 100 MiB; AKS 20 MiB per pod, at most
+25 %)."""
 _CPUS, _MEMORY_GIB = 0.25, 0.5
-"""Per accelerator, where the machine type is unknown: enough that a pod is not evicted first."""
+"""Minimum per accelerator, where the machine type is unknown: enough that a pod is not evicted first."""
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ FLEET_KEY = "trainyard:fleet"
 BACKEND_KEY = "trainyard:backend"
 POLICY_KEYS = ("trainyard:residency", "trainyard:exemptions", "trainyard:purchases")
 CONFIG_KEYS = (STACK_KEY, FLEET_KEY, BACKEND_KEY, *POLICY_KEYS)
-"""Keys of the configuration that are read; those of other namespaces are the engine's and the user's."""
+"""Keys of our namespace that are read; keys of other namespaces belong to the engine and the user."""
 
 
 _RESOLVERS = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-"""YAML 1.2's idea of a scalar, like the engine's: `off` and `no` are text, dates are text."""
+"""Resolvers of YAML 1.2 scalars, like the engine's: `off`, `no` and dates are text."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -55,11 +55,11 @@ class SpecSource:
     label: str
     marks: Mapping[KeyPath, tuple[int, int]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    """What is wrong with the text already; the data can still be read."""
+    """Problems in the YAML text; the data can still be read."""
     key: str = STACK_KEY
-    """The key of the configuration that holds the data."""
+    """Configuration key that contains the data."""
     overrides: tuple[Override, ...] = ()
-    """What answers beside the data have changed in it."""
+    """Values of the data that answers have replaced."""
 
     def show(self, path: KeyPath) -> str:
         """Spell a path as it is read; the whole is called by its key."""
