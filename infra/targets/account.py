@@ -14,7 +14,7 @@ from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.finder import Finder
 
 DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
-"""Networks of examples (RFC 5737), such as the shipped stacks': no real client is there."""
+"""Networks for examples (RFC 5737), as in the shipped stacks, which contain no real client."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Preflight:
     """What an account was asked before `up`, and what it lacks."""
 
     asked: str
-    """What was looked at, in a few words."""
+    """Short description of what was checked."""
     problems: tuple[Problem, ...] = ()
     not_asked: str = ""
-    """Why the account could not be read: no credentials; empty where it answered."""
+    """Reason why the account could not be read, such as missing credentials; empty where it answered."""
 
 
 class Account(Protocol):

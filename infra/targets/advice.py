@@ -14,11 +14,11 @@ class Advice:
     pattern: str
     """Regular expression that finds the cloud's text; its groups can be used in `fix`."""
     fix: str
-    """The next step, in the user's words."""
+    """Next step for the user."""
 
 
 RUN_AGAIN = "and run the same command again: what is done is kept"
-"""How a next step ends."""
+"""Last sentence of a next step."""
 EVERYWHERE = (
     Advice(
         r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)",
@@ -43,7 +43,7 @@ EVERYWHERE = (
         f" with the pods that use it, {RUN_AGAIN}",
     ),
 )
-"""What concerns Kubernetes, on whatever target."""
+"""Advice about Kubernetes errors, for all targets."""
 
 
 def next_step(advice: Iterable[Advice], message: str) -> str:

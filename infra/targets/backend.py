@@ -14,7 +14,7 @@ class StateLocation:
     bucket: str
     region: str
     tags: Mapping[str, str]
-    """The stack's own, such as its owner."""
+    """Tags of the stack, such as its owner."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class BackendSetup:
     """The engine's settings, and the rights that its user needs."""
 
     url: str
-    """`PULUMI_BACKEND_URL`"""
+    """Value of `PULUMI_BACKEND_URL`."""
     secrets_provider: str
-    """`--secrets-provider` of a new stack"""
+    """Value of `--secrets-provider` for a new stack."""
     rights: Mapping[str, Any]
-    """The least that works: an IAM policy on AWS, roles by resource on Google Cloud."""
+    """Minimum permissions: an IAM policy on AWS, roles by resource on Google Cloud."""

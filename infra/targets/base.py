@@ -24,30 +24,31 @@ TAINT_EFFECTS = {
     "NoExecute": "NO_EXECUTE",
     "PreferNoSchedule": "PREFER_NO_SCHEDULE",
 }
-"""Kubernetes' words → those of EKS's and GKE's APIs."""
+"""Kubernetes' name of a taint effect → the name in EKS's and GKE's APIs."""
 DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector", "memory-lock"]
-"""`gib…`: NCCL over Google Cloud's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO;
-`memory-lock`: a limit on locked memory that RDMA can work with, where nodes do not come with one."""
+"""DaemonSets for devices. `gib…`: NCCL over Google Cloud's RoCE; `tcpxo` and `device-injector`: NCCL over
+GPUDirect-TCPXO; `memory-lock`: raises the limit on locked memory for RDMA."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
-"""`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
-`queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
+"""How a pool gets nodes. `fixed`: a constant number. `autoscaled`: one by one, as pods wait. `queued`:
+Kueue requests all nodes of a job at once, by a ProvisioningRequest."""
 CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
     None: "fixed",
     "flex-start": "autoscaled",
     "queued": "queued",
 }
-"""Value of `provisioning` in the stack file → its provisioning mode."""
+"""Value of `provisioning` in the stack file → capacity mode."""
 
 
 INTERNET = "0.0.0.0/0"
 PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
-"""RFC 1918 and RFC 6598: pods, nodes, the API server, and what else is inside."""
+"""Private networks (RFC 1918 and RFC 6598), with pods, nodes and the API server."""
 LINK_LOCAL = "169.254.0.0/16"
-"""The metadata service of a node among others."""
+"""Link-local network, with the node's metadata service."""
 NODE_LOCAL_DNS = "169.254.20.10/32"
-"""Where NodeLocal DNSCache listens on every node (Kubernetes: Using NodeLocal DNSCache in clusters)."""
+"""Address of NodeLocal DNSCache on every node (Kubernetes: Using NodeLocal DNSCache in clusters)."""
 OTHERS_DNS = (NODE_LOCAL_DNS, *PRIVATE)
-"""In a cluster of others, which may answer DNS from nodes or outside of it: a plan cannot ask it where."""
+"""Networks that may answer DNS in an existing cluster: nodes or outside servers, which a plan cannot look
+up."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Destination:
     """What pods of all teams may connect to by TCP, outside of the cluster's pods."""
 
     cidr: str
-    """INTERNET leaves out all private networks."""
+    """Network of the destination; INTERNET excludes all private networks."""
     ports: tuple[int, ...]
 
 
@@ -68,37 +69,37 @@ class ClusterSettings:
     topology_labels: tuple[str, ...]
     """Node labels from the widest level of the network to the host."""
     required_topology: str = field(default="", kw_only=True)
-    """Level of the topology that must hold all pods of a job, such as a slice of TPUs; empty: none must."""
+    """Topology level that must hold all pods of a job, such as a TPU slice; empty: no level is required."""
     rack_label: str = field(default=names.CLIQUE_LABEL, kw_only=True)
-    """Label of the rack that NVLink joins; empty where a level of the topology is the rack already."""
+    """Label of the NVLink rack; empty where a topology level is the rack already."""
     provisioning_class: str = field(default="", kw_only=True)
-    """Class of ProvisioningRequests by which the cloud's autoscaler gives all nodes of a job at once."""
+    """Class of ProvisioningRequests for which the cloud's autoscaler creates all nodes of a job at once."""
     data_dir: str
-    """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
+    """Root folder of the shared volumes on every node; empty where these are on a shared filesystem."""
     training_image: str
     """Reference of the image that jobs run in."""
     training_images: Mapping[str, str] = field(default_factory=dict)
-    """Resource of accelerators → image of their jobs, where it is another one (ROCm)."""
+    """Resource of accelerators → image of their jobs, where it differs from `training_image` (ROCm)."""
     training_env: str | None = None
     """Folder of every node with the packages of jobs; None where the image holds them."""
     serves_object_store: bool = True
     """Whether the platform serves the object store itself; False where the cloud has one."""
     device_plugins: tuple[DevicePlugin, ...] = ()
-    """What must be installed on nodes for pods to use their devices, where the cloud does not do it."""
+    """Device plugins that the platform must install, since the cloud does not."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of every job, by which it finds what the cloud has."""
+    """Environment variables of every job that configure access to the cloud."""
     pod_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of every job's pods, by which the cloud gives them their identity."""
+    """Labels of every job's pods by which the cloud assigns an identity."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
-    """`Never` where images are imported onto the nodes beforehand."""
+    """Image pull policy; `Never` where images are imported onto the nodes beforehand."""
     software: NodeSoftwareSettings = field(default_factory=NodeSoftwareSettings)
     autoscaler: AutoscalerSettings | None = None
     dns: tuple[str, ...] = (NODE_LOCAL_DNS,)
-    """Networks that answer DNS and are no pods of kube-system."""
+    """Networks of DNS servers that are no pods in kube-system."""
     destinations: tuple[Destination, ...] = ()
-    """The target's object store, and the endpoint that gives pods their identity in the cloud."""
+    """Endpoints that all pods may reach: the object store, and the cloud's identity service."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of users in the stack file → its name in the cluster, where the target gives it another one."""
+    """Group of users in the stack file → its name in the cluster, where the target changes the name."""
 
 
 @dataclass(frozen=True)
@@ -112,18 +113,18 @@ class PoolSettings:
     fabric_class: FabricClass
     accelerators_per_node: int
     accelerator_resource: str
-    """Resource name that pods ask for."""
+    """Extended resource by which pods request accelerators."""
     preemption_notice_seconds: int | None
     """Seconds from the preemption notice to the node's end; None for nodes that are not preempted."""
     node_names: tuple[str, ...]
-    """Empty where the cloud names the nodes."""
+    """Names of the nodes; empty where the cloud chooses them."""
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
-    """Mappings of key, value and effect."""
+    """Taints, as mappings of key, value and effect."""
     cloud_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that the cloud itself puts on the nodes, and wants to see in a pod's selector."""
+    """Node labels that the cloud sets and requires in a pod's selector."""
     cloud_taints: tuple[str, ...] = ()
-    """Keys of the taints that the cloud itself puts on the nodes."""
+    """Keys of the taints that the cloud sets on the nodes."""
 
     @property
     def selector(self) -> dict[str, str]:
@@ -154,13 +155,13 @@ class ObjectStoreOutputs:
     endpoint: str
     bucket: str
     secret: str = ""
-    """Secret with the keys in each team's namespace; empty where jobs reach the store by their identity."""
+    """Secret with access keys in each team's namespace; empty where jobs use their cloud identity."""
     outside: str = ""
-    """Endpoint from outside of the cluster, where that is another one."""
+    """Endpoint from outside the cluster, where it differs."""
 
 
 VolumeSource = Callable[[str], Mapping[str, Any]]
-"""Path in the shared filesystem, empty for its root → the source of a PersistentVolume."""
+"""Function from a path in the shared filesystem (empty for its root) to a PersistentVolume's source."""
 
 
 @dataclass(frozen=True)
@@ -170,20 +171,21 @@ class ClusterOutputs:
     endpoint: pulumi.Output[str]
     ca_certificate: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
-    """Secret."""
+    """Kubeconfig of the cluster; secret."""
     volume_source: VolumeSource | None = None
-    """Folders of the one shared filesystem; None where each volume is a separate filesystem."""
+    """Volume source of folders in the one shared filesystem; None where each volume is a separate
+    filesystem."""
     shared_class: str = ""
-    """Class from which teams' shared volumes are made, where there is no `volume_source`."""
+    """Storage class of the teams' shared volumes, where there is no `volume_source`."""
     object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None
-    """Access key and secret key that the served object store is to open to; both secret."""
+    """Access key and secret key of the object store in the cluster; both secret."""
     object_store: ObjectStoreOutputs | None = None
-    """The cloud's store, where the platform serves none."""
+    """The cloud's object store, where the platform serves none."""
     storage_classes: tuple[StorageClass, ...] = ()
     bucket_source: VolumeSource | None = None
-    """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
+    """Volume source of a folder in the object store (ends with `/`); None where folders cannot be mounted."""
     service_accounts: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
-    """Namespace → annotations of its service account, which give its pods an identity in the cloud."""
+    """Namespace → annotations of its service account that give its pods a cloud identity."""
 
 
 class Cluster(pulumi.ComponentResource):

@@ -15,9 +15,9 @@ from infra.errors import InputError, Problem
 from infra.targets.backend import BackendSetup, StateLocation
 
 Client = Callable[[str], Any]
-"""Service → a boto3 client of the region."""
+"""Function from a service's name to a boto3 client of the region."""
 LOCKED_DAYS = 30
-"""Retention of earlier states; only BypassGovernanceRetention may delete them before."""
+"""Retention of earlier states in days; deletion before that needs BypassGovernanceRetention."""
 NONCURRENT_DAYS = 365
 UNFINISHED_DAYS = 7
 

@@ -18,10 +18,10 @@ from infra.errors import Problem, TrainyardError
 from infra.targets.finder import has_unknown, lookups
 
 Client = Callable[[str], Any]
-"""Service → a boto3 client, real or fake."""
+"""Function from a service's name to a boto3 client, real or fake."""
 KEY, BUCKET = "aws:kms/key:Key", "aws:s3/bucket:Bucket"
 NOT_FOUND = re.compile(r"NotFound|NoSuch|NonExist|\b404\b")
-"""In AWS's code or message of an error: there is no such thing."""
+"""Texts in AWS's error codes or messages for a resource that does not exist."""
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 

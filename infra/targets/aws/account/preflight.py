@@ -17,9 +17,9 @@ from infra.targets.aws.spec.groups import NodeGroup, groups
 from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
 Client = Callable[[str], Any]
-"""Service → a boto3 client."""
+"""Function from a service's name to a boto3 client."""
 NEWER = ("P6",)
-"""Families newer than the catalogue's quotas: theirs are looked for by name in what the account lists."""
+"""Machine families newer than the catalogue's quotas, whose quotas are looked up by name in the account."""
 RIGHTS = (
     "ec2:AllocateAddress",
     "ec2:CreateLaunchTemplate",
@@ -38,16 +38,17 @@ RIGHTS = (
     "s3:CreateBucket",
     "s3:PutBucketPolicy",
 )
-"""Those without which an `up` ends half-way; the filesystem's own comes on top."""
+"""Permissions without which an `up` fails half-way; the filesystem's permissions are added."""
 
 ENDED = frozenset({"expired", "cancelled", "failed", "payment-failed", "unsupported"})
-"""States of a reservation that gives no machine any more (EC2 API reference, CapacityReservation)."""
+"""States of a reservation that provides no machines any more (EC2 API reference, CapacityReservation)."""
 LINKED_ROLES = {
     "autoscaling": "AWSServiceRoleForAutoScaling",
     "eks": "AWSServiceRoleForAmazonEKS",
     "eks-nodegroup": "AWSServiceRoleForAmazonEKSNodegroup",
 }
-"""Service → its service-linked role, made on first use if the caller has iam:CreateServiceLinkedRole."""
+"""Service → its service-linked role, which is created on first use if the caller has
+iam:CreateServiceLinkedRole."""
 
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:

@@ -19,13 +19,13 @@ from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 TAG = "trainyard.dev/stack"
 LONGEST = 6144
-"""Characters of a managed policy, white space not counted (IAM and STS quotas)."""
+"""Maximum length of a managed policy in characters without white space (IAM and STS quotas)."""
 _READS = re.compile(r"(Describe|Get|List)")
 _LENT = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update|Tag|Untag)")
-"""Never done to what the stack uses and has not made."""
+"""Actions that are never allowed on resources which the stack uses but did not create."""
 _SECTIONS = ("make", "change", "grant", "cluster", "named", "bound", "beside")
 _LAUNCHED = ("instance", "volume", "network-interface")
-"""What a launch template tags."""
+"""Types of resources that a launch template tags."""
 _PUT_BOUNDARY = "iam:PutRolePermissionsBoundary"
 Statement = dict[str, Any]
 

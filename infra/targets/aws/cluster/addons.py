@@ -24,7 +24,7 @@ from infra.targets.aws.cluster.scope import Scope
 class _Addon:
     name: str
     service_account: str | None = None
-    """Of the pods that call AWS; None where none does."""
+    """Service account of the pods that call AWS; None where no pod does."""
     managed: tuple[str, ...] = ()
     statements: tuple[Statement, ...] = ()
     configuration: Mapping[str, Any] = field(default_factory=dict)

@@ -23,14 +23,16 @@ from infra.targets.aws.spec.groups import NodeGroup
 
 AUTOSCALED_TAG = "trainyard.dev/autoscaled"
 GPU_LABEL = "k8s.amazonaws.com/accelerator"
-"""By it the autoscaler knows a node that has GPUs: used by them alone, not ready before it shows them."""
+"""Label of nodes with GPUs: the autoscaler counts only GPUs as their use, and waits until GPUs are
+allocatable."""
 _RESOURCES = "k8s.io/cluster-autoscaler/node-template/resources"
 _ALIKE = (
     *("nodegroup-name", "eks.amazonaws.com/nodegroup-image"),
     *("eks.amazonaws.com/sourceLaunchTemplateId", "eks.amazonaws.com/sourceLaunchTemplateVersion"),
     *("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
 )
-"""Labels that differ between markets and zones of one pool, beside those that the autoscaler knows itself."""
+"""Labels that differ between markets and zones of one pool, besides those that the autoscaler ignores by
+default."""
 
 
 def settings(cluster: str, stack: str, region: str) -> AutoscalerSettings:

@@ -11,7 +11,7 @@ from infra.targets.aws.cluster.policy import document
 from infra.targets.aws.cluster.scope import Scope
 
 SUPERSEDED_TAG = ("trainyard.dev/superseded", "true")
-"""What the trainer puts on a checkpoint once a newer one is complete."""
+"""Tag that the trainer puts on a checkpoint once a newer one is complete."""
 
 
 def make_bucket(scope: Scope, name: str, keys: Keys, lifecycle: LifecycleSpec) -> list[pulumi.Resource]:

@@ -29,20 +29,20 @@ class ControlPlane:
     """The cluster, and what may be done once the access entries exist."""
 
     cluster: aws.eks.Cluster | None
-    """None for an existing cluster: the engine does not manage it, so it can neither change nor delete it."""
+    """Cluster that the stack makes; None for an existing one, which the engine must not change or delete."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     authority: pulumi.Output[str]
-    """Certificate of the cluster's own authority: PEM, in base64."""
+    """CA certificate of the cluster: PEM, in base64."""
     security_group: pulumi.Output[str]
-    """EKS's own group, through which the control plane and nodes talk."""
+    """EKS's own security group, which control plane and nodes share."""
     access: list[aws.eks.AccessPolicyAssociation]
     routes: list[aws.vpc.SecurityGroupIngressRule]
-    """Security group rules by which runners inside the network connect."""
+    """Security group rules that let runners inside the network connect."""
 
     @property
     def ca_certificate(self) -> pulumi.Output[str]:
-        """PEM."""
+        """CA certificate of the cluster in PEM."""
         return self.authority.apply(lambda text: base64.b64decode(text).decode())
 
 

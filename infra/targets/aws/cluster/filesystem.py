@@ -19,11 +19,11 @@ from infra.targets.base import VolumeSource
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 NFS_PORTS = ((2049, 2049),)
 _AT_NIGHT = "cron(0 5 * * ? *)"
-"""Once a day, when AWS' own plan for EFS does it (UTC)."""
+"""Schedule of daily backups, at the time of AWS's own plan for EFS (UTC)."""
 MAX_BACKUP_NAME = 50
-"""Of a vault, a plan and a selection alike (AWS Backup API reference)."""
+"""Maximum length of the name of a backup vault, plan or selection (AWS Backup API reference)."""
 _LINKED = "filesystem"
-"""Prefix of the bucket under which the filesystem's files are objects."""
+"""Prefix in the bucket of the objects that are linked to the filesystem's files."""
 
 
 @dataclass(frozen=True)

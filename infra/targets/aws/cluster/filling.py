@@ -21,7 +21,8 @@ from infra.targets.aws.cluster.scope import Scope
 from infra.targets.aws.spec.groups import NodeGroup
 
 DRAIN_BEFORE_END = timedelta(minutes=45)
-"""EC2 ends the instances from 30 minutes before the end on; jobs save before that."""
+"""Time before a capacity block's end at which its group is drained; EC2 terminates from 30 minutes before
+the end."""
 
 
 class NodeGroupSize(pulumi.CustomResource):

@@ -14,9 +14,9 @@ from infra.targets.aws.cluster.policy import Statement, allow, assumed_by, docum
 from infra.targets.aws.cluster.scope import Scope
 
 POD_IDENTITY = "169.254.170.23/32"
-"""Of EKS Pod Identity's agent on every node (EKS: Pod Identity Agent)."""
+"""Service principal of EKS Pod Identity, whose agent runs on every node (EKS: Pod Identity Agent)."""
 MAX_ROLE_NAME = 64
-"""IAM user guide, IAM and STS quotas."""
+"""Maximum length of a role's name (IAM user guide, IAM and STS quotas)."""
 
 
 def cluster_role(scope: Scope) -> pulumi.Output[str]:

@@ -20,9 +20,9 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "state": ("aws.ec2", "EC2 Instance State-change Notification"),
     "scheduled": ("aws.health", "AWS Health Event"),
 }
-"""Role → source and detail type of the event."""
+"""Role → source and detail type of the EventBridge event."""
 RETENTION_SECONDS = 300
-"""A preemption notice has no use after its two minutes."""
+"""Retention of a message; a preemption notice is useless after two minutes."""
 
 
 def make_queue(scope: Scope, keys: Keys) -> pulumi.Output[str]:

@@ -23,7 +23,8 @@ class Keys:
     """ARNs of the keys."""
 
     cluster: pulumi.Input[str]
-    """Empty where the control plane exists already, and nothing else is encrypted with it."""
+    """ARN of the control plane's key; empty where the control plane exists already and nothing else uses
+    the key."""
     data: pulumi.Input[str]
 
 

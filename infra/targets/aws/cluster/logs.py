@@ -8,7 +8,7 @@ from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.scope import Scope
 
 RETENTION_DAYS = 365
-"""What auditors ask for (PCI DSS 10.5.1: twelve months)."""
+"""Retention of logs in days: twelve months, as PCI DSS 10.5.1 requires."""
 
 
 def log_group(scope: Scope, role: str, name: str, keys: Keys) -> aws.cloudwatch.LogGroup:

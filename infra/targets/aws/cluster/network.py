@@ -16,9 +16,9 @@ from infra.targets.aws.cluster.logs import log_group
 from infra.targets.aws.cluster.scope import Scope
 
 INTERFACE_ENDPOINTS = ("ecr.api", "ecr.dkr", "sts", "ec2", "eks", "eks-auth", "logs")
-"""Services that nodes and add-ons call; S3, from where image layers come, has a gateway."""
+"""AWS services that nodes and add-ons call; S3, which stores image layers, has a gateway endpoint."""
 AUTOSCALER_ENDPOINT = "autoscaling"
-"""Called besides where groups of nodes are resized from inside of the cluster."""
+"""AWS service that the autoscaler in the cluster calls to resize node groups."""
 _EVERYWHERE = "0.0.0.0/0"
 
 
@@ -28,7 +28,7 @@ class Network:
 
     vpc_id: pulumi.Input[str]
     private_subnets: Mapping[str, pulumi.Input[str]]
-    """Zone → ID."""
+    """Zone → ID of its private subnet."""
 
     def subnet_ids(self, zones: Sequence[str]) -> list[pulumi.Input[str]]:
         """The subnets of some zones."""

@@ -34,9 +34,9 @@ from infra.targets.base import (
 )
 
 MAX_NODE_GROUP_NAME = 63
-"""EKS user guide, managed node groups."""
+"""Maximum length of a node group's name (EKS user guide, managed node groups)."""
 ROOT_DISK_GIB = 200
-"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+"""Size of a node's disk: images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
 _ONE_MARKET = "one market per group: other markets of the pool are groups of their own"
 
 

@@ -10,7 +10,7 @@ from infra.targets.scope import CloudScope
 
 MAX_TAG_VALUE = 256
 _TAG_PUNCTUATION = "_.:/=+-@"
-"""What tags take besides letters, digits and spaces (AWS, "Best practices for tagging AWS resources")."""
+"""Characters in tags besides letters, digits and spaces (AWS, "Best practices for tagging AWS resources")."""
 
 
 @dataclass(frozen=True)

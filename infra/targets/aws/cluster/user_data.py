@@ -16,9 +16,10 @@ _LIMITS = [
     {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576},
     {"type": "RLIMIT_MEMLOCK", "soft": 2**50, "hard": 2**50},
 ]
-"""Of every container. The list replaces the AMI's own, so its limit of files is here again
-(amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json). Memory: 1 PiB, which no
-machine has; nodeadm reads numbers as floating point, in which the largest of 64 bits would overflow."""
+"""Resource limits of every container. The list replaces the AMI's own, so it repeats the AMI's limit of
+open files (amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json). Locked memory: 1 PiB, more
+than any machine has; nodeadm reads numbers as floating point, in which the largest 64-bit number would
+overflow."""
 
 
 def user_data(machine: Machine, *, uses_lustre_over_efa: bool) -> str | None:

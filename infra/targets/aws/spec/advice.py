@@ -69,4 +69,4 @@ ADVICE = (
     ),
     Advice(r"DependencyViolation", _LEFT),
 )
-"""In the order in which they are tried."""
+"""Advice for AWS's error messages, in the order in which patterns are tried."""

@@ -13,11 +13,12 @@ class NetworkInterface:
     """One interface of a launch template."""
 
     card: int
-    """`network_card_index`"""
+    """`network_card_index` of the launch template."""
     device: int
-    """`device_index`"""
+    """`device_index` of the launch template."""
     kind: Literal["ena", "efa-only"]
-    """There is no `efa`: an EFA that carries IP too takes an address of the subnet and gains nothing here."""
+    """Interface type; never `efa`, since an EFA with IP takes an address of the subnet without a benefit
+    here."""
 
     @property
     def interface_type(self) -> str | None:

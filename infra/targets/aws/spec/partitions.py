@@ -4,9 +4,10 @@ from __future__ import annotations
 
 USUAL = "aws"
 OTHERS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
-"""Beginning of a region's name → its partition (AWS General Reference, "Amazon Resource Names")."""
+"""Prefix of a region's name → its partition (AWS General Reference, "Amazon Resource Names")."""
 UNSERVED = frozenset({"aws-cn", "aws-eusc"})
-"""Those whose endpoints are in another domain (amazonaws.com.cn, amazonaws.eu), as is `kms:ViaService`."""
+"""Partitions that stacks do not support: their endpoints have another domain (amazonaws.com.cn,
+amazonaws.eu)."""
 
 
 def partition_of(region: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 USUAL_ACCOUNT = "602401143452"
 PINNED_AT = f"{USUAL_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
-"""The registry by which images of EKS are pinned here."""
+"""Registry in the pinned references of EKS's images."""
 ACCOUNTS: Mapping[str, str] = {
     "af-south-1": "877085696533",
     "ap-east-1": "800184023465",
@@ -33,9 +33,9 @@ ACCOUNTS: Mapping[str, str] = {
     "us-gov-east-1": "151742754352",
     "us-gov-west-1": "013241004608",
 }
-"""Of the regions that do not have the usual one."""
+"""Region → account of its registry, for regions without the usual account."""
 UNKNOWN = ("ap-southeast-6", "eusc-de-east-1")
-"""Regions that the list does not have."""
+"""Regions that the source does not list."""
 
 
 def registry_of(region: str) -> str:

@@ -39,11 +39,13 @@ from infra.targets.cloud_validators import (
 Pools = tuple[NodePoolSpec, ...]
 
 LUSTRE_STEP_GIB = 2400
-"""SSD storage of PERSISTENT_2 comes as 1200 GiB or in steps of 2400 (FSx API, CreateFileSystem)."""
+"""Step of SSD storage of PERSISTENT_2: 1200 GiB, or multiples of 2400 (FSx API, CreateFileSystem)."""
 LUSTRE_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
-"""MB/s per TiB → step of the size with EFA (FSx for Lustre user guide, EFA-enabled file systems)."""
+"""Throughput in MB/s per TiB → step of the size with EFA (FSx for Lustre user guide, EFA-enabled file
+systems)."""
 VPC_PREFIXES = range(16, 21)
-"""AWS takes nothing above /16; an eighth of less than a /20 is too small for the pods of a zone."""
+"""Allowed prefix lengths of a VPC: /16 is AWS's widest; an eighth of less than a /20 is too small for a
+zone's pods."""
 
 
 def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
@@ -370,7 +372,7 @@ def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator
 
 
 ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
-"""What a cluster that exists must have of EKS's add-ons; the filesystem's driver comes on top."""
+"""EKS add-ons that an existing cluster must have, besides the filesystem's driver."""
 DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 

@@ -18,11 +18,11 @@ from infra.targets.backend import BackendSetup, StateLocation
 
 CONTAINER, KEY = "pulumi", "state"
 RETENTION_DAYS = 30
-"""What is deleted can be had back for so long."""
+"""Days for which deleted data can be restored."""
 GROUPS, STORAGE, VAULTS = "2021-04-01", "2023-05-01", "2023-07-01"
 """Versions of Azure Resource Manager's API (REST reference: Resources, Storage, Key Vault)."""
 _NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
-"""What storage accounts and vaults both take."""
+"""Pattern of names that are valid for both storage accounts and vaults."""
 
 
 def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> BackendSetup:

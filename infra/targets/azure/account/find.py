@@ -8,9 +8,9 @@ from typing import Any
 from infra.targets.finder import Finder, filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
-"""Path or URL, and parameters → what exists; None where nothing is."""
+"""Function from path or URL, and parameters, to the resource; None where it does not exist."""
 TAG = "trainyard-stack"
-"""On each resource that takes tags (infra/targets/azure/cluster/scope.py)."""
+"""Tag of every taggable resource of a stack (infra/targets/azure/cluster/scope.py)."""
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
 
 

@@ -16,16 +16,16 @@ from infra.targets.account import private_endpoint_is_unreachable, public_networ
 from infra.targets.azure.spec.provider import AzureSpec
 
 Ask = Callable[..., Any]
-"""Words of a command → its answer."""
+"""Function from the words of an `az` command to its answer."""
 INFINIBAND = ("Microsoft.ContainerService", "AKSInfinibandSupport")
 ENCRYPTION = ("Microsoft.Compute", "EncryptionAtHost")
 PROVIDERS = (
     *("ContainerService", "Compute", "Network", "KeyVault", "ManagedIdentity", "Storage"),
     *("OperationalInsights", "Insights", "Authorization"),
 )
-"""Microsoft's namespaces that every stack needs."""
+"""Azure resource providers that every stack needs."""
 FILESYSTEMS = {"lustre": "StorageCache", "netapp": "NetApp"}
-"""Kind of filesystem → the namespace that it needs besides."""
+"""Kind of filesystem → resource provider that it also needs."""
 SPOT_QUOTA = "lowPriorityCores"
 
 

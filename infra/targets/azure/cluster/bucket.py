@@ -35,7 +35,7 @@ from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
 
 SUPERSEDED = "trainyard.dev/superseded"
-"""What `trainyard_train.checkpointing.lifecycle` puts on a blob, once a newer checkpoint was complete."""
+"""Blob index tag that `trainyard_train.checkpointing.lifecycle` sets once a newer checkpoint is complete."""
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,14 @@ from infra.targets.base import (
 )
 
 NIC_DEVICE_IDS = ("101c", "101e")
-"""PCI IDs of InfiniBand NICs in VMs: ConnectX-6 and -7 as virtual functions. Those of the ordinary
-network are NVIDIA's, too, and must keep their driver."""
+"""PCI IDs of InfiniBand NICs in VMs: ConnectX-6 and -7 as virtual functions. NVIDIA's NICs of the ordinary
+network have other IDs and must keep their driver."""
 DRIVER_ENVIRONMENT = {"OFED_BLACKLIST_MODULES_FILE": "/host/etc/modprobe.d/blacklist-ofed-modules.conf"}
-"""The node's own modules must not come before the driver's: the list has to be the node's, and not the
-container's (Azure/aks-rdma-infiniband, configs/nicclusterpolicy/base/nic.yaml, which names
-Mellanox/doca-driver-build#52; read 2026-11-23)."""
+"""Variables of the NIC driver's container that put the blacklist of modules on the node, not into the
+container: the node's own modules must not be loaded before the driver's (Azure/aks-rdma-infiniband,
+configs/nicclusterpolicy/base/nic.yaml, which names Mellanox/doca-driver-build#52; read 2026-11-23)."""
 NODE_OS = "ubuntu24.04"
-"""What AKS's `Ubuntu` is as of Kubernetes 1.35."""
+"""Operating system of AKS's `Ubuntu` nodes since Kubernetes 1.35."""
 
 
 class AzureCluster(Cluster):

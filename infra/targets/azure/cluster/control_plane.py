@@ -56,7 +56,7 @@ class ControlPlane:
 
     cluster: ManagedCluster
     credentials: pulumi.Output[dict[str, Any]]
-    """The kubeconfig that Azure gives to authorized users: it has no token."""
+    """Kubeconfig that Azure returns to authorized users: contains no token."""
 
     @property
     def endpoint(self) -> pulumi.Output[str]:

@@ -23,7 +23,7 @@ class ClusterDeps:
     keys: Keys
     endpoints: PrivateEndpoints
     disks: pulumi.Output[str]
-    """ID of what disks are encrypted by."""
+    """ID of the disk encryption set."""
     rights: Sequence[pulumi.Resource]
 
 

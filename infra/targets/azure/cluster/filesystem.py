@@ -44,7 +44,7 @@ BLOB_DRIVER = "blob.csi.azure.com"
 VOLUME = "training"
 TIB = 1024**4
 _SHARED, _LOGS = "shared", "logs"
-"""Containers without a team: shared data, and the logs of all teams' pods."""
+"""Containers that belong to no team: shared data, and the logs of all teams' pods."""
 
 
 def make_filesystem(

@@ -32,10 +32,10 @@ ROLES = {
 }
 """Azure's built-in roles (Azure RBAC: built-in roles, read 2026-11-22)."""
 CLIENT_ID = "azure.workload.identity/client-id"
-"""Annotation of a service account: the identity that its pods have."""
+"""Annotation of a service account with the client ID of its pods' identity."""
 _BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
 _BLOB_ACTIONS = ("read", "write", "delete", "add/action", "tags/read", "tags/write")
-"""What a trainer does with blobs; Azure's own role could remove the container, too."""
+"""Blob actions of a trainer; Azure's built-in role could also delete the container."""
 USES_IDENTITY = {"azure.workload.identity/use": "true"}
 """Label of pods to which AKS gives the token of their service account's identity."""
 
@@ -47,7 +47,8 @@ class Identities:
     control_plane: UserAssignedIdentity
     nodes: UserAssignedIdentity
     keys: UserAssignedIdentity
-    """By which disks, filesystem and storage account use the data key; it remains with them."""
+    """Identity by which disks, filesystem and storage account use the data key; retained together with
+    them."""
 
 
 def make_identities(scope: Scope, groups: Groups) -> Identities:

@@ -33,7 +33,8 @@ from infra.targets.azure.cluster.scope import Groups, Scope
 
 DELETED_DAYS = 90
 ROTATION = "P90D"
-"""As auditors ask; the cluster's key is changed by hand, since AKS takes a version (docs/azure.md)."""
+"""Rotation period of the data key; the cluster's key is rotated by hand, since AKS takes a version
+(docs/azure.md)."""
 KEY_OPERATIONS = ("encrypt", "decrypt", "wrapKey", "unwrapKey", "sign", "verify")
 _MAX_VAULT = 24
 
@@ -44,7 +45,7 @@ class EncryptionKey:
 
     id: pulumi.Input[str]
     url: pulumi.Input[str]
-    """With its version."""
+    """URL of the key with its version."""
     name: str
 
 
@@ -57,11 +58,11 @@ class Keys:
     cluster: EncryptionKey
     data: EncryptionKey
     private: pulumi.Resource
-    """What answers inside of the VNet by the vault's name."""
+    """Resource that makes the name of the vault resolve inside the VNet."""
     private_id: pulumi.Input[str]
-    """The vault's endpoint there."""
+    """ID of the vault's private endpoint."""
     right: pulumi.Resource
-    """That the keys' identity may use the data key."""
+    """Role assignment that lets the keys' identity use the data key."""
 
 
 def make_keys(scope: Scope, groups: Groups, identities: Identities, endpoints: PrivateEndpoints) -> Keys:
@@ -93,7 +94,7 @@ def make_keys(scope: Scope, groups: Groups, identities: Identities, endpoints: P
 
 
 _NAMES = {"cluster": "cluster", "data": "data"}
-"""What a key is for → its name in the vault."""
+"""Purpose of a key → name of the key in the vault."""
 
 
 def _made(key: Key, role: str) -> EncryptionKey:

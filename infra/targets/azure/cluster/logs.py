@@ -12,7 +12,8 @@ from pulumi_azure_native.operationalinsights.workspace import Workspace
 from infra.targets.azure.cluster.scope import Groups, Scope
 
 LOGS = ("kube-audit-admin", "guard", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""`kube-audit-admin` is the audit log without reads, which are most of it; `guard` records sign-ins."""
+"""Log categories: `kube-audit-admin` is the audit log without reads, which are most of it; `guard` records
+sign-ins."""
 RETENTION_DAYS = 90
 
 

@@ -29,9 +29,9 @@ SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
 AGENT_POOL = "kubernetes.azure.com/agentpool"
 """Label with the agent pool of a node. InfiniBand does not cross scale sets."""
 OS_DISK_GIB = 200
-"""An image with CUDA and PyTorch has 10 to 20 GiB; during an update a node holds two."""
+"""Size of a node's disk: an image with CUDA and PyTorch has 10 to 20 GiB, and an update keeps two."""
 WAIVER = "infiniband-ends-at-the-scale-set"
-"""Reason for a spot pool in a single market; a label, since Azure tags cannot have such a key."""
+"""Label with the reason for a spot pool in a single market; Azure tags cannot have such a key."""
 PROVISIONING_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 """ProvisioningRequest class for all nodes or none; AKS's autoscaler supports it from Kubernetes 1.33 on
 (AKS: provision capacity for Kueue batch jobs with the cluster autoscaler, read 2026-11-22)."""

@@ -34,4 +34,4 @@ ADVICE = (
         f" {RUN_AGAIN}",
     ),
 )
-"""In the order in which they are tried."""
+"""Advice for Azure's error messages, in the order in which patterns are tried."""

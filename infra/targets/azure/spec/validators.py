@@ -39,24 +39,26 @@ from infra.targets.cloud_validators import (
 Pools = tuple[NodePoolSpec, ...]
 
 VNET_PREFIXES = range(10, 22)
-"""Wider is all of 10.0.0.0/8; in a narrower one the API server has less than a /28."""
+"""Allowed prefix lengths of a VNet: a wider one is all of 10.0.0.0/8; a narrower one leaves the API server
+less than a /28."""
 RESERVED = tuple(map(IPv4Network, ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24")))
 """Ranges that AKS takes for itself (AKS: plan IP addressing, read 2026-11-22)."""
 RESERVED_ADDRESSES = 5
 """Addresses that Azure keeps in each subnet."""
 NODE_POD_ADDRESSES = 256
-"""Azure CNI Overlay gives each node a /24."""
+"""Pod addresses of a node: Azure CNI Overlay assigns a /24."""
 MAX_POOL_NODES = 1000
-"""Nodes of an agent pool (AKS: quotas and limits, read 2026-11-22)."""
+"""Maximum number of nodes in an agent pool (AKS: quotas and limits, read 2026-11-22)."""
 LUSTRE_STEP_TIB = {40: 48, 125: 16, 250: 8, 500: 4}
-"""MB/s per TiB → smallest size and step (Azure Managed Lustre: create a file system, 2026-11-22)."""
+"""Throughput in MB/s per TiB → smallest size and step in TiB (Azure Managed Lustre: create a file system,
+2026-11-22)."""
 LUSTRE_LARGEST_TIB = {40: 12_800, 125: 4096, 250: 2048, 500: 1024}
 LUSTRE_SUBNETS = ((16, 27), (40, 26), (92, 25), (196, 24), (400, 23))
-"""TiB → longest prefix of its subnet (Azure Managed Lustre: prerequisites, read 2026-11-22)."""
+"""Size in TiB → longest prefix of the subnet (Azure Managed Lustre: prerequisites, read 2026-11-22)."""
 AZURE_DROPS_BLOCKS_DAYS = 7
-"""After the last of them was put (Blob Storage: Put Block, remarks)."""
+"""Days after which Azure discards uncommitted blocks (Blob Storage: Put Block, remarks)."""
 NETAPP_LARGEST_TIB = 100
-"""Largest regular volume (Azure NetApp Files: resource limits, read 2026-11-22)."""
+"""Size of the largest regular volume in TiB (Azure NetApp Files: resource limits, read 2026-11-22)."""
 _RESERVATION = re.compile(
     r"/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Compute"
     r"/capacityReservationGroups/[^/]+"

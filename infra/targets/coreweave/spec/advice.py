@@ -16,4 +16,4 @@ ADVICE = (
         f" CoreWeave's support, {RUN_AGAIN}",
     ),
 )
-"""In the order in which they are tried."""
+"""Advice for CoreWeave's error messages, in the order in which patterns are tried."""

@@ -46,4 +46,4 @@ ADVICE = (
         f" {RUN_AGAIN}",
     ),
 )
-"""In the order in which they are tried."""
+"""Advice for Google Cloud's error messages, in the order in which patterns are tried."""
