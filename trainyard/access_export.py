@@ -2,8 +2,8 @@
 members' certificates on the embedded cluster.
 
 It has the API server's address, its CA certificate, and the program that signs users in. On the embedded
-cluster that is `trainyard credential --member`, which signs a certificate with the cluster's own key: root of
-this host, who may read that, can sign in as anybody.
+cluster that program is `trainyard credential --member`, which signs a certificate with the cluster's own key.
+Only root of this host can read the key, and can so sign in as any user.
 """
 
 from __future__ import annotations

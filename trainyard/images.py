@@ -217,8 +217,8 @@ def show_images(session: Session, form: Form, *, check: bool, archive: Path | No
     """Print the inventory; raise TrainyardError where something is not to be had, or is not what it must be.
 
     Args:
-        session: of the stack.
-        form: of what is printed.
+        session: session of the stack.
+        form: output format.
         check: ask the registries, and look into the images of ranks.
         archive: look into this one.
     """

@@ -131,12 +131,12 @@ def manifest(
     """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
 
     Args:
-        job: with the name of its runtime.
-        run: names the folder of this run.
-        datasets: of the stack, those that the job reads among them.
-        placement: left out: the team's first queue, and any of its pools.
+        job: the job, with the name of its runtime.
+        run: name of this run's folder.
+        datasets: datasets of the stack, those that the job reads among them.
+        placement: queue and pools of the job; None: the team's first queue, and any of its pools.
         share: CPUs and memory per accelerator; default: those of an unknown machine type.
-        checkout: where its code and its image came from, as far as that is known.
+        checkout: origin of the job's code and image, as far as it is known.
     """
     placement = placement or JobPlacement(job.team)
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
@@ -418,7 +418,7 @@ class Jobs:
         """Yield a pod's log as it comes, each line after its time, to the end of its container.
 
         Args:
-            pod: whose log it is.
+            pod: pod whose log is read.
             since: a line's time; what was written in whole seconds before it is left out.
             tail: number of lines to begin with; left out: all.
 

@@ -146,9 +146,9 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
     """Show the queue's decisions, and what the job's nodes write, until the job ends.
 
     Args:
-        jobs: of the cluster.
+        jobs: jobs of the cluster.
         key: the job's.
-        shown: its nodes.
+        shown: logs of the job's nodes.
         log: takes a line about the job itself.
 
     Raises:

@@ -49,11 +49,11 @@ class Session:
         """Take the words of a command line.
 
         Args:
-            stack_name: of the stack.
-            paths: left out: those of the environment.
-            console: left out: the standard output.
-            context: of the user's kubeconfig, which reaches the stack's cluster.
-            team: to which the command is limited; empty: all that the user may see.
+            stack_name: name of the stack.
+            paths: paths of the state and tools; None: those of the environment.
+            console: console for results; None: the standard output.
+            context: context of the user's kubeconfig that reaches the stack's cluster.
+            team: team that the command is limited to; empty: all that the user may see.
         """
         self.stack_name = stack_name
         self.context = context

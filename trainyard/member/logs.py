@@ -1,9 +1,9 @@
 """`trainyard logs`: prints the logs of all nodes of a job in all its attempts, from stored logs or else from
 running pods.
 
-The lines are retained on the cluster's shared filesystem, and read by a pod of the platform's that members of
-the team may enter (`infra/platform/logs.py`). Where there is none, or it has nothing of the job yet, the pods
-that exist now are asked.
+The lines are stored on the cluster's shared filesystem. A pod of the platform reads them, in which members of
+the team may execute a program (`infra/platform/logs.py`). Without that pod, or before it has lines of the
+job, the kubelets' logs of the existing pods are printed.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
     """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
     Args:
-        folder: what the names are relative to.
-        names: of files and links, in any order.
+        folder: folder that the names are relative to.
+        names: names of files and links, in any order.
         listed: patterns of what the user has named, which may look like a secret.
 
     Raises:

@@ -115,9 +115,9 @@ def estimate_new_job_start(
     """Return when a job may start that is submitted to a queue now: all jobs that wait there go first.
 
     Args:
-        cluster: as its user sees it.
-        name: of the cluster queue.
-        pools: that are good for the job.
+        cluster: cluster as its user sees it.
+        name: name of the cluster queue.
+        pools: pools that the job may use.
         needed: accelerators of all its nodes.
         now: in UTC.
     """

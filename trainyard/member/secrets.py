@@ -1,9 +1,9 @@
 """`trainyard secret`: stores, lists and removes values for a team's jobs, in versioned Secrets.
 
-Members may create Secrets and do nothing else with them: every other verb returns what is in one. So each
-value is a new Secret, such as `hf-token-v3` for HF_TOKEN, and nothing is changed. The newest is found without
-reading any: the API server refuses to make, even as a trial, what exists already. This needs versions
-without gaps, so `rm` removes all versions of a name.
+Members may only create Secrets, since every other verb returns their content. So each value is a new Secret,
+such as `hf-token-v3` for HF_TOKEN, and no Secret is changed. The newest version is found by dry runs of
+creating a version: the API server refuses one that exists. This needs versions without gaps, so `rm` removes
+all versions of a name.
 """
 
 from __future__ import annotations

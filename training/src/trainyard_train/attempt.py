@@ -64,7 +64,7 @@ class Attempt(ABC):
             mesh: the ranks.
             notice: the preemption notice of this rank.
             checkpoint: interval, store and retention.
-            timeouts: of saves, stores and heartbeats.
+            timeouts: timeouts of saves, stores and heartbeats.
             log: the metrics log, on rank 0.
         """
         self.run_dir, self.mesh, self.notice, self.timeouts, self.log = run_dir, mesh, notice, timeouts, log

@@ -76,13 +76,13 @@ class Run(Attempt):
     Args:
         run_dir: folder that all ranks share.
         mesh: the ranks; `from_environment` and `around` find out what they are.
-        every_steps: from one checkpoint to the next; 0: the cheapest interval (`checkpointing.interval`).
-        keep_last: how many of the newest checkpoints are retained.
+        every_steps: steps between two checkpoints; 0: the cheapest interval (`checkpointing.interval`).
+        keep_last: number of the newest checkpoints that are retained.
         store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
-        memory_gib: of each node's memory at most, in which its agent keeps the newest checkpoint for ranks
-            that it starts again; None: what is free allows.
-        notices: whose metadata service is asked for preemption notices: none, aws, gcp, azure.
-        timeouts: how long to wait for others.
+        memory_gib: limit of each node's memory in which its agent keeps the newest checkpoint for restarted
+            ranks; None: depends on the available memory.
+        notices: cloud whose metadata service is polled for preemption notices: none, aws, gcp, azure.
+        timeouts: seconds to wait for others.
         identity: JSON that another start must have in common with this one, such as the name of the data.
     """
 
@@ -204,7 +204,7 @@ class Run(Attempt):
         """Wrap a loader, to iterate instead of it; the wrapper continues after the finished steps.
 
         Args:
-            loader: what yields this rank's batches, such as a DataLoader.
+            loader: iterable of this rank's batches, such as a DataLoader.
             per_step: batches that a step accumulates; None if that varies.
             ahead: batches that your loop takes from the loader before it works on them.
 

@@ -97,7 +97,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     """Train as one rank; returns its exit code.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         started: unix time, for the record.
         rendezvous_seconds: seconds for which the other ranks are waited for.
     """

@@ -84,8 +84,8 @@ class Trainer(Attempt):
         """Make all that a run consists of.
 
         Args:
-            config: of the run.
-            mesh: its ranks.
+            config: configuration of the run.
+            mesh: ranks of the run.
             notice: the preemption notice of this rank.
             listeners: called at rank 0 with each line of the metrics.
             reads_late: whether the numbers of a step are read while the next one is computed; if not given,

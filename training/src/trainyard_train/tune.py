@@ -98,7 +98,7 @@ def read_search(source: str) -> Search:
     """Read a search.
 
     Args:
-        source: its file, or the search itself as YAML in braces.
+        source: path of the search's file, or the search itself as YAML in braces.
 
     Raises:
         ConfigError: with every problem.

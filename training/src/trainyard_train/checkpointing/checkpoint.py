@@ -167,7 +167,7 @@ class Checkpoint:
         """Read files once, block by block, and compare them with the manifest.
 
         Args:
-            names: which; None: all.
+            names: names of the files; None: all.
 
         Raises:
             DamagedError: for the first file that differs.
@@ -207,7 +207,7 @@ class StoredFile:
         Args:
             start: the first.
             stop: after the last.
-            room: where to read them; None: wherever the store has them.
+            room: memory to read into; None: memory of the store's choice.
 
         Raises:
             DamagedError: they are not there.
@@ -289,8 +289,8 @@ class StoredFile:
 
         Args:
             number: from 0.
-            digests: of all blocks; empty if they have none.
-            room: where to read it; None: wherever the store has it.
+            digests: digests of all blocks; empty if they have none.
+            room: memory to read into; None: memory of the store's choice.
 
         Raises:
             DamagedError: missing, or altered.
@@ -503,7 +503,7 @@ def ahead(
             to touch new memory takes several times as long as to read into existing memory. The buffer is
             None where the store's client allocates it.
         numbers: in order.
-        store: what is read.
+        store: store that is read.
     """
     count = 0 if store.has_own_memory else store.reads_ahead + 1
     rooms = cycle([blank(BLOCK) for _ in range(count)] or [None])

@@ -47,7 +47,7 @@ def export_checkpoint(
         to: `hf`, a folder of safetensors; `dcp`, a folder; `torch`, a file.
         out: a name that is not taken; it appears when all is written.
         only: names of tracked objects; empty: the module for `hf`, all for the others.
-        shard_bytes: of a file of `hf` at most, if no tensor is larger.
+        shard_bytes: maximum bytes of a file of `hf`, if no tensor is larger.
 
     Returns:
         the names of the objects that were written.

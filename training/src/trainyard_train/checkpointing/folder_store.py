@@ -60,8 +60,8 @@ class Files:
         """Create a file with this content and wait until the disk has it.
 
         Args:
-            path: of the file.
-            data: its content.
+            path: path of the file.
+            data: content of the file.
             finish: called before the header is written, which may change it.
         """
         with path.open("wb", buffering=0) as file:

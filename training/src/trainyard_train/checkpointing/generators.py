@@ -16,7 +16,7 @@ def capture(device: torch.device) -> dict[str, Any]:
     """The states of this process's global generators, as JSON.
 
     Args:
-        device: of this rank, whose generator counts too if it is a GPU.
+        device: device of this rank; if it is a GPU, its generator is included.
     """
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": encode(torch.get_rng_state()), "python": [version, list(words), gauss]}

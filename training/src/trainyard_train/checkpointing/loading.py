@@ -346,8 +346,8 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
 
     Args:
         checkpoint: all ranks the same.
-        needs: of each rank.
-        held: of each rank: files that its node has in memory, and that others therefore do not read.
+        needs: needed blocks of each rank.
+        held: files in the memory of each rank's node; others do not read them from the store.
     """
     runs: list[_Blocks] = []
     blocks_of = [0] * len(needs)

@@ -97,7 +97,7 @@ class SavedState:
         """The state of some objects as PyTorch's formats nest it.
 
         Args:
-            names: of the objects.
+            names: names of the objects.
             large: makes the tensors of modules and optimizers, by path; those of other state are read.
         """
         return {name: self._state_of(name, self.objects[name], large) for name in names}

@@ -86,9 +86,9 @@ class Saver:
         """Begin with nothing saved.
 
         Args:
-            store: of checkpoints.
+            store: store of the checkpoints.
             mesh: the ranks.
-            memory: of the node, where what is saved was captured; None: it keeps nothing.
+            memory: memory of the node that captures were written to; None: it keeps nothing.
         """
         self.store, self.memory = store, memory or NodeMemory()
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
@@ -126,7 +126,7 @@ class Saver:
         """Wait for what follows the last commit, which no save waits for.
 
         Args:
-            seconds: for which at most.
+            seconds: maximum seconds to wait.
             cut_short: asked whether to wait no longer.
         """
         deadline = time.monotonic() + seconds
@@ -150,12 +150,12 @@ class Saver:
         """Write the files of all ranks as one checkpoint.
 
         Args:
-            files: those of this rank.
+            files: files of this rank.
             manifest: all but its files.
             fault: asked what speaks against saving these files; empty if nothing does.
             begin: when the save began, by the monotonic clock; now if not given.
             pace_seconds: least time from then to the commit; the rest is slept.
-            report: what this rank's files hold.
+            report: describes the content of this rank's files.
             merge: makes the manifest's `state` of all reports, at rank 0.
 
         Raises:
@@ -192,7 +192,7 @@ class Saver:
         quarantines damaged checkpoints and deletes staging data of dead runs.
 
         Args:
-            identity: what the checkpoint must have in common with this run.
+            identity: values that the checkpoint must have in common with this run.
             whole: verify all that is in it now, too, each rank a part of the files. It is always done where
                 there is no older one to fall back to after a load that fails.
 
@@ -233,7 +233,7 @@ class Saver:
             identity: see `newest`.
             restore: takes a checkpoint and a prefix for keys; raises DamagedError on all ranks if it is
                 damaged.
-            found: what `newest` returned; looked for if not given.
+            found: result of `newest`, which is called if it is not given.
 
         Returns:
             the checkpoint, what was wrong with newer ones, and what `restore` returned.

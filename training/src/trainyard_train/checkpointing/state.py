@@ -201,9 +201,9 @@ def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torc
     the whole.
 
     Args:
-        tensor: as this rank has it.
-        index: which of these ranks this is.
-        count: how many they are.
+        tensor: the part that these ranks have.
+        index: index of this rank among them.
+        count: number of these ranks.
     """
     offset, local = offset_of(tensor), local_of(tensor)
     if not local.dim():

@@ -17,8 +17,8 @@ def open_store(
 
     Args:
         location: folder or URL.
-        retention: which checkpoints are retained.
-        timeout_seconds: for one request to an object store, with its retries.
+        retention: rule for the checkpoints that are retained.
+        timeout_seconds: timeout of one request to an object store with its retries.
     """
     if "://" not in location:
         return FolderStore(Path(location), retention)

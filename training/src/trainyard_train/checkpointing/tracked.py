@@ -1,10 +1,10 @@
 """`TrackedObjects`: captures the objects that a `Run` tracks as checkpoint files, compares them across ranks,
 and restores them.
 
-DTensors are written as their pieces, and parameters under DDP are cut among the ranks, as `state` does it. Of
-all else each rank writes what it has, since whether other ranks hold the same is only known from the content:
-rank 0 compares the sha256 of each copy, in parallel with the training. What is equal on all ranks is loaded
-by any number of them; what differs by rank, by as many ranks as before.
+DTensors are written as their pieces, and parameters under DDP are divided among the ranks, as in `state`. All
+other values are written by every rank, since only their content shows whether the ranks hold the same. Rank 0
+compares the sha256 of each copy, in parallel with the training. Values that are equal on all ranks can be
+loaded by any number of ranks; values that differ need as many ranks as before.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def merge(reports: Iterable[str]) -> dict[str, Any]:
     """The manifest's `state` of all ranks' objects; `by_rank` has the paths of what is not equal on all.
 
     Args:
-        reports: of all ranks, as `TrackedObjects.report` made them, rank 0's first.
+        reports: results of `TrackedObjects.report` on all ranks, rank 0's first.
     """
     parts: dict[str, dict[str, Any]] = {"t": {}, "v": {}, "o": {}, "d": {}}
     differ = set()

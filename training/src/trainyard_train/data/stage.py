@@ -6,9 +6,9 @@ digests of a source.
 one file. What arrives is checked against a digest:
 
 - `sha256:…` of the contents: the sha256 of a list of `<sha256>  <name>` lines, in the order of names, as
-  `sha256sum` writes it. It holds wherever the data come from.
-- `etag:…` of the store's own list, `<size> <etag>  <name>`: known without reading a byte, for what is too
-  large to be read twice. It holds for the one bucket whose list it is; of what arrives, sizes are checked.
+  `sha256sum` writes it. It is the same for every source of the data.
+- `etag:…` of the store's own list, `<size> <etag>  <name>`: known without reading a byte, for data
+  that are too large to be read twice. It is valid for one bucket only, and only sizes are checked on arrival.
 
 `python -m trainyard_train.data.stage describe SOURCE` prints both, for a stack file. The data end in
 `OUT/<digest>`, which appears whole or not at all, with its list in `.staged.json`; a fetch that was stopped
@@ -175,7 +175,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         source: URL or path.
         out: folder of the dataset, all versions of it.
         digest: `sha256:…` or `etag:…`, as `describe` prints it.
-        max_bytes: what it may take; nothing is copied where the source lists more.
+        max_bytes: maximum size; nothing is copied if the source lists more.
         workers: files that are copied at a time.
 
     Raises:

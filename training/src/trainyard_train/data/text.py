@@ -206,9 +206,9 @@ def write_tokens(
 
     Args:
         out: folder of the shards.
-        documents: of each its tokens, whole numbers from 0 on, with what marks its end.
-        vocabulary: how many kinds there are; above 65,536, tokens are written as uint32.
-        tokens_per_shard: of all but the last.
+        documents: tokens of each document, whole numbers from 0 on, with a token that marks its end.
+        vocabulary: number of different tokens; above 65,536, tokens are written as uint32.
+        tokens_per_shard: size of all shards but the last.
 
     Raises:
         ShardError: there are no tokens, one is not in the vocabulary, or `out` has shards already.

@@ -103,8 +103,8 @@ class TimeoutConfig(ConfigSection):
         Outside of a pod it is what the cloud's notice allows, else 10.
 
         Args:
-            notices: whose metadata service is asked for a notice, as in the run's configuration.
-            environment: of this process.
+            notices: cloud whose metadata service is polled for a notice, as in the run's configuration.
+            environment: variables of this process.
 
         Raises:
             ConfigError: `leave` is longer than the pod's grace allows.

@@ -9,9 +9,9 @@ connections that it closes. Until the first step is done a rank may be silent fo
 Python's interpreter.
 
 A heartbeat has the duration of the rank's own part of a step, before it waits for others: by that rank 0
-detects a straggler. It also names an operation that takes too long: then all ranks write their stacks. What
-still does not end, and no collective's timeout ends, this thread ends; nothing else detects a hang of a
-single rank.
+detects a straggler. It also names an operation that takes too long: then all ranks write their stacks. If the
+operation still does not end, and no timeout of a collective ends the process, this thread ends it. Nothing
+else detects a hang of a single rank.
 """
 
 from __future__ import annotations

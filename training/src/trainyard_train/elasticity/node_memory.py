@@ -93,8 +93,8 @@ class NodeMemory:
         """The node memory of this process.
 
         Args:
-            limit_gib: for all ranks of the node together; None: what is free allows.
-            environment: of this process.
+            limit_gib: limit for all ranks of the node together; None: depends on the available memory.
+            environment: variables of this process.
         """
         descriptors, _, local_rank = environment.get(FILES, "").partition(":")
         files = tuple(MemoryFile(int(each)) for each in descriptors.split(",") if each)

@@ -9,9 +9,9 @@ next one.
 
 Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
 one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
-monitor ends the round of a node that falls silent; one that cannot reach the store for as long reports that
-to its agent. A new agent of a node that the store knows already, as after a restart of its container, ends
-the round too, and joins the next one.
+monitor ends the round of a node that falls silent; a monitor that cannot reach the store for as long reports
+that to its agent. A new agent of a node that the store knows already, as after a restart of its container,
+ends the round too, and joins the next one.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class MonitorHandle:
 
         Args:
             node: number of this one.
-            count: of the nodes.
+            count: number of nodes.
             address: host and port of the store; node 0 opens it there.
-            timeouts: of the run.
-            seconds: for which the store is tried to be reached.
+            timeouts: timeouts of the run.
+            seconds: maximum seconds to reach the store.
         """
         self._pipe, theirs = Pipe()
         agent = os.getpid()
@@ -149,7 +149,7 @@ class MonitorHandle:
         longer (see `MonitorProcess._host_until_done`).
 
         Args:
-            code: of this node.
+            code: exit code of this node.
             is_interrupted: polled; once true, the wait ends.
         """
         hosts_until_done = not code and not is_interrupted()

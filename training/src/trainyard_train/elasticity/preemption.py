@@ -1,10 +1,10 @@
 """`PreemptionNotice`: receives preemption notices by signal, even while the main thread is blocked, and ends
 the process at the deadline.
 
-Python runs a signal's handler only when the main thread is back in Python, which it is not while it waits for
-other ranks. What its handler in C does at once, in whatever thread the kernel chose, is to write the signal's
-number to the wakeup descriptor: there a thread reads it. So it does not matter which threads exist already,
-nor that process 1 of a container has no default action for SIGTERM.
+Python runs a signal's handler only in the main thread, between two instructions of Python. A main thread that
+waits for other ranks is in C. Python's own handler in C runs at once, in any thread, and writes the signal's
+number to the wakeup descriptor. A thread of this module reads it there. So it does not matter which threads
+exist already, nor that process 1 of a container has no default action for SIGTERM.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def listen(exit_seconds: float, notices: str = "none") -> PreemptionNotice:
 
     Args:
         exit_seconds: from the request to the exit at the latest.
-        notices: whose metadata service: none, aws, gcp, azure.
+        notices: cloud whose metadata service is polled: none, aws, gcp, azure.
     """
     notice = PreemptionNotice(exit_seconds)
     if threading.current_thread() is threading.main_thread():

@@ -5,8 +5,8 @@ trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", e
 trainer.fit(model, loader)
 ```
 Lightning continues by the progress of its loops, which is saved beside the weights, and reads the remaining
-batches from `Run`. A step counts when its batch has ended; where a validation or the end of the epoch
-follows, after these, so that neither is skipped nor done twice.
+batches from `Run`. A step counts when its batch has ended. If a validation or the end of the epoch
+follows, the step counts after that, so that neither is skipped or repeated.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def adopt_launcher_settings(environment: MutableMapping[str, str], backend: Back
     """Take rank and world from Open MPI, where that has started this process.
 
     Args:
-        environment: what is known, and what is learnt.
-        backend: what is to carry collectives; for `mpi` see `finalize_mpi`.
+        environment: variables of the process, which are completed in place.
+        backend: backend of the collectives; for `mpi` see `finalize_mpi`.
     """
     if "RANK" not in environment and _MPI_RANK in environment:
         environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
@@ -73,9 +73,9 @@ def join(
     """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
 
     Args:
-        timeouts: of the run.
+        timeouts: timeouts of the run.
         environment: the variables by which the launcher identifies this rank.
-        backend: what is to carry collectives.
+        backend: backend of the collectives.
         rendezvous_seconds: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 
     Raises:

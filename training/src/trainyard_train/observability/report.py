@@ -70,8 +70,8 @@ def draw_learning_curve(run: str, lines: Sequence[dict[str, Any]], picture: Path
     """Draw loss and accuracy over the steps of a run to a PNG.
 
     Args:
-        run: its name, for the title.
-        lines: its metrics, as `read_metrics` returns them.
+        run: name of the run, for the title.
+        lines: metrics of the run, as `read_metrics` returns them.
         picture: a path, or an open file.
 
     Raises:

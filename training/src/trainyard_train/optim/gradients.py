@@ -20,8 +20,8 @@ def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.
     A piece that several ranks have counts on each of them by one over their number.
 
     Args:
-        parameters: those of this rank, with their gradients.
-        ranks: how many have the same layers as this one: all of its stage.
+        parameters: parameters of this rank, with their gradients.
+        ranks: number of ranks with the same layers as this one: all of its stage.
 
     Returns:
         shape (), float64, on the parameters' device; the host waits for nothing.

@@ -96,8 +96,8 @@ def measure(device: torch.device, backend: str, nodes: Sequence[str]) -> Measure
     """Time all-reduces; all ranks must call it. It takes milliseconds on a CPU, and on a fabric.
 
     Args:
-        device: of this rank.
-        backend: that carries the collectives.
+        device: device of this rank.
+        backend: backend of the collectives.
         nodes: the node of each rank.
     """
     values = torch.zeros(_BYTES[device.type] // 4, device=device)

@@ -123,7 +123,7 @@ class Mesh:
             ranks: all that take part, the owner among them.
             data: the bytes, at the owner.
             size: their number.
-            room: where to receive them, of no less bytes, on this rank's device.
+            room: memory to receive them, at least as large, on this rank's device.
         """
         if len(ranks) == 1 or not size:
             return data[:size]
