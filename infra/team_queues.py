@@ -13,7 +13,7 @@ KEYS: Mapping[str, str] = {
     "cluster_queue": "clusterQueue",
     "more_local_queues": "moreLocalQueues",
 }
-"""As a program in Python has them, and exports them: its SDK spells the keys of outputs in snake case."""
+"""Keys of the output as Python programs have them: Pulumi's Python SDK exports keys in snake case."""
 
 
 def exported(team: TeamSpec) -> dict[str, Any]:

@@ -33,12 +33,12 @@ class Pipeline:
 
     service: Literal["github", "gitlab"]
     project: str
-    """`owner/name`, `group/project`."""
+    """Path of the project: `owner/name`, `group/project`."""
     read_only: bool = False
-    """Whether it is the role of previews, which changes nothing."""
+    """Whether the role is for previews, which change nothing."""
     branch: str = "main"
     host: str = "gitlab.com"
-    """Of a self-managed GitLab."""
+    """Host of a self-managed GitLab."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+", self.project):
@@ -80,13 +80,13 @@ def _spelled(row: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class DeployRole:
-    """What the administrator makes, once."""
+    """Deploy role of a pipeline, which the administrator creates once."""
 
     trust: Mapping[str, Any]
-    """Who may take it, in the cloud's words."""
+    """Trust policy in the cloud's format: who may assume the role."""
     rights: Mapping[str, Any]
-    """Name → what it may do, in the cloud's words: a policy, a custom role."""
+    """Name → permissions in the cloud's format: a policy, a custom role."""
     condition: Mapping[str, Any] = field(default_factory=dict)
-    """Of the binding by which it gets the role, in the cloud's words: which roles it can give to others."""
+    """Condition of the role's own assignment, in the cloud's format: limits the roles that it may grant."""
     notes: tuple[str, ...] = ()
-    """What the policy document cannot express."""
+    """Instructions that the policy documents cannot express."""

@@ -40,7 +40,7 @@ ASKED_BY: Mapping[Feature, tuple[str, Callable[[NodePoolSpec], object]]] = {
     Feature.TPU_SLICES: ("topology", lambda pool: pool.topology),
     Feature.NVLINK_DOMAINS: ("machine", lambda pool: catalog.fabric(pool.fabric).nvlink_domain),
 }
-"""Feature → the key of a pool that asks for it, and whether a pool does."""
+"""Feature → key of a pool that requests it, and a function that tells whether a pool does."""
 
 
 def undeclared(

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import yaml
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""The engine's mark of a text that is not known yet (`sdk/go/common/resource/plugin/rpc.go` of Pulumi)."""
+"""The engine's mark of an unknown string (`sdk/go/common/resource/plugin/rpc.go` of Pulumi)."""
 _PLACEHOLDER = re.compile(r"\{(\w+)(!?)\}")
 
 

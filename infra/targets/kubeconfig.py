@@ -24,9 +24,9 @@ EXEC_API = "client.authentication.k8s.io/v1"
 COMMAND = ("trainyard", "credential")
 _REACHED = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 _IMPERSONATED = ("as", "as-uid", "as-groups", "as-user-extra")
-"""Whom a user acts as: names, which the API server lets them use or not."""
+"""Fields of a user that impersonate another identity; the API server authorizes each use."""
 _UNSUPPORTED = ("username", "password", "auth-provider")
-"""Kubernetes took the first two off in 1.19, the third in 1.26."""
+"""Fields of a user that Kubernetes removed: the first two in 1.19, the third in 1.26."""
 _FILES = {
     "cluster": ("certificate-authority",),
     "user": ("client-certificate", "client-key", "tokenFile"),

@@ -47,13 +47,13 @@ class PoolType:
     sizes: Sequence[str]
     """Property paths of the node count; the first that is set counts."""
     replaced: str
-    """What happens to the nodes when the resource is replaced."""
+    """Sentence on what happens to the nodes when the resource is replaced."""
     per_zone: str = ""
     """Property path of the zones by which a per-zone size is multiplied."""
     rolling: Sequence[str] = ()
     """Property paths whose change replaces the nodes one after another."""
     in_place: Sequence[str] = ()
-    """Exceptions below `rolling`: changed in place."""
+    """Property paths below `rolling` that are changed in place."""
 
     def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
         """Yield (pool, description) if the step changes the pool."""

@@ -16,7 +16,7 @@ class CloudScope:
 
     name: str
     kubernetes_version: str
-    """As the clouds count: `1.35`."""
+    """Minor version of Kubernetes, as clouds name it: `1.35`."""
     provider: pulumi.ProviderResource
     parent: pulumi.Resource
 

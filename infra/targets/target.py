@@ -31,29 +31,29 @@ class Target:
     kind: ProviderKind
     spec: type[ProviderSpec]
     validators: Iterable[Check] = ()
-    """What only this target would refuse: checks between the sections of a stack."""
+    """Checks between the sections of a stack that only this target needs."""
     cost: TargetCost
-    """What its stacks buy, and why a stack buys nothing where that is so."""
+    """Purchases of a stack, and the reason where a stack buys nothing."""
     features: frozenset[Feature]
-    """What its pools can have; whatever is not here is refused."""
+    """Pool features that the target supports; other features are refused."""
     reasons: Mapping[Feature, str] = field(default_factory=dict)
-    """What to write instead of a feature that it lacks, in a sentence for the user."""
+    """Unsupported feature → next step for the user, in one sentence."""
     pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
-    """Type of resource that makes nodes → what its changes do to them."""
+    """Resource type of node pools → effect of its changes on nodes."""
     advice: Sequence[Advice] = ()
-    """The next step after a cloud's error, by the error's text."""
+    """Next steps after the cloud's errors, matched by the error's text."""
     packages: str = ""
-    """The extra of pyproject.toml with the target's SDK; empty for a target that needs none."""
+    """Extra of pyproject.toml with the target's SDK; empty where no SDK is needed."""
     plugins: Sequence[str] = ()
-    """Pulumi providers that its stacks need besides Kubernetes' and ours."""
+    """Pulumi providers that stacks need besides Kubernetes' and ours."""
     programs: Sequence[str] = ()
-    """Programs of the toolchain that its kubeconfig executes."""
+    """Programs of the toolchain that the kubeconfig executes."""
     artifacts: Sequence[str] = ()
-    """What the toolchain makes that pods of its stacks mount, where these run on nodes of this host."""
+    """Artifacts of the toolchain that pods mount, where nodes run on this host."""
     cluster: str
-    """`module:Class` of its component."""
+    """`module:Class` of the cluster component."""
     account: str = ""
-    """`module:Class` of what asks its cloud; empty for a target that is in no cloud's account."""
+    """`module:Class` of the cloud account; empty for a target without one."""
 
     def undeclared(self, pools: Sequence[NodePoolSpec]) -> Iterator[Finding]:
         """Find what the pools ask for and the target does not have."""

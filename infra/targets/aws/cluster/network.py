@@ -24,7 +24,7 @@ _EVERYWHERE = "0.0.0.0/0"
 
 @dataclass(frozen=True)
 class Network:
-    """Where everything is put."""
+    """VPC and private subnets of the cluster."""
 
     vpc_id: pulumi.Input[str]
     private_subnets: Mapping[str, pulumi.Input[str]]

@@ -36,7 +36,7 @@ NETAPP = "Microsoft.NetApp/volumes"
 
 @dataclass(frozen=True)
 class Network:
-    """Where everything is put: IDs of subnets."""
+    """IDs of the subnets of nodes, API server, private endpoints and filesystem."""
 
     vnet: pulumi.Input[str]
     nodes: pulumi.Input[str]

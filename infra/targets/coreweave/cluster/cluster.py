@@ -33,9 +33,9 @@ from infra.targets.coreweave.cluster.pools import node_pool, pool_settings
 from infra.targets.coreweave.spec.provider import CoreweaveSpec, OidcSpec
 
 SHARED_CLASS = "shared-vast"
-"""CoreWeave's storage class of volumes that many nodes write (Distributed File Storage)."""
+"""CoreWeave's storage class of volumes that many nodes mount (Distributed File Storage)."""
 INSIDE, OUTSIDE = "http://cwlota.com", "https://cwobject.com"
-"""Endpoints of AI Object Storage: the cache on each node, and the store itself."""
+"""Endpoints of AI Object Storage: the cache on each node, and the object store itself."""
 FABRIC_LEVELS = tuple(f"backend.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup"))
 """Labels with a node's location in the InfiniBand network, the widest first."""
 TOKEN = "COREWEAVE_API_TOKEN"  # noqa: S105 -- the variable's name

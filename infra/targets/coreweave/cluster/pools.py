@@ -15,7 +15,7 @@ from infra.spec.node_pool import NodePoolSpec
 from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
 
 BOOT_SECONDS = 3600
-"""A node boots in 20 to 30 minutes; several do so at once."""
+"""Timeout for booting nodes in parallel; one node takes 20 to 30 minutes."""
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:

@@ -14,7 +14,7 @@ from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import USE_THE_BUCKET
 
 MAX_NAME = 30
-"""Longest name of a CKS cluster."""
+"""Maximum length of a CKS cluster's name."""
 
 
 class CoreweaveNetworkSpec(Spec):
@@ -47,7 +47,7 @@ Principal = Annotated[
         "copy the UID from the Cloud Console; SAML and OIDC roles are arn:aws:iam::<organisation>:role/…",
     ),
 ]
-"""AI Object Storage, bucket access policies: Principal."""
+"""Principal of a bucket policy (AI Object Storage, bucket access policies: Principal)."""
 
 
 class BucketPolicySpec(Spec):

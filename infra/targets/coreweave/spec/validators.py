@@ -25,9 +25,9 @@ from infra.targets.coreweave.spec.provider import MAX_NAME, CoreweaveSpec
 Pools = tuple[NodePoolSpec, ...]
 
 NODE_POD_ADDRESSES = 256
-"""Addresses that a node of 110 pods takes of the pods' range."""
+"""Addresses of the pods' range that a node with 110 pods uses."""
 RESERVED_BUCKETS = ("cw-", "vip-", "log-stitcher-ch-")
-"""Beginnings of buckets that are CoreWeave's own (AI Object Storage: buckets, read 2026-11-22)."""
+"""Name prefixes of CoreWeave's own buckets (AI Object Storage: buckets, read 2026-11-22)."""
 
 
 def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:

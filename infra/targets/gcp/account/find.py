@@ -10,7 +10,7 @@ from infra.errors import Problem, TrainyardError
 from infra.targets.finder import filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
-"""URL and parameters → what exists; None where nothing is."""
+"""Function from URL and parameters to the resource; None where it does not exist."""
 BUCKET = "gcp:storage/bucket:Bucket"
 
 

@@ -16,7 +16,7 @@ from infra.targets.gcp.spec.groups import GkePool, groups
 from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
 
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
-"""Those that every stack needs; the filesystem's own comes on top."""
+"""APIs that every stack needs, besides the filesystem's."""
 FILESYSTEMS = {"lustre": "lustre", "filestore": "file"}
 PERMISSIONS = (
     "compute.firewalls.create",

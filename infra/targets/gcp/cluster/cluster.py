@@ -52,18 +52,19 @@ BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "
 RACKS = "roce-nvl72"
 """Fabric class of A4X."""
 GPU_DRIVER = "/home/kubernetes/bin/nvidia"
-"""Where GKE installs the GPUs' driver on its nodes."""
+"""Folder on a node in which GKE installs the GPU driver."""
 _RACK_DRIVER = DraDriverSettings(GPU_DRIVER, RACKS, tolerates_all=True, needs_critical_quota=True)
-"""Arm nodes have a taint of GKE's."""
+"""DRA driver of racks; it tolerates all taints, since GKE taints Arm nodes."""
 NODE_POOL = "cloud.google.com/gke-nodepool"
-"""Label with the slice of a TPU node."""
+"""Label of a TPU node with its node pool, which is one slice."""
 _PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
     "roce": ("gib", "memory-lock"),
     "roce-dra": ("gib", "memory-lock"),
     "roce-nvl72": ("gib-arm64", "memory-lock"),
     "tcpxo": ("tcpxo", "device-injector"),
 }
-"""Fabric class → what its nodes need; drivers and devices of GPUs and TPUs are GKE's own."""
+"""Fabric class → device plugins that its nodes need; GKE itself installs drivers and plugins of GPUs and
+TPUs."""
 
 
 class GcpCluster(Cluster):

@@ -41,7 +41,7 @@ from infra.targets.gcp.spec.provider import ExistingGkeSpec, GcpAccessSpec
 
 LOGS = ("SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER")
 METRICS = ("SYSTEM_COMPONENTS", "DCGM")
-"""DCGM's are those of NVIDIA's GPUs."""
+"""Components whose metrics GKE collects; DCGM's are those of NVIDIA's GPUs."""
 _CHANNELS = {"regular": "REGULAR", "stable": "STABLE", "extended": "EXTENDED", "none": "UNSPECIFIED"}
 _SINCE = "2026-01-01T00:00:00Z"
 _WINDOW = ("2026-01-03T06:00:00Z", "2026-01-03T12:00:00Z", "FREQ=WEEKLY;BYDAY=SA,SU")
@@ -52,12 +52,12 @@ class ControlPlane:
     """The cluster, and what may be done once the access entries exist."""
 
     cluster: Cluster | None
-    """None for an existing cluster: the engine does not manage it, so it can neither change nor delete it."""
+    """Cluster that the stack makes; None for an existing one, which the engine must not change or delete."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
-    """URL of the API server: its DNS name, which asks IAM before it lets a connection in, or its address."""
+    """URL of the API server: the DNS name, for which IAM authorizes each connection, or the address."""
     ca_certificate: pulumi.Output[str]
-    """PEM of the cluster's own authority; the DNS name has a certificate that all clients know."""
+    """CA certificate of the cluster in PEM; the DNS name has a publicly trusted certificate."""
     access: Sequence[pulumi.CustomResource]
 
 

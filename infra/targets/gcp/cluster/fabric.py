@@ -31,9 +31,9 @@ class GkeNic:
     """One further network interface of a node."""
 
     network: str
-    """Name of the Kubernetes Network behind it."""
+    """Name of the interface's Kubernetes Network."""
     device_mode: str
-    """`NetDevice` or `RDMA`."""
+    """Device mode of the network: `NetDevice` or `RDMA`."""
     vpc: pulumi.Output[str]
     subnetwork: pulumi.Output[str]
 

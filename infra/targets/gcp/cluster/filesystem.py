@@ -20,7 +20,7 @@ from infra.targets.gcp.cluster.scope import Scope
 from infra.targets.gcp.spec.provider import FilestoreSpec, ManagedLustreSpec
 
 LUSTRE_NAME = "training"
-"""Name of the filesystem inside of Lustre, which takes eight characters."""
+"""Name of the filesystem inside Lustre, at most eight characters."""
 SHARE = "training"
 _MAX_INSTANCE_ID = 63
 

@@ -27,12 +27,13 @@ from infra.spec.queue import TeamSpec
 from infra.targets.gcp.cluster.scope import Scope
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
-"""Logs, metrics and images: the least that a node works with (GKE: least privilege service accounts)."""
+"""Minimum roles of a node: logs, metrics and images (GKE: least privilege service accounts)."""
 _HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.viewer"}
 _TEAM_ROLE = "roles/container.clusterViewer"
-"""Through the door of the API server, and nothing behind it: what a team may do is bound in its namespace."""
+"""Role that only permits connections to the API server; a team's permissions are bound in its namespace."""
 METADATA_SERVER = "169.254.169.254/32"
-"""GKE's own, by Workload Identity: it gives pods tokens, and hides the node's; Cloud DNS answers there."""
+"""Address of GKE's metadata server (Workload Identity), which gives pods tokens and hides the node's;
+Cloud DNS answers there too."""
 _MAX_ACCOUNT_ID = 30
 _MAX_ENTITLEMENT_ID = 63
 BREAK_GLASS_SECONDS = 3600

@@ -17,7 +17,7 @@ from pulumi_gcp.kms.key_ring import KeyRing
 from infra.targets.gcp.cluster.scope import Scope
 
 ROTATION_SECONDS = 90 * 24 * 3600
-"""As auditors ask (CIS Google Cloud 1.10: 90 days)."""
+"""Rotation period of a key: 90 days, as auditors require (CIS Google Cloud 1.10)."""
 _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
@@ -26,7 +26,7 @@ class Keys:
     """Names of the keys, known once those that use them may."""
 
     cluster: pulumi.Input[str]
-    """Empty where the control plane exists already."""
+    """Name of the control plane's key; empty where the control plane exists already."""
     data: pulumi.Input[str]
 
 

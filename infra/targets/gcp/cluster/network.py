@@ -25,27 +25,27 @@ from infra.targets.gcp.cluster.scope import Scope
 from infra.targets.gcp.spec.provider import ExistingGcpNetworkSpec
 
 MTU = 8896
-"""The largest that a VPC takes (VPC: maximum transmission unit)."""
+"""Largest MTU of a VPC (VPC: maximum transmission unit)."""
 TCPXO_MTU = 8244
 """MTU that GPUDirect-TCPXO requires of all networks of its nodes (GKE: GPUDirect-TCPXO)."""
 LUSTRE_PORTS = ("988", "6988")
-"""Lustre's own, and the one that GKE's older versions moved it to."""
+"""Ports of Lustre: the usual one, and the one that older versions of GKE use."""
 WEBHOOK_PORTS = ("8082", "8443", "9443")
-"""Where the operators' webhooks and Kueue's API listen."""
+"""Ports of the operators' webhooks and of Kueue's API."""
 PODS_RANGE, SERVICES_RANGE = "pods", "services"
 
 
 @dataclass(frozen=True)
 class Network:
-    """Where everything is put."""
+    """VPC and subnet of the cluster's nodes, with the ranges of pods and Services."""
 
     id: pulumi.Input[str]
-    """`projects/<project>/global/networks/<name>`"""
+    """ID of the VPC: `projects/<project>/global/networks/<name>`."""
     subnetwork: pulumi.Input[str]
     pods_range: str
     services_range: str
     peering: pulumi.Resource | None
-    """What must exist before a managed filesystem; None for an existing VPC."""
+    """Peering that must exist before a managed filesystem; None for an existing VPC."""
     filesystem_range: pulumi.Input[str] | None = None
     """Name of the allocated range from which a filesystem gets its addresses."""
 

@@ -39,21 +39,22 @@ from infra.targets.gcp.cluster.scope import Scope
 from infra.targets.gcp.spec.groups import GkePool
 
 BOOT_DISK_GIB = 200
-"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+"""Size of a boot disk: images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
 LOCAL_SSD_GIB = 375
-"""All local SSDs of these machine types have one size (Compute Engine: local SSD)."""
+"""Size of a local SSD, the same on all of these machine types (Compute Engine: local SSD)."""
 HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "n4-", "ct6e-", "tpu7x-")
-"""Machine types that take no Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
+"""Machine types without support of Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
 SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
 """TPUs whose slices GKE refuses to place by a compact policy (GKE: multi-host slices of TPU7x)."""
 MAX_NODE_POOL_NAME = 40
 MAX_RESOURCE_NAME = 63
-"""Compute Engine, naming resources."""
+"""Maximum length of a name (Compute Engine, naming resources)."""
 JOB_PODS, SYSTEM_PODS = 32, 110
-"""Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
+"""Maximum number of pods per node, which determines the node's number of addresses (infra/subnets.py)."""
 
 _TIMEOUTS = pulumi.CustomTimeouts(update="60m", delete="60m")
-"""For 35 minutes a resize that gets no nodes holds the node pool (engine/provider/node_pool_size.py)."""
+"""Timeouts of changes: a resize without capacity locks the node pool for 35 minutes
+(engine/provider/node_pool_size.py)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class NodePoolDeps:
     control_plane: ControlPlane
     node_identity: pulumi.Output[str]
     nics: Mapping[str, Sequence[GkeNic]]
-    """Fabric class → further network interfaces of its nodes."""
+    """Fabric class → additional network interfaces of its nodes."""
 
 
 class NodePoolSize(pulumi.CustomResource):

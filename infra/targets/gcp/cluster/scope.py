@@ -15,7 +15,8 @@ SERVICE_AGENTS = {
     "filestore": "cloud-filer",
     "lustre": "gcp-sa-lustre",
 }
-"""Service → domain of the identity by which it uses our keys; a project has each from its first use on."""
+"""Service → domain of the service agent that uses our keys; a project has each one after the service's
+first use."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class ExistingFilestoreSpec(Spec):
 
 
 GkeFeature = Literal["workload-identity", "dataplane-v2", "multi-networking", "gcs-fuse", "lustre"]
-"""What GKE has or has not from its cluster's making on, or by its add-ons."""
+"""Feature that GKE has only from a cluster's creation on, or through an add-on."""
 
 
 class ExistingGkeSpec(Spec):

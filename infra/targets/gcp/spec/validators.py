@@ -40,19 +40,22 @@ from infra.targets.gcp.spec.provider import FilestoreSpec, GcpSpec, GkeFeature, 
 Pools = tuple[NodePoolSpec, ...]
 
 VPC_PREFIXES = range(10, 19)
-"""A wider one would take the whole of 10.0.0.0/8; in a narrower one a fabric's subnets have no nodes."""
+"""Allowed prefix lengths of a VPC: a wider one takes all of 10.0.0.0/8; in a narrower one a fabric's
+subnets hold no nodes."""
 LUSTRE_STEP_GIB = {125: 72000, 250: 36000, 500: 18000, 1000: 9000}
-"""MB/s per TiB → smallest size and step (Managed Lustre: performance tiers, read 2026-11-21)."""
+"""Throughput in MB/s per TiB → smallest size and step in GiB (Managed Lustre: performance tiers, read
+2026-11-21)."""
 LUSTRE_WIDE_STEP_GIB = {125: 72000, 250: 288000, 500: 144000, 1000: 72000}
-"""The step of sizes above 170 small steps; the tier of 125 MB/s has one step only."""
+"""Step of sizes above 170 small steps; the tier of 125 MB/s has one step only."""
 LUSTRE_LARGEST_GIB = {125: 12_240_000, 250: 40_032_000, 500: 20_016_000, 1000: 10_008_000}
 FILESTORE_RANGES_GIB = {
     "zonal": (range(1024, 9985, 256), range(10240, 102401, 2560)),
     "regional": (range(100, 1024), range(1024, 9985, 256), range(10240, 102401, 2560)),
 }
-"""Sizes by tier (Filestore: service tiers, read 2026-11-21); regional takes any below 1 TiB from 100 GiB."""
+"""Size ranges by tier (Filestore: service tiers, read 2026-11-21); below 1 TiB, regional takes any size
+from 100 GiB."""
 FLEX_START_COMPACT = ("a3-ultragpu-", "a4-")
-"""Machine types that flex-start can place close to each other (Cluster Toolkit, gke-node-pool)."""
+"""Machine types that flex-start supports with compact placement (Cluster Toolkit, gke-node-pool)."""
 
 
 def the_region_is_known(provider: GcpSpec) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ class ReadyNodes(pulumi.CustomResource):
 class _ControlPlane:
     outputs: ClusterOutputs
     owner: pulumi.Resource | None
-    """The resource whose end is the end of all objects in the cluster."""
+    """Resource whose deletion deletes all objects in the cluster."""
 
 
 class LocalCluster(Cluster):

@@ -15,7 +15,7 @@ Pools = tuple[NodePoolSpec, ...]
 MAX_EMBEDDED_NAME = 12
 MAX_EMBEDDED_NODES = 64
 _OF_CLOUDS = ("machine", "zones", "reservation", "max_run_hours")
-"""Keys of a pool on how its nodes are bought that are not features of a target."""
+"""Keys of a pool about buying nodes that are not features of a target."""
 
 
 def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ _ACCESS: Mapping[str, NicAccess] = {
     "roce-sriov": "sriov",
     "roce-hostdev": "hostdev",
 }
-"""Fabric class → how pods get at the NICs; the checks let one through."""
+"""Fabric class → access of pods to NICs; the checks allow one access per stack."""
 _OWN = "the machines are yours, and nothing is bought"
 
 

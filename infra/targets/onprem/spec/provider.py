@@ -14,7 +14,7 @@ from infra.spec.provider import ContextCluster, ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
 Installed = Literal["install", "present"]
-"""`install` it; or it is `present` already, put there by others, who configure it too."""
+"""Mode of software: `install`; or `present` where others have installed and configured it."""
 
 
 def _address(value: object) -> object:

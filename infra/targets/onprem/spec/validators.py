@@ -24,15 +24,16 @@ FABRICS = {
     ),
     "amd": ("rocm", "ib-shared-rocm", "roce-shared-rocm"),
 }
-"""Vendor of the accelerators → fabric classes that its machines can have here."""
+"""Vendor of the accelerators → fabric classes that on-premises machines can have."""
 IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
-"""Fabric class with an NVLink domain → the same without."""
+"""Fabric class with an NVLink domain → the same class without the domain."""
 PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
-"""What the NICs speak → how the classes of such NICs begin."""
+"""Link type of the NICs → prefix of their fabric classes' names."""
 NUM_SHARED_NICS = 8
-"""Interfaces of a pod that shares RoCE NICs; equals the number in its class (catalogue: fabrics.yaml)."""
+"""Number of RoCE interfaces in a pod that shares NICs; equals the number in the fabric class (catalogue:
+fabrics.yaml)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
-"""Keys of a pool on how its nodes are bought that are not features of a target."""
+"""Keys of a pool about buying nodes that are not features of a target."""
 
 
 def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
