@@ -11,7 +11,7 @@ from local.cluster.config import POD_SUBNET_PREFIX, ClusterConfig
 
 API_PORT = 6443
 _FIRST_NODE = 16
-"""Below it: the control namespace (1) and the host (2)."""
+"""Index of the first node's address; lower ones are the control namespace (1) and the host (2)."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class NodeAddress:
     """Where one node is."""
 
     index: int
-    """Small and constant for as long as the node is in the config, so that its addresses never move."""
+    """Index that is small and constant while the node is in the config, so that its addresses never
+    change."""
     address: IPv4Address
     pod_subnet: IPv4Network
 

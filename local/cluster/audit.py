@@ -7,7 +7,7 @@ from typing import Any
 
 FILE = "audit.log"
 _MAX_MIB, _BACKUPS, _DAYS = 20, 4, 90
-"""100 MiB at most, and the first four parts of it compressed."""
+"""Limits of the audit log: 100 MiB in five files, the older ones compressed."""
 
 _SYSTEM_USERS = (
     "system:apiserver",

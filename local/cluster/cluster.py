@@ -27,7 +27,7 @@ from local.cluster.privileges import check_privileges
 from local.cluster.site import ClusterSite
 
 NODE_LOCK_SECONDS = 180.0
-"""Losses of several nodes wait for each other; each holds the lock for a second or two."""
+"""Timeout for the lock: preemptions of several nodes wait for each other, one or two seconds each."""
 _FIXED = ("name", "podCidr", "serviceCidr", "nodeCidr")
 
 
@@ -38,7 +38,7 @@ class ClusterInfo:
     endpoint: str
     ca_pem: str
     kubeconfig: str
-    """The text of it; holds the administrator's key: a secret."""
+    """Text of the kubeconfig, with the administrator's key: a secret."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class NodeStatus:
     name: str
     pool: str
     state: Literal["ready", "not-ready", "gone"]
-    """gone: the node's processes do not run, as after a preemption."""
+    """State of the node; `gone`: the node's processes do not run, as after a preemption."""
     gpus: int
-    """Simulated ones that can be scheduled now."""
+    """Number of simulated GPUs that can be allocated now."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ClusterStatus:
     name: str
     state: Literal["up", "degraded", "down"]
     endpoint: str
-    """Empty when it is down."""
+    """URL of the API server; empty when the cluster is down."""
     nodes: tuple[NodeStatus, ...]
 
 

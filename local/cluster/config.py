@@ -15,7 +15,8 @@ from infra.errors import InputError, Problem
 MAX_NODES = 64
 POD_SUBNET_PREFIX = 24
 SERVICE_PREFIXES = range(12, 25)
-"""kube-apiserver takes no range above /12, and 10 addresses in must exist for DNS."""
+"""Allowed prefix lengths of the Service range: kube-apiserver refuses wider ones than /12, and DNS has the
+tenth address."""
 
 # At most 12 characters: a network interface on the host carries the name, and Linux allows 15.
 ClusterName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,10}[a-z0-9])?$")]
@@ -41,7 +42,7 @@ class NodeConfig(_Model):
     name: NodeName
     pool: str
     gpus: int = Field(default=0, ge=0, le=64)
-    """Simulated `nvidia.com/gpu`; 0 for none."""
+    """Number of simulated `nvidia.com/gpu` devices."""
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     images: tuple[str, ...] = ()
@@ -63,14 +64,14 @@ class ClusterConfig(_Model):
     name: ClusterName
     kubernetes_version: str
     nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_are_few_and_named_once)]
-    """None: what is left of a cluster, which can only be removed."""
+    """Nodes of the cluster; None for remains of a cluster, which can only be removed."""
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"
     node_cidr: str = "10.89.0.0/24"
     data_dir: str
-    """hostPath root of the static volumes."""
+    """Root folder of the static hostPath volumes."""
     volume_sizes: Mapping[FolderName, Annotated[int, Field(gt=0)]] = {}
-    """Folder of `data_dir` → GiB that it holds at most; others hold what the disk does."""
+    """Folder in `data_dir` → maximum size in GiB; other folders are limited by the disk only."""
 
     @classmethod
     def parse(cls, data: object) -> ClusterConfig:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 CNI_PLUGINS = Path("/usr/lib/cni")
-"""Where Debian's containernetworking-plugins are."""
+"""Folder of Debian's containernetworking-plugins."""
 SOCKET = "/run/containerd/containerd.sock"
 STORE = "containerd"
-"""Name of the folder, within that of a machine, with all that containerd keeps."""
+"""Name of the folder, inside a machine's folder, with all of containerd's data."""
 
 _BASE = """version = 2
 root = "{root}"

@@ -21,10 +21,11 @@ from local.cluster.network import ROUTER_SYSCTLS
 
 ETCD = "https://127.0.0.1:2379"
 ETCD_PEER = "http://127.0.0.1:2380"
-"""A cluster of one has no peer; nothing ever connects here."""
+"""Peer URL that etcd requires; nothing connects to it, since the cluster has one member."""
 DNS_USER = "system:coredns"
 NODE_GRACE_SECONDS = 10
-"""From a node's last lease renewal to NotReady; upstream waits 40 s, clouds see a stopped instance sooner."""
+"""Seconds from a node's last lease renewal to NotReady; upstream waits 40 s, clouds detect a stopped
+instance sooner."""
 _UNUSED_CONTROLLERS = (
     "bootstrap-signer-controller",
     "token-cleaner-controller",
@@ -50,11 +51,9 @@ COREFILE = """cluster.local in-addr.arpa {{
     }}
 }}
 """
-"""There is no way out of the cluster, so a name outside of it is refused at once.
-
-Nothing is cached, as kubeadm's Corefile has it for cluster.local. Else a name that is looked up before its
-pod has an address does not exist for 5 s, and a restarted pod is looked for at its old address.
-"""
+"""Configuration of CoreDNS. Names outside the cluster are refused at once, since there is no route out.
+Nothing is cached, as in kubeadm's Corefile for cluster.local: a cached miss would hide a new pod for 5 s,
+and a cached hit would return a restarted pod's old address."""
 
 
 class EmbeddedControlPlane:

@@ -15,7 +15,7 @@ class PreemptionEvent:
     node: str
     phase: str
     time: float
-    """Unix seconds."""
+    """Time in Unix seconds."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from local.cluster.images import Archive, import_missing
 from local.cluster.machine import ClusterMachine, Daemon, InitSpec, Mount
 
 NUM_RETAINED = 3
-"""Templates that the cache retains: for a few clusters, or a few versions of the training code."""
+"""Number of template stores in the cache: enough for a few clusters or versions of the training code."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Archive:
 
     path: Path
     names: tuple[str, ...]
-    """As pods refer to it."""
+    """References of the image by which pods name it."""
     digest: str
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypedDict
 
 RESTART_SECONDS = 1.0
-"""A daemon that ends is restarted no sooner than this after its last start."""
+"""Minimum time between two starts of a daemon."""
 POLL_SECONDS = 0.1
 
 
@@ -37,7 +37,7 @@ class DaemonEntry(TypedDict):
     argv: list[str]
     env: dict[str, str]
     after: str
-    """A file that must exist before the first start; empty for none."""
+    """Path of a file that must exist before the first start; empty for none."""
     log: str
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSION = "1"
-"""Of this layout; a run of another one must be taken down by the release that made it."""
+"""Version of the layout; a run folder of another version must be removed by the release that made it."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from local.cluster.files import write
 from local.cluster.processes import wait_until
 
 START_SECONDS = 60.0
-"""Longest wait for a daemon of a machine; containerd takes 1 s on idle cores."""
+"""Timeout for a daemon's start; containerd takes 1 s on idle cores."""
 _PYTHON = str(Path(sys.executable).resolve())
 
 
@@ -42,7 +42,7 @@ class Daemon:
     log: str
     env: Mapping[str, str] = field(default_factory=dict)
     after: str = ""
-    """A file that must exist before the first start; empty for none."""
+    """Path of a file that must exist before the first start; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ClusterMachine:
 
     folder: Path
     network: Path
-    """Where its network namespace is mounted."""
+    """Path at which the machine's network namespace is mounted."""
 
     @property
     def _file(self) -> Path:

@@ -17,11 +17,11 @@ from local.cluster.network import ROUTER_SYSCTLS
 from local.cluster.network_policies import network_policies
 
 LEASE_SECONDS = 8
-"""kubelet renews at a quarter of it; with the grace of the controller manager a dead node shows in 10 s."""
+"""Duration of a node's lease; kubelet renews it at a quarter, so a dead node is detected within 10 s."""
 POD_PIDS = 4096
-"""Processes and threads of a pod. All nodes share the host's numbers, of which many hosts have 32768."""
+"""Maximum number of processes and threads of a pod; all nodes share the host's PIDs, often 32768."""
 SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
-"""Paths that kubelet and the CNI library have built in; each node sees a separate folder there."""
+"""Paths that are fixed in kubelet and the CNI library; each node has a separate folder mounted there."""
 
 
 class NodeMachine:

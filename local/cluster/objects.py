@@ -28,7 +28,7 @@ _WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     POLICIES_USER: {"": ("namespaces", "pods"), "networking.k8s.io": ("networkpolicies",)},
 }
-"""Daemon outside of pods → API group → what it lists and watches."""
+"""Daemon outside of pods → API group → resources that the daemon lists and watches."""
 
 
 def apply_rights(api: ApiServerClient) -> None:

@@ -19,7 +19,7 @@ from local.cluster.files import write
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
-"""As kubeadm does: authorities ten years, what they sign one."""
+"""Lifetime of a certificate, as with kubeadm: one year; authorities have ten."""
 RENEW_BEFORE = timedelta(days=30)
 
 
@@ -28,10 +28,10 @@ class CertificateSubject:
     """Whom a certificate names, and for which hosts it may serve."""
 
     name: str
-    """Common name: the user name in Kubernetes."""
+    """Common name, which is the user name in Kubernetes."""
     groups: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """DNS names and IP addresses; with any, it may serve as well."""
+    """DNS names and IP addresses; a certificate with any is valid for servers too."""
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ class PreemptionRecord:
 
     node: str
     notice_seconds: float | None
-    """None: killed without a preemption notice."""
+    """Seconds of the preemption notice; None for a preemption without notice."""
     events: tuple[PreemptionEvent, ...]
     pods: tuple[str, ...]
-    """`namespace/name` of the pods that still ran when the node was killed, and failed."""
+    """Pods (`namespace/name`) that ran when the node was powered off, and failed."""
 
     def seconds(self, first: str, last: str) -> float:
         """Return the seconds between two phases."""

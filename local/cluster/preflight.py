@@ -40,12 +40,12 @@ PROGRAMS = {
     "setpriv": "util-linux",
     "mount": "mount",
 }
-"""Program → Debian package."""
+"""Program → Debian package with the program."""
 PLUGINS = ("ptp", "host-local", "loopback")
 INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_PER_NODE = 8
 INOTIFY_PER_CONTROL_PLANE = 12
-"""Counted on a running cluster, plus one each: kubelet 5, kube-proxy 1, containerd 1; API server 6, …."""
+"""Inotify instances of a control plane, counted on a running cluster, plus one per process as a reserve."""
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 FREE_GIB = 5
 

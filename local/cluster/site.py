@@ -39,7 +39,7 @@ from local.cluster.volumes import BoundedVolume
 
 API_SECONDS = 90.0
 NODE_SECONDS = 120.0
-"""Longest waits before we give up; on two idle cores both take below 15 s."""
+"""Timeout for a node; like API_SECONDS a limit for slow hosts: on two idle cores both take below 15 s."""
 
 
 class ClusterSite:

@@ -21,7 +21,7 @@ MAKE_OPTIONS = ("-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,n
 MOUNT_OPTIONS = "loop,nodev,nosuid,noexec,noinit_itable"
 
 _CORRECTED = 1
-"""Exit status of e2fsck that has put something right, such as a deleted `lost+found`."""
+"""Exit status of e2fsck after a successful repair, such as of a deleted `lost+found`."""
 
 
 @dataclass(frozen=True)

@@ -39,19 +39,19 @@ class PlanStep:
     name: str
     action: Action
     why: str
-    """In words: where it was found, or why it has to be made in this way."""
+    """Reason in words: where the artifact was found, or why it must be made in this way."""
 
 
 class Artifact(ABC):
     """Something that the toolchain provides under one or more names."""
 
     name: str
-    """`kind/name`, as in `binary/kubernetes`."""
+    """Name with its kind: `binary/kubernetes`."""
     needs: tuple[str, ...] = ()
     """Names of artifacts that must exist before this one is made."""
     lane: Lane = Lane.ASSEMBLE
     disk_mib: int = 0
-    """Free space that making it takes, at most."""
+    """Free disk space in MiB that making the artifact needs at most."""
 
     @property
     def provides(self) -> tuple[str, ...]:

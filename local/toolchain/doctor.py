@@ -22,7 +22,7 @@ from local.toolchain.artifact import Action
 from local.toolchain.toolchain import Toolchain
 
 MEMORY_GIB = 6.0
-"""What the cluster of five nodes (3 GiB) and a two-process job on it take."""
+"""Memory of a cluster with five nodes (3 GiB) and a two-process job."""
 
 TRIAL_SECONDS = 20.0
 
@@ -35,7 +35,7 @@ _TRIALS = {
     "mount -t overlay overlay -o lowerdir=a,upperdir=b,workdir=c d",
     "nftables": "nft add table ip trial",
 }
-"""What the nodes need of the kernel, tried in namespaces that end with the trial."""
+"""Kernel features that nodes need → command that tries them in temporary namespaces."""
 
 
 class DoctorStatus(StrEnum):
@@ -43,9 +43,9 @@ class DoctorStatus(StrEnum):
 
     OK = "ok"
     TODO = "to do"
-    """`trainyard up` sees to it."""
+    """`trainyard up` will install or make it."""
     PROBLEM = "problem"
-    """A person has to see to it."""
+    """A person must solve the problem."""
 
 
 @dataclass(frozen=True)

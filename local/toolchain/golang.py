@@ -23,12 +23,12 @@ from local.toolchain.store import ArtifactStore, content_key, file_digests
 from local.toolchain.versions import Build, Go
 
 RECIPE = 1
-"""Part of every key here: raised when the way of building changes what is built."""
+"""Part of every cache key; raised when a change of this module changes what is built."""
 
 LINK_FLAGS = "-s -w"
 
 OUR_MODULES = "trainyard.local/"
-"""Modules that are in this repository, and in no registry."""
+"""Prefix of modules that exist in this repository and in no registry."""
 
 _ENVIRONMENT = {
     "CGO_ENABLED": "0",

@@ -27,13 +27,14 @@ LAYER = "layer.tar"
 MATERIALS = "sbom/training"
 
 USER = 1000
-"""Who training jobs run as."""
+"""UID of training jobs."""
 
 EGG_INFO = "trainyard_train.egg-info"
-"""What an editable installation leaves beside the code."""
+"""Folder that an editable installation creates beside the code."""
 
 NUM_RETAINED = 3
-"""Training images in the cache that are older than a day: each change of the package makes one, of 170 MB."""
+"""Number of training images older than a day in the cache; each change of the package makes one, of 170
+MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 ENVIRONMENT = {
@@ -43,7 +44,7 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "OPAL_PREFIX": "/opt/trainyard/env",
 }
-"""Of training jobs; the Dockerfile of `training/images/torch` has the same."""
+"""Environment of training jobs, the same as in the Dockerfile of `training/images/torch`."""
 
 
 class ProgramImage(CachedArtifact):

@@ -29,10 +29,10 @@ class Content:
 
     mode: int = 0o644
     source: Path | None = None
-    """The file to copy; with neither this nor `data`: a folder."""
+    """File to copy; an entry with neither `source` nor `data` is a folder."""
     data: bytes | None = None
     owner: int = 0
-    """Numeric user and group."""
+    """Numeric IDs of user and group."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from local.toolchain.search import find_on_path
 from local.toolchain.versions import DebianPackage
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-"""Asked by Debian's packaging before a service is started (policy-rc.d(8)); 101 means no."""
+"""Script that Debian's packages call before they start a service (policy-rc.d(8)); 101 forbids the start."""
 
 _POLICY_TEXT = "#!/bin/sh\n# Trainyard: packages that are being installed start nothing.\nexit 101\n"
 _LOCK_SECONDS = 300

@@ -16,7 +16,7 @@ from typing import Self
 from infra.errors import ExitCode, HostError, Problem, TrainyardError
 
 STOP_SECONDS = 10.0
-"""What a program gets between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 _NO_NETWORK = re.compile(
     "no such host|could not resolve|temporary failure (in name )?resol|network is unreachable"

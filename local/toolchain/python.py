@@ -17,7 +17,8 @@ from local.toolchain.versions import Environment
 RECIPE = 1
 _LOCKED = re.compile(r"[a-z0-9._-]+==\S+")
 SYSTEM_PYTHON = Path("/usr/bin/python3")
-"""The distribution's own: the training image is made from the same distribution, so it is the image's too."""
+"""The distribution's Python, which the training image has too, since it is made from the same
+distribution."""
 
 
 class PythonEnvironment(CachedArtifact):

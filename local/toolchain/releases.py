@@ -18,24 +18,24 @@ from local.toolchain.store import file_digest, sha256
 from local.toolchain.versions import PinnedRelease
 
 SETTING = "TRAINYARD_DOWNLOADS"
-"""`auto` (default), or `never`: build even where a release can be had."""
+"""Environment variable for downloads: `auto` (default), or `never` to build even where a release exists."""
 
 PROBE_SECONDS = 4.0
-"""How long a release site may take to answer before we build instead."""
+"""Timeout for a release site's first answer, after which we build instead."""
 
 READ_SECONDS = 60.0
-"""How long a download may stand still."""
+"""Timeout for a download without progress."""
 
 CHUNK_BYTES = 1 << 20
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-"""Of this host, in the words of Go and of most publishers."""
+"""Architecture of this host, with the name that Go and most publishers use."""
 
 
 _DIGEST = re.compile(r"\b(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})\b")
 _ALGORITHMS = {64: "sha256", 40: "sha1"}
-"""Hexadecimal digits of a listed digest → its algorithm. Pulumi's bridged providers list SHA-1: `shasum`
-without an option (pulumi/pulumi-aws, .github/workflows/publish.yml)."""
+"""Number of hexadecimal digits in a listed digest → its algorithm. Pulumi's bridged providers list SHA-1:
+`shasum` without an option (pulumi/pulumi-aws, .github/workflows/publish.yml)."""
 
 
 class Released(Protocol):

@@ -23,7 +23,7 @@ class SbomPackage:
     """One package, as a package URL names it."""
 
     kind: str
-    """`deb` or `pypi`."""
+    """Type in the package URL: `deb` or `pypi`."""
     name: str
     version: str
     namespace: str | None = None

@@ -13,10 +13,10 @@ from pathlib import Path
 from packaging.version import Version
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""Searched after PATH: a user's PATH may lack the folders of system programs."""
+"""Folders that are searched after PATH, since a user's PATH may lack system programs."""
 
 VERSION_SECONDS = 20.0
-"""What a program gets to print its version; plenty for one that answers at all."""
+"""Timeout for a program to print its version."""
 
 _VERSION = re.compile(r"(?:^|[^\d.])v?(\d+\.\d+(?:\.\d+)?)(?![\d.])")
 

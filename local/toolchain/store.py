@@ -42,10 +42,10 @@ class Seal:
     """Written last into an artifact: what is in it and how it came to be."""
 
     origin: str
-    """For messages: "built from k8s.io/kubernetes 1.35.4"."""
+    """Origin of the artifact, for messages: "built from k8s.io/kubernetes 1.35.4"."""
     seconds: float
     files: dict[str, int]
-    """Relative path → size in bytes, of every regular file."""
+    """Relative path of every regular file → size in bytes."""
 
 
 def content_key(*parts: object) -> str:

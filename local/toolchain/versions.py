@@ -44,7 +44,7 @@ class PinnedRelease(_Pinned):
     archive: str
     checksums: str
     also: tuple[str, ...] = ()
-    """Further programs to keep from the archive."""
+    """Other programs to extract from the archive."""
 
 
 class Build(_Pinned):
@@ -56,14 +56,14 @@ class Build(_Pinned):
     programs: Mapping[str, GoProgram]
     ldflags: str = ""
     embed: Mapping[str, str] = {}
-    """Files to copy beside `main.go`, out of the module."""
+    """Files of the module to copy beside `main.go`."""
     versioned: str = ""
-    """The one of them, JSON, whose `version` is to be set."""
+    """JSON file among the copied files whose `version` is set."""
     path: Specifiers | None = None
-    """Versions on PATH that fit; none: never taken from PATH."""
+    """Accepted versions on PATH; None: PATH is never used."""
     release: PinnedRelease | None = None
     disk_mib: int
-    """Free space that a build from nothing takes, modules and Go's cache included (measured)."""
+    """Free disk space in MiB of a clean build, with modules and Go's cache (measured)."""
 
 
 class PinnedProvider(_Pinned):
@@ -71,10 +71,10 @@ class PinnedProvider(_Pinned):
 
     lock: Path
     distribution: str
-    """The SDK's package in the lock."""
+    """Name of the SDK's package in the lock file."""
     release: PinnedRelease
     disk_mib: int
-    """Free space that the archive and the program take (the largest release seen)."""
+    """Free disk space in MiB for archive and program (the largest release seen)."""
 
 
 class ModuleFiles(_Pinned):
@@ -97,9 +97,9 @@ class PinnedChart(_Pinned):
     repository: str
     version: str
     digest: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
-    """SHA-256 of the chart's archive; empty: not known."""
+    """SHA-256 of the chart's archive; empty: unknown."""
     images: Mapping[str, str]
-    """Full references, by what each is in the chart."""
+    """Full image references, by the image's purpose in the chart."""
 
 
 class ManifestFiles(ModuleFiles):
@@ -121,11 +121,11 @@ class Image(_Pinned):
 
     program: str
     at: str
-    """Path of the program inside; also its entrypoint."""
+    """Path of the program in the image, which is also the entrypoint."""
     names: tuple[str, ...]
-    """Full references; the first is the one to use."""
+    """Full references; pods use the first one."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
-    """Of the publisher's image by the first of these names, for nodes that pull it; empty: not known."""
+    """Digest of the publisher's image with the first reference, for nodes that pull it; empty: unknown."""
 
 
 class TrainingImage(_Pinned):
@@ -133,9 +133,9 @@ class TrainingImage(_Pinned):
 
     repository: str
     recipes: tuple[Path, ...]
-    """Folders of what the images of `training/images` are made of, one on top of the other."""
+    """Folders of `training/images` whose contents make the image's layers, the lowest first."""
     sources: dict[Path, Path]
-    """Folders of the repository, each with its place below /opt/trainyard/src."""
+    """Folder of the repository → its path below /opt/trainyard/src."""
     disk_mib: int
 
 
@@ -151,7 +151,7 @@ class DebianPackage(_Pinned):
 
     provides: str
     services: tuple[str, ...] = ()
-    """Units that it would have start at the machine's next boot."""
+    """Systemd units that the package would enable for the next boot."""
 
 
 class Versions(_Pinned):
@@ -170,7 +170,7 @@ class Versions(_Pinned):
     environments: Mapping[str, Environment]
     packages: Mapping[str, DebianPackage]
     test_packages: Mapping[str, DebianPackage] = {}
-    """Those that nothing but tests needs."""
+    """Debian packages that only tests need."""
 
     @classmethod
     def load(cls, file: Path = REPOSITORY / "versions.yaml") -> Versions:
