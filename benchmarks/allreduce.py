@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, Repeats, in_both_orders
 from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
-"""Name of the job, and its ranks: each runs on a node of its own with one accelerator."""
+"""Name of the job, and its number of ranks: each runs on a separate node with one accelerator."""
 ROUNDS = 14
 WHERE = f"--namespace={NAMESPACE}"
 SETTLE_SECONDS = 2.0

@@ -103,7 +103,7 @@ def engine(folder: Path, environment: Mapping[str, str]) -> Engine:
 
 
 def check_same(ours: OperationResult, bare: OperationResult) -> None:
-    """See to it that both arms make the same resources. Raises AssertionError with what differs."""
+    """Check that both arms register the same resources. Raises AssertionError with the differences."""
     types = [Counter(state["type"] for state in each.announced) for each in (ours, bare)]
     only = types[0] - types[1], types[1] - types[0]
     assert only == (Counter(), Counter()), (

@@ -166,7 +166,7 @@ def load(path: Path) -> list[Figure]:
 
 
 def write_pages(results: Path = RESULTS) -> dict[Path, str]:
-    """Return both pages with their tables written anew from the stored figures.
+    """Return both pages with new tables from the stored figures.
 
     The summary has a row per headline and per missed target, the methods page every figure with its spread.
     """
@@ -179,7 +179,7 @@ def write_pages(results: Path = RESULTS) -> dict[Path, str]:
 
 
 def update_pages() -> None:
-    """Write both pages anew."""
+    """Write both pages with new tables."""
     for page, text in write_pages().items():
         page.write_text(text)
 

@@ -138,7 +138,7 @@ def _first_step(bench: Arena, name: str) -> float:
 
 
 def _remove(bench: Arena, name: str) -> None:
-    """Let nothing of a job be in the way of the next one."""
+    """Delete everything of a job that could affect the next one."""
     bench.kubectl("delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
     bench.kubectl(
         "wait",

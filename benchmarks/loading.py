@@ -238,7 +238,7 @@ def _make_shards(folder: Path) -> Path:
 
 @contextmanager
 def _s3(folder: Path) -> Iterator[Path]:
-    """Serve a folder's folders as buckets, and let clients know by their environment; yields the folder."""
+    """Serve subfolders as S3 buckets, and set the clients' environment; yields the folder."""
     folder.mkdir()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -56,7 +56,7 @@ def measure() -> list[Figure]:
 
 
 def _of_stack(pools: int) -> tuple[int, tuple[Taken, Taken]]:
-    """The number of resources of a stack with so many pools more, and what its previews took."""
+    """Number of resources of the stack with so many additional pools, and times of its previews."""
     with tempfile.TemporaryDirectory(prefix="trainyard-policies-") as name, attached(Path(name)) as tools:
         engine = our_program(Path(name), generated(pools), tools)
         packs: dict[str, tuple[Path, ...]] = {

@@ -66,7 +66,7 @@ def growth(arms: Sequence[Arms]) -> Figure:
 
 
 def generated(pools: int) -> dict[str, Any]:
-    """Return the stack file of `aws-dev` with so many pools of CPU nodes more."""
+    """Return the stack file of `aws-dev` with `pools` additional CPU pools."""
     data: dict[str, Any] = yaml.safe_load((ROOT / "stacks" / "Pulumi.aws-dev.yaml").read_text())
     more = [
         {"name": f"cpu-{index}", "capacity": "on-demand", "num_nodes": 2, "machine": "c7i.4xlarge"}

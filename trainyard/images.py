@@ -62,7 +62,7 @@ class Inventory:
 
 
 def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
-    """Declare the stack to a recorder, and read what it would bring; nothing is asked of anyone."""
+    """Collect the images and charts from a stack's declared resources; makes no request."""
     found = [
         each.inputs
         for each in declared(stack, artifacts)
@@ -77,7 +77,7 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
 
 
 def _fabrics(declared: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Fabric classes by the image of their ranks; the runtime of any fabric is one of these again."""
+    """Return the image of ranks → the fabric classes of its runtimes."""
     known = {fabric.name for fabric in catalog.fabrics() if fabric.image_files}
     found: dict[str, set[str]] = {}
     for each in declared:
@@ -95,7 +95,7 @@ def _rank_images(runtime: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Jobs run on the pools of their runtime's fabric, and what makes folders for them on the system pool."""
+    """Return each image → CPU architectures of the pools that it runs on."""
     found: dict[str, set[str | None]] = {}
     for each in declared:
         if each.get("kind") == "ClusterTrainingRuntime":
@@ -111,7 +111,7 @@ def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _images(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any part of what was declared
-    """Find the images of containers, wherever pods are, and those that a published chart brings."""
+    """Find the images of containers in any pod template, and those of a published chart."""
     if isinstance(value, Mapping):
         if "chart" in value and "images" in value:
             yield from value["images"]
@@ -144,7 +144,7 @@ def missing(found: Inventory, registries: Registries, indexes: Indexes | None = 
 
 
 def _chart_problems(chart: FetchedChart, registries: Registries, indexes: Indexes) -> Iterator[Problem]:
-    """Hold what is published, or mirrored, against what was pinned."""
+    """Compare a published or mirrored chart with its pinned digest."""
     where = chart.reference or f"{chart.repository}: {chart.name} {chart.version}"
     try:
         got = registries.chart_digest(chart.reference) if chart.reference else indexes.digest(chart)
@@ -175,7 +175,7 @@ def _missing_references(found: Inventory, registries: Registries) -> list[Proble
 
 
 def unfit(found: Inventory, registries: Registries, progress: Progress) -> list[Problem]:
-    """Look into each image of ranks for what the fabrics of its runtimes need of it."""
+    """Check that each image of ranks has the files that the fabrics of its runtimes need."""
     problems = []
     for image, fabrics in found.fabrics.items():
         for architecture in found.architectures.get(image) or ("",):
@@ -185,7 +185,7 @@ def unfit(found: Inventory, registries: Registries, progress: Progress) -> list[
 
 
 def unfit_archive(found: Inventory, archive: Path, progress: Progress) -> list[Problem]:
-    """Look into an image that is in no registry yet, for what any fabric of the stack needs."""
+    """Check that an image in an archive has the files that the stack's fabrics need."""
     fabrics = sorted({fabric for names in found.fabrics.values() for fabric in names})
     return _unfit(str(archive), ImageArchive(archive), "", fabrics, progress)
 
@@ -214,13 +214,13 @@ def _unfit(
 
 
 def show_images(session: Session, form: Form, *, check: bool, archive: Path | None = None) -> None:
-    """Print the inventory; raise TrainyardError where something is not to be had, or is not what it must be.
+    """Print the inventory; raise TrainyardError with what is missing, or differs from what it must be.
 
     Args:
         session: session of the stack.
         form: output format.
         check: ask the registries, and look into the images of ranks.
-        archive: look into this one.
+        archive: also check this image.
     """
     stack = session.stack  # wrong input ends here
     found = inventory(stack, prepared(session))

@@ -218,7 +218,7 @@ def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
 
 
 def _command(job: JobSpec) -> list[str]:
-    """The command that starts the ranks: in each pod those of its node, in an MPI job's launcher all."""
+    """Command that starts the ranks: in each pod those of its node; in an MPI job's launcher all ranks."""
     ranks = ["python3", "-m", job.module]
     if train_job.is_mpi(job):
         ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
@@ -453,7 +453,7 @@ class Jobs:
         return list(dict.fromkeys(messages))
 
     def _has_check_failed(self, key: JobKey) -> bool:
-        """Whether the kubelet ended a container of the job since the check in it failed, or could not run."""
+        """Whether the kubelet ended a container since the platform's check in it failed or could not run."""
         reason = "reason=FailedPostStartHook"
         events = self._core.list_namespaced_event(key.namespace, field_selector=reason).items
         return bool(

@@ -29,11 +29,11 @@ _COMMENT = "# by `trainyard images --lock`"
 
 
 def lock_images(session: Session, registries: Registries | None = None) -> None:
-    """Ask the registries for the digest of all that the stack's nodes pull, and write them into its file.
+    """Look up the digests of all images that the stack's nodes pull, and write them into its file.
 
     Raises:
         InputError: the stack pulls nothing.
-        TrainyardError: an image is not to be had; the file is as it was.
+        TrainyardError: an image cannot be found; the file is unchanged.
     """
     wanted = by_tag(session.stack, prepared(session))
     before = session.stack.images.digests
@@ -63,7 +63,7 @@ def by_tag(stack: Stack, artifacts: Artifacts) -> list[str]:
 
 
 def resolve(images: Sequence[str], registries: Registries) -> dict[str, str]:
-    """Ask for the digest of each. Raises TrainyardError with all that are not to be had."""
+    """Look up the digest of each image. Raises TrainyardError with all that cannot be found."""
     with for_stream().task("digests of images") as task, ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = []
         for image, answer in zip(images, pool.map(registries.digest, images), strict=True):
@@ -81,7 +81,7 @@ def resolve(images: Sequence[str], registries: Registries) -> dict[str, str]:
 
 
 def write(file: Path, digests: Mapping[str, str]) -> None:
-    """Put them into a stack file under `images.digests`, in one step, and nothing else."""
+    """Write digests into a stack file under `images.digests`, atomically, and change nothing else."""
     before, _ = read(file)
     text = with_digests(file.read_text(encoding="utf-8"), digests)
     staged = file.with_name(f".{file.name}.new")

@@ -22,5 +22,5 @@ def pool_of(node: Any) -> str:  # noqa: ANN401 -- the Kubernetes client has no t
 
 
 def is_ready(node: Any) -> bool:  # noqa: ANN401 -- the Kubernetes client has no types
-    """Whether its kubelet has reported Ready."""
+    """Whether the node's kubelet reports Ready."""
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())

@@ -58,7 +58,7 @@ def stream(api: ApiClient, path: str, query: Query) -> Iterator[bytes]:
 
 
 class CustomObjects:
-    """The client's `CustomObjectsApi`, as far as it is called here: its module takes 0.1 s to import."""
+    """The used part of the client's `CustomObjectsApi`, whose module takes 0.1 s to import."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

@@ -257,7 +257,7 @@ def _service_data(cost: Cost) -> dict[str, Any]:
 
 
 def _cost_data(cost: Cost, of_one: str) -> dict[str, Any]:
-    """The amounts, and the price of one with its age, or why there is none."""
+    """Amounts of a cost, and its price with its age, or why it has none."""
     price = cost.price
     known: dict[str, Any] = (
         {"missing": price.reason}

@@ -45,7 +45,7 @@ def _table(definition: Schema) -> list[str]:
 
 
 def _reached(start: Schema, definitions: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield each type that a value of `start` can hold, once, those of a table before those below them."""
+    """Yield each type that a value of `start` can contain, once; types of one table before nested ones."""
     seen: dict[str, None] = {}
     waiting = [start]
     while waiting:

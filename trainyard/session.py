@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One command's view of one stack; whatever is slow to make is made when first asked for."""
+    """One command's view of one stack; values that take time are created on first use."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take_node(session: Session, node: str, notice_seconds: float | None) -> None:
-    """Preempt one node, and report the phases with their times."""
+    """Preempt one node, and print the phases with their times."""
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
     _report(session, record)
 
@@ -26,7 +26,7 @@ def give_node_back(session: Session, node: str) -> None:
 
 
 class SpotReclaimer:
-    """Takes nodes of a running job in the background, and gives all of them back in the end."""
+    """Preempts nodes of a running job in the background, and restores all of them at the end."""
 
     def __init__(self, cluster: EmbeddedCluster, executor: ThreadPoolExecutor) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class SpotReclaimer:
         self._losses: list[Future[PreemptionRecord]] = []
 
     def take(self, nodes: Sequence[str], notice_seconds: float) -> None:
-        """Take the last of these nodes; 0 seconds: with no word."""
+        """Preempt the last of these nodes; 0 seconds: without a notice."""
         self._losses.append(
             self._executor.submit(self._cluster.preempt, nodes[-1], notice_seconds=notice_seconds or None)
         )
@@ -51,7 +51,7 @@ class SpotReclaimer:
 
 @contextmanager
 def cloud(cluster: EmbeddedCluster) -> Iterator[SpotReclaimer]:
-    """Own the cloud's threads; nodes come back however the block ends."""
+    """Yield a reclaimer; all nodes are restored however the block ends."""
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="cloud") as executor:
         taker = SpotReclaimer(cluster, executor)
         try:

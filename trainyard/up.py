@@ -43,7 +43,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
 
 
 def _settle(session: Session, *, is_first: bool) -> None:
-    """Bring what exists into line with the state, so that the engine finds what it knows of."""
+    """Reconcile the state with what an interrupted `up` left: adopt it, delete it or restart it."""
     if session.is_searchable and is_first:
         _adopt(session)
     elif session.cluster_exists and is_first:
@@ -53,7 +53,7 @@ def _settle(session: Session, *, is_first: bool) -> None:
 
 
 def adopt_what_exists(session: Session) -> None:
-    """Take into the state what the stack's cloud has of it already. Raises InputError for other targets."""
+    """Import the stack's existing cloud resources into the state. Raises InputError for other targets."""
     if not session.is_searchable:
         got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
@@ -74,7 +74,7 @@ def prepare_engine(session: Session) -> None:
 
 
 def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool = False) -> None:
-    """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
+    """Fetch or build all artifacts of the stack into the cache; a filled cache costs well under a second."""
     session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
     parts = PACKAGE_PARTS if for_package or for_tests else ()

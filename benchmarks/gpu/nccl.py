@@ -29,7 +29,7 @@ _SPIN_CYCLES = 1 << 38
 
 
 def measure() -> list[Figure]:
-    """Let one process hang, and one abort its group."""
+    """Measure a process whose collective hangs, and one that aborts its group."""
     with tempfile.TemporaryDirectory() as folder:
         hung, code = _timed("hang", folder)
         dumps = len(list(Path(folder).glob("watchdog-flight-*")))

@@ -89,7 +89,7 @@ class Bench:
 
 
 def main() -> None:
-    """Measure, and let rank 0 write it down."""
+    """Measure; rank 0 writes the results."""
     folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     mesh = join(TimeoutConfig(collective=300))

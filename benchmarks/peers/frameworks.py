@@ -96,7 +96,7 @@ class _Handover:
 
 @dataclass
 class _Batches(IterableDataset[Any]):
-    """Lets Lightning have a batch for each step that is asked for."""
+    """Gives Lightning one batch for each requested step."""
 
     part: Part
     handover: _Handover

@@ -47,7 +47,7 @@ Step = Callable[[], torch.Tensor]
 
 
 def main() -> None:
-    """Measure, and let rank 0 write it down."""
+    """Measure; rank 0 writes the results."""
     settings, blocks = Path(sys.argv[1]), int(sys.argv[2])
     reach()
     startup.defer_compiler()

@@ -113,7 +113,7 @@ def _not_known() -> pulumi.Output[Any]:
 
 
 def _read_local_queue(job: JobSpec, name: str, options: pulumi.ResourceOptions) -> pulumi.Output[Any]:
-    """Return the existing object; the engine fails with its name where there is none."""
+    """Read the existing local queue; the engine fails with its name if it does not exist."""
     identity = f"{names.team_namespace(job.team)}/{name}"
     return ExistingObject(f"{job.name}/{name}", *LOCAL_QUEUES, identity, options).spec
 

@@ -151,7 +151,7 @@ def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def check_program(job: JobSpec, listing: Listing) -> None:
-    """See to it that the file that ranks run is among those that go along, and that a program runs it.
+    """Check that the program's file is among the uploaded ones, and that a container can start it.
 
     Raises:
         InputError: it is not.

@@ -83,7 +83,7 @@ def _longest(holder: Holder, lengths: Lengths) -> float:
 def _start(
     free: int, ends: Sequence[tuple[float, int]], ahead: Sequence[tuple[int, float]], needed: int
 ) -> float:
-    """Let jobs start in their order, each when enough is free; return when the last of them does."""
+    """Simulate jobs that start in order, each when enough accelerators are free; return the last start."""
     running, now = list(ends), 0.0
     heapq.heapify(running)
     for accelerators, seconds in (*ahead, (needed, 0.0)):

@@ -67,7 +67,7 @@ class Chosen:
 
 
 def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
-    """Return what the queues of a team have, those of its first queue first.
+    """Return the flavors of a team's queues, those of its first queue first.
 
     Raises:
         InputError: there is no such team, as far as the user sees.

@@ -40,7 +40,7 @@ class Runtime:
     datasets: tuple[StagedDataset, ...]
 
     def check_datasets(self, job: JobSpec) -> None:
-        """See to it that all datasets of a job are there, and its team may read them.
+        """Check that all datasets of a job are staged, and that its team may read them.
 
         Raises:
             InputError: some are not, or may not be read.

@@ -53,7 +53,7 @@ class Secrets:
         self._core, self.namespace = cluster.core, namespace
 
     def newest(self, name: str) -> Version | None:
-        """Return the newest version of a name; None where there is none. It takes the right to create alone.
+        """Return the newest version of a name; None if there is none. It needs only the right to create.
 
         Raises:
             ApiException: the user may not create Secrets here.

@@ -47,7 +47,7 @@ class RehearsalProject:
         return self.session.stack_file
 
     def rewrite(self, data: Mapping[str, Any]) -> None:
-        """Write the copy of the stack file anew."""
+        """Write the copy of the stack file."""
         self.file.write_text(yaml.safe_dump(dict(data), sort_keys=False))
 
     def read(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
 
 
 def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:
-    """Take the stack's measured checkpoint along; an assumption, where there is none, remains in here."""
+    """Copy the stack's measured checkpoint; without one, an assumption is written into this project only."""
     name = f"checkpoint.{session.stack_name}.json"
     measured = session.paths.stacks / name
     if measured.exists():

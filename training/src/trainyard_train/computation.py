@@ -95,7 +95,7 @@ class Computation:
 
     @contextmanager
     def _synchronized(self, is_last: bool) -> Iterator[None]:
-        """Let ranks add up their gradients in the last backward pass of a step only.
+        """Let ranks sum their gradients only in the last backward pass of a step.
 
         FSDP cuts the gradients of each micro-batch at once, so that no rank ever has whole ones; only what
         copies of the weights (HSDP) have to add up waits for the last.

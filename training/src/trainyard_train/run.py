@@ -349,7 +349,7 @@ class Run(Attempt):
         self._save("asked")
 
     def close(self) -> None:
-        """Let go of threads and files, and give signals back to who had them; `with run` does it."""
+        """Close threads and files, and restore the former signal handlers; `with run` does it."""
         if Run._open is self:
             Run._open = None
         super().close()
@@ -424,7 +424,7 @@ class Run(Attempt):
         self.mesh.shutdown_barrier()
 
     def _exchange(self) -> None:
-        """Exchange flags with the other ranks; read those of the step before."""
+        """Exchange flags with the other ranks, and handle those of the step before."""
         step, loss = self._held or (None, None)
         self._held = None
         value = loss.read() if isinstance(loss, Late) else loss

@@ -189,7 +189,7 @@ class Trainer(Attempt):
         return finished
 
     def close(self) -> None:
-        """Let go of threads, files and ports, which a process that continues would keep."""
+        """Close threads, files and ports, for a process that continues."""
         super().close()
         for part in ("tracer", "loader", "data"):
             if held := getattr(self, part, None):

@@ -51,7 +51,7 @@ class Range(BaseModel):
     low: float | None = None
     high: float | None = None
     log: bool = False
-    """Whether factors count, and not differences."""
+    """Whether values are sampled on a logarithmic scale."""
     integer: bool = False
     choices: tuple[str | int | float | bool, ...] = ()
 
@@ -82,15 +82,15 @@ class Range(BaseModel):
 
 
 class Search(BaseModel):
-    """A search: what every trial has in common, and what is to be found."""
+    """A search: the configuration that all trials share, and the ranges of the other settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     config: Path
-    """Of the runs; each gets a separate folder below its run_dir."""
+    """Configuration of the runs; each run gets a separate folder below its run_dir."""
     search: dict[str, Range] = Field(min_length=1)
     """Setting, such as `optim.lr`, → its values."""
     trials: int = Field(default=20, ge=1)
-    """Of all workers together."""
+    """Number of trials of all workers together."""
     seed: int = 0
 
 

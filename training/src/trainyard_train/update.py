@@ -87,7 +87,7 @@ class Update:
     loss_scale: LossScale | None = None
 
     def agree(self, metrics: MetricSums) -> torch.Tensor:
-        """Bring together what a step's `Totals` are; all ranks must call it, after the backward pass.
+        """Aggregate a step's `Totals` over the ranks; all ranks must call it, after the backward pass.
 
         Returns:
             shape (6,), float64, on the device, the same on all ranks.

@@ -518,7 +518,7 @@ def ahead(
 
 
 def blank(size: int) -> memoryview:
-    """Memory for a file's content; `bytearray` would hold the interpreter while it fills it with zeros."""
+    """Allocate memory for a file's content; `bytearray` would hold the GIL while it fills it with zeros."""
     return memoryview(mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
 
 

@@ -30,7 +30,7 @@ def import_checkpoint(
     renames: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Make the first checkpoint of a run. What the run tracks besides begins as it is.
+    """Import the first checkpoint of a run. Tracked objects that it lacks keep their initial state.
 
     Args:
         source: a file of `torch.save`, a folder of `torch.distributed.checkpoint`, a file of safetensors, or

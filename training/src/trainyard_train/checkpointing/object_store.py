@@ -171,7 +171,7 @@ class ObjectStore(CheckpointStore):
             return bytes(self.files.cat_file(path, start=start, end=stop))
 
     def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
-        """Some bytes of each of many files, which are asked for at once: name, start, stop."""
+        """Read parts of many files in parallel, each given by name, start and end."""
         names, starts, stops = zip(*parts, strict=True)
         paths = [self._full(name) for name in names]
         with _explained("get", f"{paths[0]}, one of {len(paths)} parts"):
@@ -359,7 +359,7 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
 
 
 def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
-    """Delete objects of one bucket; fsspec would ask for one after the other."""
+    """Delete objects of one bucket in bulk; fsspec would delete them one by one."""
     import obstore
 
     bucket = paths[0].partition("/")[0]
@@ -367,7 +367,7 @@ def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
 
 
 def part_size(size: int) -> int:
-    """Bytes of each part of a file of so many, in MiB without a rest."""
+    """Bytes of each part of a file of this size, a whole number of MiB."""
     return max(_PART, -(-size // (_PARTS << 20)) << 20)
 
 

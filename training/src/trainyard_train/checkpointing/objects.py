@@ -150,8 +150,8 @@ class TrackedOptimizer(Tracked):
         return {p.partition(".")[2]: t for p, t in found.items()} if len(owners) == 1 else found
 
     def takes(self, path: str, packed: Any) -> bool:  # noqa: ANN401
-        """Whether this rank can hold what was saved of a parameter: not if all of it is of inner
-        optimizers, and these have a shard without it.
+        """Whether this rank can hold a parameter's saved state: not if only inner optimizers have it, and
+        their shard lacks the parameter.
         """
         inner = self._inner()
         if not inner or path in SHARED or packed.keys() - inner.keys():
@@ -196,7 +196,7 @@ def _has(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:
 
 
 def _put(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: dict[str, Any]) -> None:
-    """Let an optimizer have this state of a parameter, or none."""
+    """Set an optimizer's state of a parameter, or delete it."""
     optimizer.state.pop(parameter, None)
     if state:
         optimizer.state[parameter] = state

@@ -227,7 +227,7 @@ class Saver:
         restore: Callable[[Checkpoint, str], T],
         found: tuple[Checkpoint | None, list[str]] | None = None,
     ) -> tuple[Checkpoint | None, list[str], T | None]:
-        """Put the newest checkpoint that is whole back.
+        """Restore the newest whole checkpoint.
 
         Args:
             identity: see `newest`.

@@ -53,7 +53,7 @@ class Pieces:
     _parts: dict[str, dict[tuple[Offset, torch.Size], torch.Tensor]] = field(default_factory=dict)
 
     def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
-        """Take those of one file; what another rank had as well counts once."""
+        """Add the pieces of one file; a piece that was added already counts once."""
         for name, (shape, offset, values) in pieces.items():
             self.shapes[name] = tuple(shape)
             self._parts.setdefault(name, {})[tuple(offset), values.shape] = values
@@ -64,7 +64,7 @@ class Pieces:
         return found == size.numel()
 
     def fill(self, name: str, offset: Offset, target: torch.Tensor) -> None:
-        """Copy into a tensor, which lies at `offset` in the whole one, what there is of it."""
+        """Copy the known pieces into a tensor that lies at `offset` in the whole one."""
         for inside, values in self._cuts(name, offset, target.shape):
             copy(target[inside], values)
 
@@ -122,7 +122,7 @@ class State:
         return not_finite(self._copies, ": lower optim.lr, or warm up longer")
 
     def restore(self, checkpoint: Checkpoint, key: str = "restore") -> None:
-        """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
+        """Restore a checkpoint. A rank that did not exist when it was captured keeps its fresh generators.
 
         Args:
             checkpoint: all ranks the same.
@@ -254,7 +254,7 @@ def lay_out(
 
 @dataclass
 class Buffer:
-    """Memory for captures, which is reused: to allocate it anew costs more than the copy itself."""
+    """Reusable memory for captures: allocating it takes longer than the copy itself."""
 
     pinned: bool
     """Whether GPUs reach the memory directly (pinned)."""
@@ -300,7 +300,7 @@ class Buffer:
         return self._memory[size]
 
     def _pin(self, memory: torch.Tensor) -> torch.Tensor:
-        """Let GPUs reach memory of the node directly, once; where that fails, copies are slower."""
+        """Pin memory of the node for GPUs, once; if that fails, copies are slower."""
         for address in [address for address, each in self._pinned.items() if len(each) != len(memory)]:
             torch.cuda.cudart().cudaHostUnregister(address)
             del self._pinned[address]

@@ -161,7 +161,7 @@ class TrackedObjects:
         return described
 
     def restore(self, checkpoint: Checkpoint, key: str = "restore") -> dict[str, Any] | None:
-        """Put a checkpoint back; returns this rank's `private`, None if it was not there.
+        """Restore a checkpoint; returns this rank's `private`, None if the rank did not exist then.
 
         Args:
             checkpoint: all ranks the same.
@@ -242,7 +242,7 @@ class TrackedObjects:
         return [name_of(tensor.dtype), list(tensor.shape), where]
 
     def _refuse(self, problems: Sequence[str], key: str) -> None:
-        """See to it that all ranks refuse together, each with the same words."""
+        """Raise on all ranks together, with the same message."""
         problems_of_ranks = [text for text in self.mesh.gather(f"{key}/fits", "\n".join(problems)) if text]
         if problems_of_ranks:
             raise MismatchError(problems_of_ranks[0])
@@ -400,7 +400,7 @@ def _is_below(name: str, path: str) -> bool:
 
 
 def _check(tensors: Mapping[str, torch.Tensor]) -> None:
-    """See to it that all can be saved.
+    """Raise ConfigError if any of the tensors cannot be saved.
 
     Raises:
         ConfigError: with all that cannot.

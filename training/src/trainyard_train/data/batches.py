@@ -371,7 +371,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
 
 
 def _begin_worker(then: Callable[[int], object] | None, worker: int) -> None:
-    """Let a worker outlive a SIGTERM to all processes: the step that is under way may need its batches.
+    """Protect a worker from a SIGTERM to all processes: the current step may need its batches.
 
     It ends with its rank, or when the rank stops it.
     """

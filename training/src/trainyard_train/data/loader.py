@@ -46,7 +46,7 @@ AHEAD = 2
 
 @dataclass
 class Loader:
-    """One rank's batches; those of a remote source are read ahead while the training works on this one."""
+    """Loads one rank's batches; reads those of a remote source ahead of the training."""
 
     source: SampleSource
     order: GlobalOrder

@@ -83,7 +83,7 @@ class FolderLocation:
 
 
 class StoreLocation:
-    """A prefix in an object store; only the bytes that are asked for are read."""
+    """A prefix in an object store; only the requested bytes are read."""
 
     def __init__(self, url: str, store_seconds: float) -> None:
         from trainyard_train.checkpointing.object_store import (

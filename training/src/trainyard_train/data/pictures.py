@@ -97,7 +97,7 @@ class Table:
         return table
 
     def check(self) -> None:
-        """See to it that it points at what it names.
+        """Check that every entry names an existing file and class, and lies within its file.
 
         Raises:
             ValueError: it does not.

@@ -45,7 +45,7 @@ _LOG_EVERY_SECONDS: Final = 30.0
 
 
 class StageError(ValueError):
-    """The data are not what was asked for; each problem is a line."""
+    """The data differ from the request; each problem is a line."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class TokenShards:
         return is_remote(self.location)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """No-op: shards hold nothing open."""
 
     def check(self) -> None:
         """Compare the shards' sizes with the index.

@@ -150,7 +150,7 @@ class Agent:
     """The monitor's last message since this round began, which says that the round is over, and why."""
 
     def run(self, started: float) -> int:
-        """Let the ranks work to their end; returns one exit code for all of them.
+        """Run the ranks to their end; returns one exit code for all of them.
 
         Call it from the main thread, before any other exists.
 

@@ -121,7 +121,7 @@ def _flight_record() -> bytes:
 
 
 def stragglers(heartbeats: Mapping[int, Heartbeat]) -> list[int]:
-    """The ranks that keep the others waiting; none where there is nobody to compare with."""
+    """Ranks that keep the others waiting; empty if there are too few to compare."""
     slow = []
     for rank, heartbeat in heartbeats.items():
         others = [
@@ -207,7 +207,7 @@ class Heartbeats:
         return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
 
     def saved(self, step: int) -> None:
-        """Let the agent know that a checkpoint of this step is committed, from which a restart resumes."""
+        """Report to the agent that a checkpoint of this step is committed, from which a restart resumes."""
         self.status.write(saved_step=step)
 
     def own_part_done(self) -> None:

@@ -126,7 +126,7 @@ class NodeMemory:
         self._committed = self._captured or self._committed
 
     def find(self, digests: Mapping[str, str]) -> dict[str, memoryview]:
-        """The content of those files of a checkpoint that ranks of this node have captured, by their names.
+        """Contents of a checkpoint's files that ranks of this node have captured, by name.
 
         Args:
             digests: sha256 of each file's header, in which is that of each block of the rest, by its name.
@@ -155,7 +155,7 @@ class NodeMemory:
 
 
 def create(ranks: int) -> tuple[int, ...]:
-    """Descriptors of empty memory files for so many ranks, which they inherit; an agent calls it."""
+    """Create empty memory files for so many ranks, which inherit the descriptors; an agent calls it."""
     return tuple(os.memfd_create(f"checkpoint-{number}") for number in range(_EACH * ranks))
 
 

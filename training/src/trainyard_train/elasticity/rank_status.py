@@ -68,7 +68,7 @@ class RankStatuses:
 
     @staticmethod
     def create(count: int) -> RankStatuses:
-        """Memory for so many ranks, which they inherit."""
+        """Create the memory for so many ranks, which inherit it."""
         descriptor = os.memfd_create("rank-status")
         os.ftruncate(descriptor, count * _FIELDS.size)
         memory = mmap.mmap(descriptor, 0)

@@ -27,7 +27,7 @@ class AbsentRankError(TimeoutError):
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """See to it that a launcher has set rank, world size and rendezvous address.
+    """Check that a launcher has set rank, world size and rendezvous address.
 
     Raises:
         ConfigError: with all that is missing or wrong.

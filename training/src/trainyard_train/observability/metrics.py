@@ -57,7 +57,7 @@ class MetricsLog:
         self._clock = SteadyClock()
 
     def close(self) -> None:
-        """Write no more, and let go of what this and the listeners hold open; a second call does nothing."""
+        """Close the log and the listeners; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return

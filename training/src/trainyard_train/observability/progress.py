@@ -10,7 +10,7 @@ _LAST = frozenset({"finished", "preempted", "failed"})
 
 
 def bar(terminal: TextIO) -> Listener:
-    """Draw a run's steps, its last loss, what it reaches on held-out data, and what is saved of it."""
+    """Return a listener that draws a run's steps, last loss, held-out accuracy and last saved step."""
     from tqdm import tqdm  # type: ignore[import-untyped]  # comes with optuna
 
     tqdm.monitor_interval = 0  # a thread that would redraw a bar that stands still

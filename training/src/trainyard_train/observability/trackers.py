@@ -80,7 +80,7 @@ class Guarded:
             self._silenced = True
 
     def close(self) -> None:
-        """Let the sink let go of what it holds."""
+        """Close the sink."""
         if close := getattr(self._sink, "close", None):
             close()
 
@@ -142,7 +142,7 @@ class _Prometheus:
             self._blocked.inc(line["blocked_seconds"])
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Close the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -144,7 +144,7 @@ class Mesh:
         return sent
 
     def follow(self, key: str) -> None:
-        """Let rank 0 come first; the others wait for it, but not for long, and not if it has failed."""
+        """Let rank 0 proceed first; the others wait a little for it, and not if it has failed."""
         if self.is_rank0:
             self.store.set(key, "")
             return

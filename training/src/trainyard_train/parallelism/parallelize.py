@@ -41,7 +41,7 @@ def parallelize(
     mesh: Mesh,
     blank: bool = False,
 ) -> nn.Module:
-    """Spread a model by the configuration; alone, a rank keeps it as it is.
+    """Distribute a model over the ranks by the configuration; a single rank keeps it as it is.
 
     Args:
         model: on the device `meta`: of its weights there are the shapes alone.
@@ -134,7 +134,7 @@ class Carrying(nn.Module):
         torch.autograd.backward([loss, self._parcel], [None, gradient])
 
     def sums(self, ranks: int) -> torch.Tensor:
-        """The numbers of the last pass, summed over so many ranks: the same bits on all; float64."""
+        """The numbers of the last pass, summed over the given ranks: the same bits on all; float64."""
         assert self._parcel.grad is not None
         return self._parcel.grad[: self._count].double() * ranks
 
@@ -149,7 +149,7 @@ def _check(config: ParallelSettings, mesh: Mesh) -> None:
 
 
 def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]]) -> None:
-    """Give each weight what this rank has of it."""
+    """Fill each weight with this rank's part of it."""
     own = dict(model.named_children())
     for name, layer in layers:
         if name in own:
