@@ -34,7 +34,7 @@ from policies.unknowns import PropertyBlock
 REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
 EXEMPTIONS = "exemptions"
-"""The policy whose parameters hold the organisation's exemptions."""
+"""Name of the policy whose parameters contain the organisation's exemptions."""
 
 LEVELS = {
     EnforcementLevel.ADVISORY: analyzer_pb2.ADVISORY,

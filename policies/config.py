@@ -19,12 +19,12 @@ from policies.previews import Passed
 from policies.unknowns import Value
 
 NAMESPACE = "trainyard"
-"""Namespace of the stack's configuration that the pack reads; the same in every project."""
+"""Namespace of the stack's configuration keys that the pack reads, the same in every project."""
 
 
 @dataclass(frozen=True)
 class Residency:
-    """Where data may be: the organisation's list and the stack's own, which can only narrow it."""
+    """Permitted regions: the organisation's list, which the stack's own list can only narrow."""
 
     organisation: tuple[str, ...] | None = None
     stack: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ def check_patterns(patterns: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Organisation:
-    """What holds for every stack; it comes with the pack's configuration, out of a stack's reach."""
+    """Settings for every stack, from the pack's configuration, which stacks cannot change."""
 
     residency: tuple[str, ...] | None = None
     exemptions: tuple[Exemption, ...] = ()
@@ -81,11 +81,11 @@ class Organisation:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How long a checkpoint took on this stack, and when that was found out."""
+    """Measured (or assumed) time of a checkpoint of this stack, and the date."""
 
     seconds: float
     measured: date
-    """Or the day from which on it is assumed."""
+    """Day of the measurement, or day since which the time is assumed."""
     is_assumed: bool = False
 
     @classmethod
@@ -116,17 +116,17 @@ class EvaluatedStack:
     name: str = ""
     dry_run: bool = True
     config: Mapping[str, str] = field(default_factory=dict)
-    """`namespace:key` → text; structured values are JSON."""
+    """Configuration: `namespace:key` → text; structured values are JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
     measurement: Measurement | None = None
     measurement_file: str = "checkpoint.json"
-    """Where the measurement is expected: beside the stack's own file."""
+    """Expected path of the measurement's file, beside the stack file."""
     organisation: Organisation = field(default_factory=Organisation)
     passed: Passed = frozenset()
-    """What rules over several resources found in order in the last preview."""
+    """Resources that passed policies over several resources in the last preview."""
     costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
-    """USD per hour of what was evaluated so far, by URN: the only state that policies of a run share."""
+    """URN → USD per hour of the resources evaluated so far: the only state that policies of a run share."""
 
     def setting(self, key: str, default: Value = None) -> Value:
         """A structured value of the `trainyard:` namespace.

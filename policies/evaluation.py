@@ -22,8 +22,8 @@ NOT_PREVIEWED = Violation(
     f"no preview of the last {LONGEST_HOURS} hours in which it passed",
     "an update after a preview: `pulumi up` without `--skip-preview`",
 )
-"""Refuses, in an update, a resource that a policy over several resources has not passed in a preview:
-such a policy runs at the end, when the update has already created the resource."""
+"""Violation, in an update, of a resource that no recent preview has shown to pass a policy over several
+resources. Such a policy runs at the end, when an update has already created the resource."""
 MAKE_KNOWN = (
     "a value known at preview: a constant or configuration instead of another resource's output, "
     "or an output of a layer that already stands"
@@ -70,7 +70,7 @@ class PolicyEvaluator:
     levels: Mapping[str, EnforcementLevel] = field(default_factory=dict)
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     used: set[Exemption] = field(default_factory=set)
-    """Exemptions that covered a violation in this run, or prevented a remediation."""
+    """Exemptions that covered a violation or prevented a remediation in this run."""
 
     def __post_init__(self) -> None:
         names = {policy.name for policy in self.policies}

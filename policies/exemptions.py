@@ -20,7 +20,7 @@ class Exemption:
     """One agreed exception; it holds through the day on which it expires (UTC)."""
 
     policy: str
-    """A policy's name, in full: an exemption from everything is not one."""
+    """Full name of a policy; no pattern, so that no exemption covers all policies."""
     resource: str
     """Pattern of `type::name`, such as `kubernetes:core/v1:Pod::debug-*`."""
     owner: str

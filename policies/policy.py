@@ -13,7 +13,7 @@ from policies.unknowns import PropertyBlock
 
 
 class Severity(StrEnum):
-    """How bad a violation is; the engine shows it beside each."""
+    """Severity of a violation, as the engine shows it."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 class EnforcementLevel(StrEnum):
-    """What a violation does: nothing, a message, an error, or a remediation and an error if that fails."""
+    """Effect of a violation: nothing, a message, an error, or a remediation (an error if that fails)."""
 
     DISABLED = "disabled"
     ADVISORY = "advisory"
@@ -56,7 +56,7 @@ class Resource:
     secrets: tuple[str, ...] = ()
     """Paths of secret properties: policies read them, messages do not show them."""
     related_resources: RelatedResources[Resource] = field(default_factory=RelatedResources, compare=False)
-    """All resources of the run that policies look up; empty before the end of the run."""
+    """Resources of the run that policies may look up; empty before the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +89,29 @@ class Policy:
     """One rule, as a reader, the engine and the table in the docs see it."""
 
     name: str
-    """Unique, lower case with dashes; what configuration and exemptions name."""
+    """Unique name in lower case with dashes, by which configuration and exemptions refer to the policy."""
     title: str
     """The rule in one sentence."""
     reason: str
     """Why the rule exists, in a sentence or two."""
     remedy: str
-    """What to do about a violation."""
+    """Next step after a violation."""
     types: tuple[str, ...]
-    """Patterns of the type tokens that it evaluates, such as `aws:ec2/*`."""
+    """Patterns of the type tokens that the policy evaluates, such as `aws:ec2/*`."""
     evaluate: PolicyFunction
     severity: Severity = Severity.HIGH
     level: EnforcementLevel = EnforcementLevel.MANDATORY
-    """Default; configuration may change it."""
+    """Default enforcement level; configuration may change it."""
     frameworks: tuple[str, ...] = ()
-    """Controls that it implements, such as `NIST SP 800-53 SC-28`."""
+    """Controls that the policy implements, such as `NIST SP 800-53 SC-28`."""
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON schema of each parameter, with its default."""
     together_with: tuple[str, ...] = ()
-    """Patterns of the types that it looks up beside the resource. Such a policy runs at the end, when all
+    """Patterns of related types that the policy looks up. Such a policy runs at the end, when all
     resources are declared; an update creates its resources only after a preview in which they passed."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
-    """A safe repair: property path → new value; empty where there is nothing to do."""
+    """Function that returns a safe repair: property path → new value; empty where there is nothing to
+    repair."""
 
     def defaults(self) -> dict[str, Any]:
         """Parameters as they are when nothing is configured."""

@@ -18,7 +18,7 @@ class PoolBounds:
     """The maximum size of a pool, and its machine types."""
 
     machine_types: tuple[str, ...]
-    """All that it may use."""
+    """All machine types that the pool may use."""
     minimum: int
     maximum: int
     autoscaled: bool

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 Passed = frozenset[tuple[str, str]]
-"""(policy name, URN) of each resource that passed the policy."""
+"""Pairs (policy name, URN) of resources that passed a policy."""
 
 LONGEST_HOURS = 24
-"""The program may have changed since an older preview."""
+"""Maximum age of a preview in hours: the program may have changed since an older one."""
 
 
 def file_of(project: str, stack: str, environment: Mapping[str, str]) -> Path:

@@ -17,22 +17,22 @@ class ResourceRegion:
 
     name: str
     source: str
-    """The property or variable that decided."""
+    """Property or variable that decided the region."""
 
 
 @dataclass(frozen=True)
 class RegionRules:
-    """How one provider's resources specify their region."""
+    """Properties and variables by which one provider's resources specify their region."""
 
     types: str
     own: tuple[str, ...]
-    """Properties of the resource, first match wins."""
+    """Properties of the resource with its region; the first that is set counts."""
     provider: tuple[str, ...]
     environment: tuple[str, ...]
     everywhere: tuple[str, ...] = ()
-    """Types of services that have no region."""
+    """Types of resources without a region."""
     required: bool = False
-    """Whether the cloud puts a resource that states no region into some region nevertheless."""
+    """Whether the cloud chooses a region for a resource that states none."""
 
 
 CLOUDS = (

@@ -21,11 +21,11 @@ class Declared(Protocol):
 
     @property
     def urn(self) -> str:
-        """Its unique name."""
+        """URN of the resource."""
 
     @property
     def props(self) -> PropertyBlock:
-        """Its inputs."""
+        """Inputs of the resource."""
 
 
 AnyResource = TypeVar("AnyResource", bound=Declared)
@@ -38,9 +38,9 @@ class RelatedResource(Generic[AnyResource]):
     resource: AnyResource
     """The resource with its inputs."""
     outputs: PropertyBlock = field(default_factory=PropertyBlock)
-    """Its outputs; many are unknown at preview."""
+    """Outputs of the resource; many are unknown at preview."""
     depends_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Property → URNs of the resources whose outputs its value comes from."""
+    """Property → URNs of the resources whose outputs determine its value."""
 
     def known(self, name: str) -> Value:
         """Return the property from the outputs, else from the inputs; None where it is unknown."""

@@ -32,15 +32,15 @@ DEFAULT_WINDOW = 65_535
 LARGEST_WINDOW = 2**31 - 1
 LARGEST_FRAME = 2**24 - 1
 FRAME_OF_ANY_PEER = 16_384
-"""Every peer takes frames of this size; nothing of ours needs larger ones."""
+"""Frame size that every peer accepts; our responses need no larger frames."""
 RENEW_WINDOW = 2**28
-"""Bytes received after which the connection's window is opened again."""
+"""Number of received bytes after which the connection's window is opened again."""
 
 PING_SECONDS = 1.0
-"""Least time between two answers to pings. grpc-go measures the bandwidth by a ping after every response, but
-never by two at once: answered once a second, it sends half the messages."""
+"""Minimum time between two answers to pings. grpc-go measures the bandwidth by a ping after every
+response, but never by two at once: answered once a second, it sends half the messages."""
 LONGEST_DETAILS = 4_000
-"""Characters of an error's text: escaped, it must fit into one frame."""
+"""Maximum length of an error's text in characters: with escapes it must fit into one frame."""
 
 # Encoded by hand after RFC 7541: `:status: 200` is entry 8 of the static table, `content-type` entry 31.
 RESPONSE_HEADERS = b"\x88\x0f\x10\x10application/grpc"
@@ -48,7 +48,7 @@ TRAILERS_OK = b"\x00\x0bgrpc-status\x010"
 
 
 class Status(IntEnum):
-    """How a call may end, by gRPC's own numbers."""
+    """gRPC status codes of a call."""
 
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
@@ -148,19 +148,19 @@ class Http2Connection:
     _decoder: Decoder = field(default_factory=Decoder)
     _encoder: Encoder = field(default_factory=Encoder)
     _paths: dict[bytes, str] = field(default_factory=dict)
-    """Header blocks that were seen, as long as the decoder's table remains unchanged."""
+    """Header block → path of the call; valid while the decoder's table remains unchanged."""
     _block: bytearray = field(default_factory=bytearray)
     _window: int = DEFAULT_WINDOW
     _stream_window: int = DEFAULT_WINDOW
-    """What the peer lets a stream send at first."""
+    """Initial flow-control window of the peer for each stream."""
     _windows: dict[int, int] = field(default_factory=dict)
     _waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
-    """Responses that the peer's windows do not let through yet."""
+    """Responses that the peer's windows do not permit yet."""
     _consumed: int = 0
     _pings: list[bytes] = field(default_factory=list)
-    """Those not answered yet."""
+    """Pings without an answer yet."""
     _answered: float = 0.0
-    """When pings were answered last."""
+    """Time of the last answer to a ping."""
 
     def opening(self) -> bytes:
         """The server's first frames: the largest windows and frames."""

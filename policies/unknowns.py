@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 Value = Any
-"""A property's value: text, number, truth, list, mapping, nothing, or `UNKNOWN`."""
+"""Value of a property: text, number, boolean, list, mapping, None, or `UNKNOWN`."""
 
 
 class Unknown:

@@ -25,7 +25,7 @@ UNKNOWNS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
     }
 )
-"""One per type: boolean, number, string, array, asset, archive, object."""
+"""Marks of unknown values by type: boolean, number, string, array, asset, archive, object."""
 
 
 def decode(properties: struct_pb2.Struct) -> dict[str, Value]:

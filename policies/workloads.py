@@ -15,7 +15,7 @@ TYPES = (
     "kubernetes:batch/*",
     "kubernetes:*.*/*",
 )
-"""Built-in workloads, and everything of a named API group: a custom resource may hold a pod template."""
+"""Types of built-in workloads, and of every named API group: a custom resource may contain a pod template."""
 
 WITHOUT_PODS = (
     "kubernetes:apiextensions.k8s.io/",
@@ -32,7 +32,7 @@ POD_TEMPLATE_FIELDS = frozenset(
 """Properties that may hold a pod spec: where one of them is unknown, a pod may be hidden."""
 
 PLACEMENT = ("nodeSelector", "tolerations", "affinity")
-"""Properties of a pod spec that decide on its node."""
+"""Properties of a pod spec that determine its node."""
 
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 

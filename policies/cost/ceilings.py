@@ -17,20 +17,20 @@ from policies.region import cloud_of, effective_region
 from policies.unknowns import KnownValues, PropertyBlock
 
 COMPONENTS = "trainyard:infra:*Cluster"
-"""Types of the components that are given a whole stack."""
+"""Type pattern of components whose input is a whole stack."""
 TIB = 1024
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A filesystem whose size is bought: as the catalogue prices it, and which properties have the amount."""
+    """A filesystem with a bought size: the catalogue's kind, and the properties with speed and size."""
 
     kind: str
     speed: str
-    """The property of its speed, tier or level; of a name with dashes, the last part counts."""
+    """Property with the speed, tier or level; only the part of its value after the last dash counts."""
     size: str
     gib: Decimal = Decimal(1)
-    """What one of its size is in GiB."""
+    """Size in GiB of one unit of the property `size`."""
 
     def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StorageCost:
         """What a resource asks for."""
@@ -55,15 +55,15 @@ FILESYSTEMS = {
     "azure-native:netapp:CapacityPool": _NETAPP,
     "azure-native:netapp:Pool": _NETAPP,
 }
-"""By type; of NetApp Files the pool is charged, whatever its volumes use of it."""
+"""Type → how the filesystem is priced; NetApp Files charges the pool, whatever its volumes use."""
 SERVICES = {
     "aws:eks/cluster:Cluster": "eks-cluster",
     "aws:ec2/natGateway:NatGateway": "nat-gateway",
     "gcp:container/cluster:Cluster": "gke-cluster",
 }
-"""Type → kind of service. Cloud NAT costs by the VMs behind it, which its resource does not have."""
+"""Type → kind of service. Cloud NAT is missing: its price depends on the VMs behind it."""
 CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure"}
-"""Package of a resource → the catalogue's name of its cloud."""
+"""Package of a resource → name of its cloud in the catalogue."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 
 
@@ -72,11 +72,11 @@ class Item:
     """One thing that the plan asks for: the nodes of a pool, a filesystem, a service."""
 
     path: str
-    """Path in the plan."""
+    """Path of the item in the plan."""
     purchases: tuple[Purchase, ...]
-    """Of a pool one for each machine type that it may use: the dearest counts."""
+    """Possible purchases of the item; a pool has one for each machine type, of which the dearest counts."""
     number: int = 1
-    """Nodes of a pool."""
+    """Number of nodes of a pool."""
 
     @property
     def is_pool(self) -> bool:

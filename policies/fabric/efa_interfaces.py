@@ -15,7 +15,7 @@ INTERFACES = {
     "default": {},
     "description": "EFA interfaces by machine type, over those of the catalogue.",
 }
-"""The parameter of both policies that count them."""
+"""Parameter of both policies that count EFA interfaces."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from policies.fabric.efa_interfaces import INTERFACES, miscounted, number_of_efa
 from policies.policy import Policy, Resource, Violation
 
 REFERENCES = (("launchTemplate.id", "id"), ("launchTemplate.name", "name"))
-"""Property of a node group → the template's property that it repeats."""
+"""Property of a node group that refers to a launch template → property of the template."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

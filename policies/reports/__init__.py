@@ -17,7 +17,7 @@ FORMATS: Mapping[str, Callable[[PolicyReport], str]] = {
     "policies.xml": junit,
     "policies.html": page,
 }
-"""File name → what writes its text."""
+"""File name → function that returns the report's text."""
 
 
 def write(report: PolicyReport, folder: Path) -> None:

@@ -37,7 +37,7 @@ padding: 0 .6rem; margin-left: .5rem; }
 """
 
 FEW = 4
-"""Violated policies that need no table of contents."""
+"""Maximum number of violated policies without a table of contents."""
 ORDER = list(reversed(Severity))
 
 

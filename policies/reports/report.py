@@ -14,7 +14,7 @@ from policies.policy import Policy
 
 @dataclass(frozen=True)
 class PolicyReport:
-    """What was evaluated, by what, and what was found."""
+    """Policies, evaluated resources and findings of one run."""
 
     project: str
     stack: str
@@ -22,13 +22,13 @@ class PolicyReport:
     policies: Sequence[Policy]
     findings: Sequence[Finding]
     unused: Sequence[Exemption]
-    """Exemptions that covered nothing."""
+    """Exemptions that covered no violation."""
     is_preview: bool = True
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def violations(self) -> list[Finding]:
-        """What stops the run."""
+        """Findings that stop the run."""
         return [finding for finding in self.findings if finding.stops]
 
     @property

@@ -13,7 +13,7 @@ from policies.reports.report import PolicyReport
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 SCORES = {Severity.LOW: "3.0", Severity.MEDIUM: "5.5", Severity.HIGH: "8.0", Severity.CRITICAL: "9.5"}
-"""The middle of each band of the scale that code scanning sorts by."""
+"""Severity → middle of its band on the scale by which code scanning sorts."""
 
 
 def sarif(report: PolicyReport) -> str:

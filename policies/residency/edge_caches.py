@@ -17,7 +17,7 @@ EDGE = {
     ),
     "gcp:compute/backendBucket:BackendBucket": ("enableCdn", True, False),
 }
-"""Type → the property of caching at the edge, with its values for on and off."""
+"""Type → property of edge caching, with its values for on and off."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

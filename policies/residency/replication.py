@@ -16,7 +16,7 @@ TARGETS = {
     "azure-native:documentdb:DatabaseAccount": ("locations", "locationName"),
     "azure-native:compute:GalleryImageVersion": ("publishingProfile.targetRegions", "name"),
 }
-"""Type → the list of replicas, and the property of each that names its region."""
+"""Type → property with the list of replicas, and property of a replica with its region."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Violation
 
 LOGS = ("kube-audit", "kube-audit-admin")
-"""Categories: with reads, and without, which are most of it."""
+"""Categories of the audit log: with reads, and without reads, which are most of it."""
 GROUPS = ("allLogs", "audit")
 
 

@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Severity, Violation
 from policies.rules import NOTHING, must_equal
 
 SITE_PREFIX = 48
-"""Prefix of one site's IPv6 network (RFC 6177): the widest that may be named."""
+"""Shortest permitted IPv6 prefix: the network of one site (RFC 6177)."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

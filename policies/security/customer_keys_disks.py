@@ -31,7 +31,7 @@ KEY_OF_DRIVER = {
     "pd.csi.storage.gke.io": "disk-encryption-kms-key",
     "disk.csi.azure.com": "diskEncryptionSetID",
 }
-"""Driver that makes disks on demand → the parameter of its storage class that names their key."""
+"""CSI driver of disks → storage class parameter with the disks' key."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

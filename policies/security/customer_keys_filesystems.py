@@ -18,7 +18,7 @@ KEY_OF = {
 }
 
 NETAPP = ("azure-native:netapp:CapacityPoolVolume", "azure-native:netapp:Volume")
-"""The key belongs to the account; a property sets whether the volume uses it."""
+"""Types of NetApp volumes: the account has the key, and a property of the volume selects its use."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

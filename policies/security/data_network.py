@@ -11,7 +11,7 @@ NETWORK_RULES = {
     "azure-native:keyvault:Vault": ("properties.publicNetworkAccess", "properties.networkAcls.defaultAction"),
     "azure-native:containerregistry:Registry": ("publicNetworkAccess", "networkRuleSet.defaultAction"),
 }
-"""Type → its switch for the public endpoint, and what happens there to who is not on its list."""
+"""Type → property of the public endpoint, and property of the default action for unlisted sources."""
 CLOSED = ("disabled", "securedbyperimeter")
 
 

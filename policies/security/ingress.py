@@ -11,7 +11,8 @@ from policies.unknowns import PropertyBlock
 PUBLIC_SOURCES = ("*", "internet", "any")
 
 BROADEST_PREFIX = {4: 8, 6: 16}
-"""By IP version. Two halves of the internet are the internet too: a wider network has no single owner."""
+"""Shortest permitted prefix by IP version. Two halves of the internet are the internet too: a wider
+network has no single owner."""
 SOURCES = (
     "cidrBlocks",
     "ipv6CidrBlocks",
@@ -21,7 +22,7 @@ SOURCES = (
     "sourceAddressPrefix",
     "sourceAddressPrefixes",
 )
-"""Names that security groups, firewalls and their rules have for where traffic comes from."""
+"""Properties of security groups, firewalls and their rules with the sources of traffic."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

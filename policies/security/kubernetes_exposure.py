@@ -14,10 +14,10 @@ INTERNAL = {
     "networking.gke.io/load-balancer-type": "internal",
     "cloud.google.com/load-balancer-type": "internal",
 }
-"""Annotations that keep a load balancer inside the network, with their value in lower case."""
+"""Annotations that make a load balancer internal, with their values in lower case."""
 
 BROADEST_PREFIX = 8
-"""A source range wider than a /8 counts as the public internet."""
+"""Shortest permitted prefix of a source range; a wider one counts as the public internet."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -25,7 +25,7 @@ DRIVERS = (
     "kube-system/amdgpu-driver",
     "trainyard-logs/collector",
 )
-"""Drivers and device plugins need the node; only admins write to their namespaces."""
+"""Drivers and device plugins that need the node, in namespaces to which only admins can write."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

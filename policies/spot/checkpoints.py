@@ -11,7 +11,7 @@ from policies.unknowns import PropertyBlock
 from policies.workloads import containers, pod_specs, trains
 
 OF_THE_POD = ("emptyDir", "ephemeral")
-"""Kinds of volumes that go when the pod does."""
+"""Kinds of volumes that are deleted with the pod."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

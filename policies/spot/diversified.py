@@ -10,7 +10,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock
 
 WAIVER = "trainyard.dev/spot-waiver"
-"""Tag, label or annotation with the reason why a pool is bought in fewer markets."""
+"""Tag, label or annotation with the reason why a pool buys in fewer markets."""
 
 COMPONENT = "trainyard:infra:"
 KARPENTER = "kubernetes:karpenter.sh/"
@@ -22,7 +22,7 @@ SUBNET_PATHS = {
     "azure-native:containerservice:AgentPool": "availabilityZones",
     "azure-native:compute:VirtualMachineScaleSet": "zones",
 }
-"""Type → the property that lists its zones, or subnets, of which each has its zone."""
+"""Type → property with its zones, or with subnets of which each is in one zone."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
 
 HANDLER_TAG = "aws-node-termination-handler/managed"
-"""What the Node Termination Handler in queue mode looks for on a scaling group."""
+"""Tag of scaling groups that the Node Termination Handler in queue mode manages."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
