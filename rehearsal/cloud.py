@@ -14,10 +14,10 @@ from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN, has_unknown
 
 _QUANTITY = re.compile(r"\.(limits|requests|capacity|hard)\[|\.sizeLimit$")
-"""Quantities of Kubernetes: its API takes numbers too, where the SDK knows texts only."""
+"""Pattern of paths with Kubernetes quantities: the API also takes numbers, the SDK's types only texts."""
 Properties = Mapping[str, Any]
 Refusal = tuple[str, str]
-"""A property, and what is wrong with it."""
+"""Property and error message."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,24 @@ class RequestedResource:
     """One resource as the engine asks for it."""
 
     token: str
-    """Type: `aws:ec2/vpc:Vpc`."""
+    """Type token: `aws:ec2/vpc:Vpc`."""
     name: str
     """Logical name."""
     inputs: Properties
     outputs: Properties = field(default_factory=dict)
-    """What it has become; empty before it exists."""
+    """Outputs of the existing resource; empty before its creation."""
     id: str = ""
     default_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that the provider gives to every resource that takes any."""
+    """Tags that the provider adds to every taggable resource."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a cloud answers once a resource exists."""
+    """Answer of a cloud after a creation: ID and outputs."""
 
     id: str
     outputs: Properties
-    """What it has besides its inputs."""
+    """Outputs of the resource besides its inputs."""
 
 
 class RefusedError(Exception):

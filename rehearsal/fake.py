@@ -14,7 +14,7 @@ from rehearsal.reach import DeclaredControlPlane
 from rehearsal.refusals import KnownRefusal, refusals
 
 Stack = Mapping[str, Any]
-"""The content of a stack file, checked and as plain data: `provider`, `pools`, …."""
+"""Validated content of a stack file as plain data: `provider`, `pools`, …."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class RunningFake:
     """A fake at work for one stack."""
 
     clouds: Mapping[str, Cloud] = field(default_factory=dict)
-    """Package of the engine → what its provider asks; in place of those that every stack has, too."""
+    """Engine package → fake cloud behind its provider; also overrides the fakes that every stack has."""
     ask: Any = None
-    """What the target's finder asks in place of the account; None for a target that has no finder."""
+    """Fake client for the target's finder; None for a target without a finder."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the engine's environment."""
+    """Environment variables of the engine."""
 
 
 Start = Callable[[Stack, Path], AbstractContextManager[RunningFake]]
-"""Start the fake of a stack; what it makes is retained in the folder."""
+"""Function that starts the fake of a stack, which stores its resources in the folder."""
 Change = Callable[[dict[str, Any]], Mapping[str, int]]
-"""Change a stack's plain data as its owner would; return what `up` must then do besides `same`."""
+"""Function that changes a stack's data as its owner would, and returns the changes that `up` must report."""
 
 
 def grow(stack: dict[str, Any]) -> Mapping[str, int]:
@@ -49,14 +49,14 @@ def grow(stack: dict[str, Any]) -> Mapping[str, int]:
 
 @dataclass(frozen=True)
 class Fake:
-    """How a target is rehearsed."""
+    """A target's rehearsal: how its fake starts, how a stack changes, and how its API server is reached."""
 
     start: Start = lambda _stack, _folder: nullcontext(RunningFake())
     change: Change = grow
     sells_machines: bool = True
     """Whether capacity can be short: False where machines exist already."""
     control_plane: DeclaredControlPlane | None = None
-    """How its API servers are reached; None where the cluster exists already, or on this host."""
+    """Access to the target's API servers; None where the cluster exists already or is on this host."""
 
 
 FAKES: Mapping[str, str] = {
@@ -67,7 +67,7 @@ FAKES: Mapping[str, str] = {
     "onprem": "rehearsal.onprem.fake:FAKE",
     "coreweave": "rehearsal.coreweave.fake:FAKE",
 }
-"""Kind of target → `module:name` of its fake, imported on use: a new fake adds its line here."""
+"""Kind of target → `module:name` of its fake, imported on use."""
 
 
 def refusals_of(kind: str) -> dict[str, KnownRefusal]:

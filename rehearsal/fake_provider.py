@@ -30,9 +30,9 @@ from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.wire import UNKNOWN, plain
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
-"""The engine's own limit."""
+"""gRPC options with the engine's own message limit."""
 WORKERS = 64
-"""More than the engine asks at once, so that slow answers hold up no other."""
+"""Number of threads: more than the engine's parallel calls, so that slow answers block no others."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Creation:
     urn: str
     started: float
     ended: float
-    """Seconds of a monotonic clock."""
+    """End of the creation, like `started` in seconds of a monotonic clock."""
 
 
 class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):

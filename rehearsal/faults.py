@@ -14,30 +14,30 @@ from rehearsal.cloud import RequestedResource
 from rehearsal.refusals import KnownRefusal, Moment, is_type
 
 POOL_LABEL = "trainyard.dev/pool"
-"""By this label of its nodes a group is known to belong to a pool, on every cloud."""
+"""Node label by which a node group is assigned to its pool, on every cloud."""
 SLOW_SECONDS = 0.5
-"""Time of each creation, change and deletion under `--slow`: enough that all that can overlap does."""
+"""Duration of each operation under `--slow`: enough that all independent operations overlap."""
 
 
 ENDING_SECONDS = 60.0
-"""What is under way when the engine is killed ends in this time."""
+"""Timeout for running operations to end after the engine is killed."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What is to go wrong in a rehearsal; everything happens once, but slowness lasts."""
+    """Faults to inject in a rehearsal: each happens once, but slowness lasts."""
 
     fail: str = ""
-    """Type whose creation fails, whole or its last part: `aws:eks/cluster:Cluster`, `Cluster`."""
+    """Type whose creation fails, in full or by its last part: `aws:eks/cluster:Cluster`, `Cluster`."""
     fail_at: int = 1
-    """Which creation of that type, from 1."""
+    """Number of the failing creation of that type, from 1."""
     no_capacity: str = ""
-    """Pool that the cloud has no machines for."""
+    """Name of the pool for which the cloud has no machines."""
     crash_after: int = 0
-    """Number of creations after which the engine is killed, the last one unanswered; 0: it is not."""
+    """Number of creations after which the engine is killed, the last one unanswered; 0: never."""
     slow: bool = False
     refusals: tuple[KnownRefusal, ...] = ()
-    """How the cloud refuses, as long as nothing is done about it."""
+    """Refusals by the cloud, in force until their cause is fixed."""
 
     @property
     def has_any(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECRET = "rehearsed-secret"  # noqa: S105 -- it is none; what begins so must never be read in a state
-"""How secrets begin that the fakes give out."""
+"""Prefix of the secrets that fakes issue."""
 
 CREDENTIALS: Mapping[str, str] = {
     name: f"{SECRET}-{name.lower()}"
@@ -22,7 +22,7 @@ CREDENTIALS: Mapping[str, str] = {
         "GOOGLE_OAUTH_ACCESS_TOKEN",
     )
 }
-"""Variables in which programs and providers look for credentials: a rehearsal has none of anyone's."""
+"""Fake values of the credential variables that programs and providers read, so that no real one is used."""
 
 KINDS: Mapping[str, re.Pattern[str]] = {
     "a secret of a fake": re.compile(re.escape(SECRET)),
@@ -41,12 +41,12 @@ KINDS: Mapping[str, re.Pattern[str]] = {
         r"\\*[\"']?\s*[:=]\s*\\*[\"']?[\w/+~.=-]{8}"
     ),
 }
-"""Patterns of secrets that are not known beforehand: those of the clouds and Kubernetes."""
+"""Kind of secret → its pattern, for secrets of clouds and Kubernetes whose value is not known beforehand."""
 
 _STORAGE_KEY = re.compile(r"(?<![\w+/:-])[A-Za-z0-9+/]{86}==")
-"""64 bytes in Base64, as the key of an Azure storage account is; a digest has its algorithm before it."""
+"""Pattern of an Azure storage account's key: 64 bytes in Base64; a digest has its algorithm before it."""
 _ENCRYPTED = re.compile(r"v1:[A-Za-z0-9+/]{16}:[A-Za-z0-9+/]+={0,2}")
-"""What the engine has encrypted with the stack's passphrase."""
+"""Pattern of a value that the engine has encrypted with the stack's passphrase."""
 _ENCODED = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/]{20,}={0,2}")
 
 

@@ -12,10 +12,10 @@ from rehearsal.wire import has_unknown
 
 @dataclass(frozen=True)
 class Limit:
-    """What a cloud takes as a name."""
+    """Limit of a cloud on a name: length and characters."""
 
     field: str
-    """Property that has the name."""
+    """Property with the name."""
     longest: int
     pattern: str = r"[a-zA-Z0-9-]+"
 
@@ -107,7 +107,7 @@ LIMITS: Mapping[str, Limit] = {
     "coreweave:index/networkingVpc:NetworkingVpc": Limit("name", 30, r"[a-z0-9-]+"),
     "coreweave:index/objectStorageBucket:ObjectStorageBucket": Limit("name", 63, r"[a-z0-9.-]{3,}"),
 }
-"""Type → its limit, and the source."""
+"""Type → limit of its name; comments name the sources."""
 MORE_LIMITS: Mapping[str, tuple[Limit, ...]] = {
     # AKS: DNS prefix and node resource group (naming rules; az aks create).
     "azure-native:containerservice:ManagedCluster": (
@@ -121,13 +121,13 @@ MORE_LIMITS: Mapping[str, tuple[Limit, ...]] = {
 
 @dataclass(frozen=True)
 class Tagging:
-    """What a cloud takes as tags of a resource, or as its labels."""
+    """Limits of a cloud on a resource's tags or labels: number and patterns."""
 
     field: str
     most: int
     key: str
     value: str
-    """Patterns of the whole key and of the whole value."""
+    """Pattern that a whole value must match; `key` is the pattern of a whole key."""
 
 
 TAGGING: Mapping[str, Tagging] = {
@@ -136,7 +136,8 @@ TAGGING: Mapping[str, Tagging] = {
     # Azure Resource Manager, tag resources: limitations.
     "azure-native": Tagging("tags", 50, r"[^<>%&\\?/]{1,512}", r".{0,256}"),
 }
-"""Package → its limits. Kubernetes evaluates labels of CoreWeave's node pools, AWS's fake those of AWS."""
+"""Package → limits of its tags. Kubernetes validates labels of CoreWeave's node pools, and AWS's fake AWS
+tags."""
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

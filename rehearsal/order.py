@@ -15,7 +15,7 @@ class ChainStep:
 
     urn: str
     seconds: float
-    """Time that its creation took here, not what it takes in a cloud."""
+    """Duration of the creation in this rehearsal, not in a cloud."""
 
     @property
     def label(self) -> str:

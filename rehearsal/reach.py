@@ -17,13 +17,13 @@ from rehearsal.cloud import Cloud, Made, Properties, RefusedError, RequestedReso
 
 INSIDE = "inside"
 ELSEWHERE = "198.51.100.1"
-"""An address that no network of a stack has (RFC 5737): somewhere on the internet."""
+"""Address outside all networks of a stack, as an example of the internet (RFC 5737)."""
 ANYWHERE = ("0.0.0.0/0",)
 UNREACHABLE = "configured Kubernetes cluster is unreachable"
-"""The message of pulumi-kubernetes (provider/pkg/provider/provider.go)."""
+"""Error message of pulumi-kubernetes (provider/pkg/provider/provider.go)."""
 _GUIDE = "docs/runners.md"
 _OBJECTS = ("kubernetes:", "trainyard:kubernetes:")
-"""Beginnings of the types that are made through the API server."""
+"""Prefixes of resource types that are created through the API server."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,29 @@ class Route:
 
     type: str
     opens: Callable[[Properties], bool]
-    """Whether a rule of the type is such a one."""
+    """Function that tells whether a resource of this type is such a rule."""
     field: str
-    """Of the stack file, by which it comes about."""
+    """Key of the stack file that makes the stack declare the rule."""
 
 
 @dataclass(frozen=True)
 class DeclaredControlPlane:
-    """How a cloud's API servers are reached, read from the cluster as it was declared."""
+    """Access to a cloud's API servers, read from the declared cluster."""
 
     type: str
     networks: Callable[[Properties], Sequence[str]]
-    """Inputs of the cluster → networks outside that it takes connections from; none where it is private."""
+    """Function from the cluster's inputs to outside networks that may connect; none for a private
+    endpoint."""
     field: str
-    """Of the stack file, which opens it to networks outside."""
+    """Key of the stack file that opens the API server to outside networks."""
     source: str
-    """Where the cloud documents it."""
+    """Title of the cloud's documentation."""
     route: Route | None = None
-    """What a runner inside needs; None where being in the network is enough."""
+    """Rule that a runner inside the network needs; None where the network itself is enough."""
 
 
 class Reach:
-    """What was learned of a stack's cluster, asked whenever an object of it is touched."""
+    """Knowledge about access to a stack's API server, used whenever an object of the cluster is touched."""
 
     def __init__(self, control_plane: DeclaredControlPlane, origin: str) -> None:
         """`origin` is where the engine runs: an address, or `inside`."""

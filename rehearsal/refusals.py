@@ -17,7 +17,7 @@ from rehearsal.tables import table
 
 Moment = Literal["create", "delete"]
 EVERYWHERE = "rehearsal"
-"""Package of the rows that concern Kubernetes, on whatever target."""
+"""Package of the Kubernetes refusals, which apply to all targets."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class KnownRefusal:
     what: str
     """A short description, to choose by."""
     types: tuple[str, ...]
-    """Types that it applies to, whole or their last part."""
+    """Types that can be refused so, in full or by their last part."""
     message: str
-    """The cloud's text; `{x}` is a property of the inputs, `{name}` at least the logical name."""
+    """The cloud's error message; `{x}` is a property of the inputs, `{name}` defaults to the logical name."""
     source: str
-    """Title and URL of a report of it."""
+    """Title and URL of a report of the error."""
     moment: Moment = "create"
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Path in the inputs → what exists: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
+    """Path in the inputs → condition: a value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
     retained: bool = False
     """Whether the resource exists afterwards, but differs from what it should be."""
     lasts: bool = False
-    """Whether it is so for hours: nothing that a user does at once puts it right."""
+    """Whether the refusal lasts for hours, whatever the user does."""
 
     def matches(self, resource: RequestedResource, moment: Moment) -> bool:
         """Whether the cloud would refuse this."""

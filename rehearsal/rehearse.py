@@ -22,11 +22,11 @@ from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import ChainStep, critical_path
 
 ANY_VERSION = "999.0.0"
-"""Newer than whatever an SDK asks for: one fake serves packages of many versions."""
+"""Version newer than any that an SDK requires, since one fake serves packages of many versions."""
 
 
 class Outcome(Protocol):
-    """How one operation of the engine ended."""
+    """Result of one operation of the engine."""
 
     @property
     def changes(self) -> Mapping[str, int]:
@@ -34,7 +34,7 @@ class Outcome(Protocol):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the operation."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -86,7 +86,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Refused:
-    """How the cloud refused, and the next step that the user was given."""
+    """A refusal by the cloud, with the next step that the user was given."""
 
     name: str
     message: str
@@ -96,19 +96,19 @@ class Refused:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A rehearsal that came to its end."""
+    """Results of a completed rehearsal."""
 
     phases: tuple[Phase, ...]
     created: tuple[str, ...]
     """URNs in the order of their creation."""
     critical_path: tuple[ChainStep, ...] = ()
-    """The chain of resources, each waiting for the one before, that took longest."""
+    """Longest chain of creations that waited for each other."""
     retained: tuple[str, ...] = ()
-    """URNs that remain when the stack is destroyed, as the program wants it."""
+    """URNs that remain when the stack is destroyed, as the program requires."""
     happened: tuple[str, ...] = ()
-    """Faults that were asked for, and happened."""
+    """Requested faults that happened."""
     unproven: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What nothing here could prove → types of resources."""
+    """Property that no fake could verify → types of resources."""
     refused: tuple[Refused, ...] = ()
     """Requested refusals that the stack triggered: the next operation continued."""
     survived: tuple[str, ...] = ()
@@ -117,19 +117,19 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class FakeProviders:
-    """What stands in for the providers."""
+    """The fakes that replace a stack's providers, and the faults that they inject."""
 
     clouds: Mapping[str, Cloud]
-    """Package → the cloud behind it; a package that is not among them takes anything."""
+    """Package → fake cloud behind its provider; other packages accept any input."""
     folder: Path
-    """Where what exists is retained."""
+    """Folder in which the fakes store existing resources."""
     faults: Faults = field(default_factory=Faults)
     adopts: bool = False
     """Whether the state is deleted after `up` and rebuilt, and the stack comes back after its `destroy`."""
 
 
 Open = Callable[[Mapping[str, str]], Operations]
-"""Given the variables that attach an engine to the fakes, open it."""
+"""Function that opens an engine with the variables that attach it to the fakes."""
 
 
 class _RehearsalRun:

@@ -20,18 +20,18 @@ class StoredResource:
     urn: str
     id: str
     inputs: dict[str, Any]
-    """As the protocol spells them, marks of secrets included."""
+    """Inputs in the protocol's format, with marks of secrets."""
     outputs: dict[str, Any] = field(default_factory=dict)
-    """All that it has, inputs included."""
+    """All properties, inputs included."""
 
     @property
     def token(self) -> str:
-        """Its type: the last of the URN's chain of parents."""
+        """Type token: the last in the URN's chain of parents."""
         return self.urn.split("::")[2].rpartition("$")[2]
 
     @property
     def name(self) -> str:
-        """Its logical name."""
+        """Logical name."""
         return self.urn.split("::", 3)[3]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import json_format, struct_pb2
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""What the engine sends for a value that is not known yet; the protocol's own constant."""
+"""Constant by which the protocol represents a value that is not known yet."""
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark of the protocol
 

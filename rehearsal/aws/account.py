@@ -28,10 +28,10 @@ from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedRe
 from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
-"""moto's account; a stack for another one sees that in the account's answers."""
+"""moto's account ID; a stack for another account sees its own ID in answers."""
 MAX_TAGS, MAX_TAG_KEY, MAX_TAG_VALUE = 50, 128, 256
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
-"""EKS returns PEM; moto returns another text."""
+"""CA certificate in PEM, as EKS returns it; moto returns another text."""
 
 
 class MotoAccount:

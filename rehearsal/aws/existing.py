@@ -21,9 +21,9 @@ class Existing:
 
     vpc: str = ""
     subnets: Mapping[str, str] = field(default_factory=dict)
-    """Zone → ID."""
+    """Zone → ID of its subnet."""
     groups: Sequence[str] = ()
-    """IDs of security groups in the VPC."""
+    """IDs of the security groups in the VPC."""
     cluster: str = ""
     bucket: str = ""
 

@@ -10,7 +10,7 @@ from rehearsal.cloud import Properties, at
 from rehearsal.tables import table
 
 NOT_FOUND = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
-"""In an answer of AWS: there is no such thing."""
+"""Texts in AWS's answers about a resource that does not exist."""
 _SERVICES = {
     "vpc": "ec2",
     "cloudwatch/logGroup": "logs",
@@ -18,7 +18,7 @@ _SERVICES = {
     "cloudwatch/eventRule": "events",
     "cloudwatch/eventTarget": "events",
 }
-"""Module of the SDK, or type in it → service of boto3, where they are not called the same."""
+"""Module of the SDK, or type in it → boto3 service, where their names differ."""
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 

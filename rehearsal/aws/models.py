@@ -21,17 +21,17 @@ from rehearsal.aws.requests import SELF, Request
 from rehearsal.wire import UNKNOWN
 
 SHOWN = 12
-"""Allowed values that a message lists in full."""
+"""Maximum number of allowed values that a message lists in full."""
 motos_ids: dict[str, str] = {}
-"""An ID of AWS that a stack names → the one that moto made up: callers use and see the first."""
+"""AWS ID in the stack → ID that moto generated; callers use only the first."""
 
 
 asks_a_server = False
-"""Whether moto is the server that `AWS_ENDPOINT_URL` names, and not in this process."""
+"""Whether moto runs as the server in `AWS_ENDPOINT_URL` instead of in this process."""
 
 
 _making = threading.Lock()
-"""A session is not safe for threads that make clients."""
+"""Lock for making clients: a boto3 session is not thread-safe for that."""
 
 
 @cache

@@ -11,9 +11,9 @@ from botocore.model import OperationModel, StructureShape
 
 Inputs = Mapping[str, Any]
 _TAGS = ("Tags", "tags", "BackupPlanTags", "BackupVaultTags")
-"""Parameters that take the tags of what is made."""
+"""Request parameters with the tags of the new resource."""
 SELF = "{self}"
-"""Stands in a request for what an earlier one of the same resource has made."""
+"""Placeholder in a request for the ID that an earlier request of the same resource returned."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Request:
     operation: str
     parameters: Mapping[str, Any]
     identity: str = ""
-    """Path of the ID in the answer, where the call makes something."""
+    """Path of the new resource's ID in the answer; empty for a call that creates nothing."""
 
 
 def requests(token: str, name: str, inputs: Inputs) -> list[Request]:

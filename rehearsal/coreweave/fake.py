@@ -15,7 +15,7 @@ from rehearsal.tables import table
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"},
 }
-"""Type → what CoreWeave would add to its inputs."""
+"""Type → outputs that CoreWeave adds to its inputs."""
 
 
 @contextmanager

@@ -36,7 +36,7 @@ _CALLED: Mapping[tuple[str, str], str] = {
     ("NodePool", "nodeConfig"): "config",
     ("NodePool", "nodeLocations"): "locations",
 }
-"""Schema and property of the provider → where the API has it, if not under the same name."""
+"""Schema and property of the provider → path in the API, where the names differ."""
 _BITS = {"int32": 31, "int64": 63, "uint32": 32, "uint64": 64}
 Shape = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "gcp:lustre/instance:Instance": {"mountPoint": f"{ADDRESS}@tcp:/rehearsal"},
     "gcp:filestore/instance:Instance": {"networks": [{"ipAddresses": [ADDRESS]}]},
 }
-"""Type → what Google Cloud would add to its inputs, as far as a program builds on it."""
+"""Type → outputs that Google Cloud adds to its inputs, as far as programs use them."""
 
 
 class GcpProject(Typed):

@@ -21,7 +21,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
         "objectStoreSecretKey": f"{SECRET}-secret-key",
     },
 }
-"""Type → what its provider would add to its inputs."""
+"""Type → outputs that its provider adds to its inputs."""
 
 
 @contextmanager
