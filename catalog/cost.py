@@ -27,7 +27,7 @@ Stack = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """What every purchase has."""
+    """Base class of purchases: name, cloud, region and path."""
 
     name: str
     """Purpose of the purchase: a pool's name, `filesystem`, `NAT`."""
@@ -59,7 +59,7 @@ class StorageCost(Bought):
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceCost(Bought):
-    """What runs by the hour beside the machines."""
+    """A purchase of services that are charged by the hour besides machines."""
 
     kind: str
     """Kind of service in the catalogue's prices: `nat-gateway`."""
@@ -71,7 +71,7 @@ Purchase = Machines | StorageCost | ServiceCost
 
 @dataclass(frozen=True)
 class TargetCost:
-    """What stacks of a target buy."""
+    """Purchases of a target's stacks."""
 
     purchases: Callable[[Stack], Iterator[Purchase]]
     """Function that returns a stack's purchases in the order of its file: machines, storage, services."""

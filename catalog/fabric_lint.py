@@ -153,7 +153,7 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
 
 
 def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: KeyPath) -> Iterator[Fault]:
-    """By number, since a job may name its claims as it likes."""
+    """Count the required claims, since a job may choose its claims' names."""
     wanted = claims(fabric)
     found = (resources.get("claims") or ()) if wanted else ()
     if len(found) < len(wanted):

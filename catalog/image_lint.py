@@ -26,7 +26,7 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True)
 class ImageContents:
-    """What is in an image; paths are from its root, without the slash before them."""
+    """Files, links and environment of an image; paths have no leading slash."""
 
     files: frozenset[str]
     links: Mapping[str, str] = field(default_factory=dict)

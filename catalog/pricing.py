@@ -40,7 +40,7 @@ class Price(Dated):
 
     @property
     def usd(self) -> Decimal:
-        """Of one, for an hour."""
+        """USD per hour for one machine or service."""
         return self.usd_per_hour
 
 
@@ -52,7 +52,7 @@ class StoragePrice(Dated):
 
     @property
     def usd(self) -> Decimal:
-        """Of a GiB, for a month."""
+        """USD per month for one GiB."""
         return self.usd_per_gib_month
 
 

@@ -23,7 +23,7 @@ RecordType = TypeVar("RecordType")
 
 @dataclass(frozen=True)
 class Bound:
-    """What a value must be besides being of its type."""
+    """A condition on a value besides its type, with the description for messages."""
 
     allowed: str
     holds: Callable[[Any], bool]

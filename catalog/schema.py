@@ -32,7 +32,7 @@ Country = Annotated[str, TWO_CAPITALS]
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSource:
-    """Where figures come from, and the day that they are of (or were read, where the source has no day)."""
+    """Source of figures: title, URL, and the date of the figures (or of reading, if undated)."""
 
     title: Name
     url: Annotated[str, Bound("an https URL", lambda value: value.startswith("https://"))]
@@ -141,7 +141,7 @@ class NumaNode:
 
 @dataclass(frozen=True, kw_only=True)
 class NcclTopology:
-    """What hangs where in a virtual machine, which hides its PCIe switches from NCCL."""
+    """PCIe topology of a virtual machine, which hides its PCIe switches from NCCL."""
 
     vendor: Name
     family: Count
@@ -200,7 +200,7 @@ class Fabric:
 
     @property
     def pod_resources(self) -> dict[str, int | str]:
-        """What a pod that takes a whole machine asks for besides its accelerators."""
+        """Resources that a pod on a whole machine requests, besides its accelerators."""
         pages = {"hugepages-2Mi": f"{self.hugepages_2mi_mib}Mi"} if self.hugepages_2mi_mib else {}
         return {**self.resources, **pages}
 
@@ -215,7 +215,7 @@ class Nics:
 
 @dataclass(frozen=True, kw_only=True)
 class EfaLayout:
-    """What decides the network interfaces of an EC2 machine with EFA."""
+    """Facts that determine the network interfaces of an EC2 machine with EFA."""
 
     network_cards: Count
     interfaces: Count

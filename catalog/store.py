@@ -44,7 +44,7 @@ FileKind = TypeVar("FileKind", bound=DataFile)
 
 
 class MachineFilters(TypedDict, total=False):
-    """What `machines` can be asked for; all that are given must hold."""
+    """Filters of `machines`; a machine must pass all that are given."""
 
     cloud: Cloud
     accelerator: str

@@ -76,7 +76,7 @@ class Engine:
 
     @property
     def backend_url(self) -> str:
-        """Where the state is stored, in Pulumi's words."""
+        """URL of the state backend, in Pulumi's format."""
         return self._environment.get("PULUMI_BACKEND_URL") or self._paths.engine.as_uri()
 
     def _open_backend(self) -> Backend:
@@ -297,7 +297,7 @@ _ENCRYPTION = ("secretsprovider", *sorted(_WRITTEN))
 
 
 def _encryption(config: str) -> dict[str, str]:
-    """How secrets of the state are encrypted, of a stack's configuration."""
+    """Return the keys in a stack's configuration that configure the encryption of secrets."""
     settings = yaml.safe_load(config) or {}
     return {key: str(settings[key]) for key in _ENCRYPTION if settings.get(key)}
 

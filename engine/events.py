@@ -75,7 +75,7 @@ class EngineStep:
 
 @dataclass(frozen=True)
 class OperationResult:
-    """How an operation ended."""
+    """Result of an operation: changes, duration and steps."""
 
     stack: str
     operation: str

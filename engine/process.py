@@ -18,7 +18,7 @@ MAX_STDERR_LINES = 50
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """How a run ended."""
+    """Result of a `pulumi` process."""
 
     code: int
     errors: str

@@ -26,7 +26,7 @@ class Task(Protocol):
 
 
 class Progress(Protocol):
-    """Where work reports to; safe to call from several threads."""
+    """Receiver of progress reports; safe to call from several threads."""
 
     def log(self, text: str) -> None:
         """Print one line that remains."""

@@ -26,7 +26,7 @@ GRACE_SECONDS = 20.0
 
 
 def temporary(folder: Path) -> Path:
-    """Where runs have their private folders: the Kubernetes provider leaves kubeconfigs there."""
+    """Return the parent of the runs' private folders, in which the Kubernetes provider leaves kubeconfigs."""
     return folder / "runs"
 
 

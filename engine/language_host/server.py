@@ -36,7 +36,7 @@ ALREADY_EXPLAINED = 32
 
 @dataclass(frozen=True)
 class Options:
-    """What the engine gives on the command line."""
+    """Command line options that the engine passes."""
 
     engine: str
     tracing: str

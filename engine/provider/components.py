@@ -29,7 +29,7 @@ GRACE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ComponentResult:
-    """How a process ended."""
+    """Result of a component's process."""
 
     code: int
     answer: bytes

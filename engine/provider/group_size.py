@@ -25,7 +25,7 @@ class ResizeRefusedError(Exception):
 
 
 class GroupSize(ResourceHandler):
-    """How many nodes a group should have. The nodes are deleted with their group."""
+    """Desired number of nodes in a node group. Nodes are deleted with their group."""
 
     GROUP_KIND: ClassVar[str]
     """Cloud's name of such a group, for messages: `node pool`."""

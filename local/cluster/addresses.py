@@ -16,7 +16,7 @@ _FIRST_NODE = 16
 
 @dataclass(frozen=True)
 class NodeAddress:
-    """Where one node is."""
+    """Addresses of one node."""
 
     index: int
     """Index that is small and constant while the node is in the config, so that its addresses never
@@ -27,7 +27,7 @@ class NodeAddress:
 
 @dataclass(frozen=True)
 class AddressPlan:
-    """Where everything is."""
+    """Addresses of control plane, host, nodes, pods and Services."""
 
     node_network: IPv4Network
     pod_network: IPv4Network

@@ -33,7 +33,7 @@ _FIXED = ("name", "podCidr", "serviceCidr", "nodeCidr")
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """How to reach a cluster."""
+    """Endpoint and kubeconfig of a cluster."""
 
     endpoint: str
     ca_pem: str

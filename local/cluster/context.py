@@ -12,7 +12,7 @@ from local.cluster.layout import Layout
 
 @dataclass(frozen=True)
 class ClusterContext:
-    """Where things lie, which addresses they have, who they are, and what they run."""
+    """Paths, addresses, credentials and artifacts of a cluster."""
 
     layout: Layout
     plan: AddressPlan

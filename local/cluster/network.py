@@ -31,7 +31,7 @@ class EmbeddedNetwork:
         self.host_link = _host_link(cluster)
 
     def namespace(self, name: str) -> Path:
-        """Where the network namespace of a machine is mounted."""
+        """Path at which a machine's network namespace is mounted."""
         return self.folder / name
 
     def connect_host(self, plan: AddressPlan) -> None:
@@ -108,7 +108,7 @@ def host_routes() -> Iterable[tuple[str, str]]:
 
 
 def run_folders() -> dict[str, Path]:
-    """Where each embedded cluster on this host has its run folder, by its link.
+    """Return the run folder of each embedded cluster on this host, by the name of its link.
 
     The mounts of their namespaces show it, so a cluster whose makers were killed is found as well.
     """
@@ -143,7 +143,7 @@ def _is_mounted(path: Path) -> bool:
 
 
 def _mounts() -> set[Path]:
-    """Where something is mounted."""
+    """Return all mount points."""
     return {Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()}
 
 

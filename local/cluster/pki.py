@@ -25,7 +25,7 @@ RENEW_BEFORE = timedelta(days=30)
 
 @dataclass(frozen=True)
 class CertificateSubject:
-    """Whom a certificate names, and for which hosts it may serve."""
+    """Subject and host names of a certificate."""
 
     name: str
     """Common name, which is the user name in Kubernetes."""

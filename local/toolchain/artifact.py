@@ -82,13 +82,13 @@ class CachedArtifact(Artifact):
 
     @cached_property
     def entry(self) -> Entry:
-        """Its path in the store."""
+        """Entry of the artifact in the store: its name and key."""
         kind, name = self.name.split("/", 1)
         return Entry(kind, name, self.key())
 
     @property
     def folder(self) -> Path:
-        """Its folder in the store."""
+        """Folder of the artifact in the store."""
         return self.store.folder(self.entry)
 
     @abstractmethod

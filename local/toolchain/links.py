@@ -22,7 +22,7 @@ _WRAPPED = {LANGUAGE_HOST: "engine.language_host", PROVIDER: "engine.provider"}
 
 
 class LinkedArtifacts(Protocol):
-    """What is asked of the toolchain."""
+    """The parts of the toolchain that links need."""
 
     paths: Paths
 
@@ -30,7 +30,7 @@ class LinkedArtifacts(Protocol):
         """Every name that has a path."""
 
     def find(self, name: str) -> Path | None:
-        """Where it is, or None."""
+        """Return the artifact's path; None where it does not exist."""
 
     def image(self, name: str) -> str:
         """The reference by which pods use `image/<name>`."""

@@ -37,7 +37,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a container of the image starts with."""
+    """Entrypoint, command, user, environment and folder of a container."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()

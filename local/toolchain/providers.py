@@ -60,7 +60,7 @@ class ProviderPlugin(CachedArtifact):
 
     @cached_property
     def version(self) -> str:
-        """That of the SDK in the lock."""
+        """Version of the SDK in the lock file."""
         return locked_versions(self._repository / self._provider.lock)[self._provider.distribution]
 
     def key(self) -> str:
@@ -115,7 +115,7 @@ class ProviderPlugin(CachedArtifact):
 
 
 def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where the engine of the user's own shell keeps plugins."""
+    """Return Pulumi's home folders that the user's own shell uses."""
     if environ.get("PULUMI_HOME"):
         yield Path(environ["PULUMI_HOME"])
     yield Path(environ.get("HOME", "/root")) / ".pulumi"

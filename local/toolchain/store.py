@@ -27,7 +27,7 @@ RETAINED_SECONDS = 24 * 3600
 
 @dataclass(frozen=True)
 class Entry:
-    """What one artifact is: `kind/name` for messages, and the key that all its inputs make."""
+    """Identity of an artifact: `kind/name` for messages, and the hash of all its inputs."""
 
     kind: str
     name: str
@@ -77,7 +77,7 @@ class ArtifactStore:
         self.root = root
 
     def folder(self, entry: Entry) -> Path:
-        """Where the artifact is, or would be."""
+        """Return the path of the artifact, whether it exists or not."""
         return self.root / entry.kind / f"{entry.name}-{entry.key}"
 
     def seal(self, entry: Entry) -> Seal | None:

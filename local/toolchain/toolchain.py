@@ -72,7 +72,7 @@ class Toolchain:
         return path
 
     def find(self, name: str) -> Path | None:
-        """Where it is, or None."""
+        """Return the artifact's path; None where it does not exist."""
         path = self._providers[name].paths()[name]
         return path if path.is_absolute() and path.exists() else None
 
