@@ -46,7 +46,7 @@ class PublishedChart:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Where artifacts are: linked under `.trainyard/` by `trainyard up`, unless variables override it."""
+    """Locations of artifacts: links in `.trainyard/` by `trainyard up`, unless variables override them."""
 
     charts: Path
     """Folder with `<name>/` (a Helm chart) or `<name>.yaml` (a manifest) per operator."""

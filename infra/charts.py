@@ -35,7 +35,7 @@ class DefinitionFiles:
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a chart holds."""
+    """Objects and CustomResourceDefinitions of a rendered chart."""
 
     objects: tuple[Manifest, ...]
     definitions: DefinitionFiles

@@ -14,7 +14,7 @@ GO_ON = "put it right and run the same command again: what is done is kept"
 
 
 class ExitCode(IntEnum):
-    """What the command line returns; docs/troubleshooting.md lists these."""
+    """Exit codes of the command line, as listed in docs/troubleshooting.md."""
 
     OK = 0
     FAILED = 1

@@ -104,7 +104,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Probes:
-    """What shows that an operator's webhooks serve: a probe per webhook configuration.
+    """Probes of an operator's webhooks, one per webhook configuration.
 
     The certificate controller gives all webhooks of a configuration their CA bundle at once, but each
     configuration by itself.
@@ -241,7 +241,7 @@ class RotatedKubeconfig(pulumi.CustomResource):
 
 @dataclass(frozen=True)
 class Access:
-    """How resources reach the cluster."""
+    """Connection of resources to the cluster: kubeconfig and provider."""
 
     kubeconfig: pulumi.Output[str]
     provider: pulumi.ProviderResource

@@ -31,7 +31,7 @@ NUM_FABRIC_SUBNETS = 8
 
 @dataclass(frozen=True)
 class GkeRanges:
-    """How the network of a GKE cluster is cut. None overlaps another: a node has a foot in several."""
+    """Address ranges of a GKE cluster. None overlaps another, since a node has interfaces in several."""
 
     nodes: IPv4Network
     services: IPv4Network
@@ -58,7 +58,7 @@ def _slots(network: IPv4Network) -> list[IPv4Network]:
 
 @dataclass(frozen=True)
 class AksRanges:
-    """How the network of an AKS cluster is cut; pods have a separate range."""
+    """Address ranges of an AKS cluster's network; pods have a separate range."""
 
     nodes: IPv4Network
     filesystem: IPv4Network

@@ -35,7 +35,7 @@ def mirror_of(spec: MirrorSpec | None) -> Mirror | None:
 
 @dataclass(frozen=True)
 class NodeSoftwareSettings:
-    """What vendors' operators are to put on the nodes, where the cloud does not do it."""
+    """Software that vendors' operators install on the nodes, where the cloud does not."""
 
     network_operator: NetworkOperatorSettings | None = None
     gpu_operator: GpuOperatorSettings | None = None

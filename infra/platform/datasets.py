@@ -42,7 +42,7 @@ _QUEUED = {"kueue.x-k8s.io/queue-name": DEFAULT_LOCAL_QUEUE}
 
 @dataclass(frozen=True)
 class StagingVolume:
-    """Where Jobs that stage run, and the volume that they fill."""
+    """Namespace and volume of the Jobs that stage datasets."""
 
     namespace: str
     claim: str

@@ -95,7 +95,7 @@ def _root(name: str, image: str, command: Sequence[str] | None, mounts: Mapping[
 
 
 def _rest() -> dict[str, Any]:
-    """What a DaemonSet does once its work is done: nothing, for good."""
+    """Return the container that sleeps forever after a DaemonSet's init containers have done the work."""
     return {
         "name": "pause",
         "image": PAUSE,

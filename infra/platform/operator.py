@@ -26,7 +26,7 @@ _WEBHOOKS = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """What an operator's file decides."""
+    """Rendered objects, values and webhook probes of an operator."""
 
     name: str
     namespace: str

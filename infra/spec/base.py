@@ -41,7 +41,7 @@ def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError
 
 @dataclass(frozen=True, eq=False)
 class InSchema:
-    """What a validator takes, in words of JSON Schema: pydantic cannot see into a function."""
+    """JSON Schema of a validator's input, which pydantic cannot derive from a function."""
 
     keywords: Mapping[str, Any]
 

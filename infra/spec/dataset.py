@@ -111,7 +111,7 @@ class DatasetSpec(Spec):
 
     @property
     def folder(self) -> str:
-        """Its path below the folder of datasets: `<name>/sha256-…`."""
+        """Path of the dataset below the folder of datasets: `<name>/sha256-…`."""
         return f"{self.name}/{self.digest.replace(':', '-')}"
 
     @property

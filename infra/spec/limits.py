@@ -19,7 +19,7 @@ _AGAIN = 2
 
 @dataclass(frozen=True)
 class TeamLimits:
-    """What a namespace may hold, of what depends on its pools."""
+    """Limits of a team's namespace that depend on its pools."""
 
     job_pods: int
     pods: int

@@ -15,7 +15,7 @@ from infra.spec.queue import QueueSpec, TeamSpec, most
 
 @dataclass(frozen=True)
 class Placement:
-    """What a job's needs come to on a stack."""
+    """Queue, runtime and pools that a job's needs select on a stack."""
 
     queue: str
     runtime: str
@@ -34,7 +34,7 @@ class FlavorOffer:
 
     @property
     def memory_gib(self) -> float | None:
-        """Of one accelerator, in GiB; None where it is unknown."""
+        """Memory of one accelerator in GiB; None where it is unknown."""
         if self.pool.accelerator is None:
             return None
         try:

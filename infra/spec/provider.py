@@ -39,7 +39,7 @@ class ContextCluster(Spec):
 
 @dataclass(frozen=True)
 class ClusterOnHost:
-    """What a cluster of processes on this host takes of it."""
+    """Node network and data folder of a cluster of processes on this host."""
 
     node_cidr: IPv4Network
     data_dir: str | None

@@ -21,7 +21,7 @@ _CPUS, _MEMORY_GIB = 0.25, 0.5
 
 @dataclass(frozen=True)
 class Share:
-    """What a pod asks for with each accelerator."""
+    """Share of CPUs and memory that a pod requests with each accelerator."""
 
     cpus: float = _CPUS
     memory_gib: float = _MEMORY_GIB

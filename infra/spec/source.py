@@ -50,7 +50,7 @@ for _first, _word in (("t", "true"), ("f", "false")):
 
 @dataclass(frozen=True)
 class SpecSource:
-    """Where data came from; an unmarked one (the engine's configuration) knows no lines."""
+    """Origin of data: file and locations; data without them (the engine's configuration) has no lines."""
 
     label: str
     marks: Mapping[KeyPath, tuple[int, int]] = field(default_factory=dict)

@@ -49,7 +49,7 @@ def parse_fleet(data: Any, source: SpecSource | None = None) -> Fleet:  # noqa: 
 
 
 def _stack_checks(sections: Sections) -> Iterator[Check]:
-    """Those of every stack, and those of its target."""
+    """Return the checks for every stack and for the target of this one."""
     provider = sections.get("provider")
     yield from STACK_CHECKS
     yield from DATASET_CHECKS

@@ -384,7 +384,7 @@ def _notice(provider: ProviderSpec, pool: NodePoolSpec) -> int | None:
 
 
 def _notices(provider: ProviderSpec, pools: Pools, runtime: str) -> list[int | None]:
-    """That of each pool that has the runtime."""
+    """Return the preemption notice of each pool that has the runtime."""
     fabric = runtime.partition("-")[2]
     return [_notice(provider, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
 

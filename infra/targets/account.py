@@ -19,7 +19,7 @@ DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.
 
 @dataclass(frozen=True)
 class Preflight:
-    """What an account was asked before `up`, and what it lacks."""
+    """Result of the preflight: what was checked, and the problems."""
 
     asked: str
     """Short description of what was checked."""

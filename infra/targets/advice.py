@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do about a refusal that is known."""
+    """Next step for a known error message of a cloud."""
 
     pattern: str
     """Regular expression that finds the cloud's text; its groups can be used in `fix`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StateLocation:
-    """What is asked for."""
+    """Requested location of the state backend."""
 
     bucket: str
     region: str
@@ -19,7 +19,7 @@ class StateLocation:
 
 @dataclass(frozen=True)
 class BackendSetup:
-    """The engine's settings, and the rights that its user needs."""
+    """Settings of the engine for the backend, and permissions that the engine's user needs."""
 
     url: str
     """Value of `PULUMI_BACKEND_URL`."""

@@ -53,7 +53,7 @@ up."""
 
 @dataclass(frozen=True)
 class Destination:
-    """What pods of all teams may connect to by TCP, outside of the cluster's pods."""
+    """A TCP endpoint outside the cluster's pods that pods of all teams may connect to."""
 
     cidr: str
     """Network of the destination; INTERNET excludes all private networks."""
@@ -62,7 +62,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What is known of the cluster at preview: it decides which resources exist."""
+    """Properties of the cluster that are known at preview and determine which resources exist."""
 
     name: str
     kubernetes_version: str
@@ -104,7 +104,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """What is known of a pool at preview."""
+    """Properties of a pool that are known at preview."""
 
     name: str
     num_nodes: int
@@ -166,7 +166,7 @@ VolumeSource = Callable[[str], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ClusterOutputs:
-    """What is known of the cluster once it exists."""
+    """Properties of the cluster that are known once it exists."""
 
     endpoint: pulumi.Output[str]
     ca_certificate: pulumi.Output[str]
@@ -207,7 +207,7 @@ class Cluster(pulumi.ComponentResource):
 
 
 def memory_lock(pools: Iterable[PoolSettings]) -> tuple[DevicePlugin, ...]:
-    """What nodes need where their limit on locked memory is the distribution's, and a fabric pins memory."""
+    """Return the plugin that raises the limit on locked memory, if a fabric of the pools needs it."""
     pins = any(catalog.fabric(pool.fabric_class).pins_memory for pool in pools)
     return ("memory-lock",) if pins else ()
 

@@ -97,7 +97,7 @@ HOW_TO_BUY: Mapping[PurchaseKind, str] = {
 
 
 def purchase_of(pool: NodePoolSpec) -> PurchaseKind:
-    """How a pool's machines are bought."""
+    """Return how a pool's machines are bought."""
     if pool.is_spot:
         return "spot"
     if pool.reservation is not None:
@@ -123,7 +123,7 @@ def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: st
 
 
 def _another_machine(machine: Machine, region: str) -> str:
-    """What is sold there of its kind, and the way where the catalogue is older than the offer."""
+    """Return the next step: another machine of the kind, or the way to declare a new offer."""
     there = catalog.machines(cloud=machine.cloud, region=region)
     others = [other.name for other in there if other.accelerator == machine.accelerator]
     kind = f"with {machine.accelerator}" if machine.accelerator else "without accelerators"

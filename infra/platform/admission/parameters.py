@@ -127,7 +127,7 @@ def _daemons(fabrics: Iterable[str]) -> list[Sidecar]:
 
 
 def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
-    """What a daemon's container and pod have, as the rules `daemon` and `node-resources` spell it."""
+    """Yield containers and pod of a daemon, in the format of the rules `daemon` and `node-resources`."""
     yield f"image {context.image(daemon.image)}"
     yield f"name {daemon.name}"
     yield f"command {' '.join(daemon.command)}"

@@ -31,7 +31,7 @@ class _Addon:
 
 
 def addons_of_nodes(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resource]:
-    """What a node needs to become ready: network, proxy, identity of pods, health."""
+    """Add-ons that a node needs to become ready: network, proxy, identity of pods, health."""
     network = _Addon(
         "vpc-cni",
         "aws-node",
@@ -45,7 +45,7 @@ def addons_of_nodes(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resou
 def addons_on_nodes(
     scope: Scope, cluster: aws.eks.Cluster, system: Sequence[pulumi.Resource]
 ) -> list[pulumi.Resource]:
-    """What runs on the system pool, and is not active before that exists.
+    """Add-ons that run on the system pool, and become active only after it exists.
 
     The drivers of filesystems mount volumes that the stack makes, so they call nothing of AWS.
     """

@@ -28,7 +28,7 @@ _LINKED = "filesystem"
 
 @dataclass(frozen=True)
 class Lustre:
-    """What a Lustre filesystem is mounted by."""
+    """Properties by which clients mount a Lustre filesystem."""
 
     id: pulumi.Input[str]
     dns_name: pulumi.Input[str]

@@ -42,7 +42,7 @@ USES_IDENTITY = {"azure.workload.identity/use": "true"}
 
 @dataclass(frozen=True)
 class Identities:
-    """Who acts for the stack."""
+    """Managed identities of the control plane, the nodes and the keys' users."""
 
     control_plane: UserAssignedIdentity
     nodes: UserAssignedIdentity

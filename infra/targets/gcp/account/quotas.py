@@ -42,7 +42,7 @@ def _needed(bought: Sequence[GkePool]) -> Counter[str]:
 
 
 def _quota(group: GkePool) -> Quota | None:
-    """What a group counts against: a quota of its family of machines, or of its accelerator or series."""
+    """Return the quota that a group counts against: of its machine family, its accelerator or its series."""
     machine, accelerator = group.machine.name, group.pool.accelerator
     families = (machine.rpartition("-")[0], accelerator.model if accelerator else machine.partition("-")[0])
     found = (find_quota("gcp", family, is_spot=_is_preemptible(group)) for family in families)
@@ -50,7 +50,7 @@ def _quota(group: GkePool) -> Quota | None:
 
 
 def _amount(group: GkePool) -> int:
-    """What counts against the quota: accelerators, or vCPUs where there are none."""
+    """Return the amount that counts against the quota: accelerators, or vCPUs where there are none."""
     accelerator = group.pool.accelerator
     return group.num_nodes * (accelerator.count if accelerator else group.machine.vcpus)
 

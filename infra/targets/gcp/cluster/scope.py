@@ -42,12 +42,12 @@ class Scope(CloudScope):
 
     @property
     def ranges(self) -> GkeRanges:
-        """How the stack's network is cut."""
+        """Address ranges of the stack's network."""
         return gke_ranges(self.spec.network.cidr)
 
     @property
     def workload_pool(self) -> str:
-        """Where the identities of pods come from."""
+        """Workload identity pool of the project."""
         return f"{self.project}.svc.id.goog"
 
     def service_agent(self, service: str) -> str:
