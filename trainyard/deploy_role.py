@@ -1,4 +1,6 @@
-"""`trainyard deploy-role`: prints the least-privilege role of a pipeline that deploys a stack."""
+"""`trainyard deploy-role`: prints the least-privilege role of a pipeline that deploys a stack, and who may
+assume it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names of the toolchain's artifacts that a stack needs: for every preview, and for an embedded cluster."""
+"""Names of the toolchain's artifacts that a stack needs: for previews, for an embedded cluster, and for
+programs with the component package.
+"""
 
 from __future__ import annotations
 

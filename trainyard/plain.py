@@ -1,4 +1,5 @@
-"""Kubernetes API requests that return plain data and bypass the client's generated models.
+"""Kubernetes API requests (lists, logs, custom objects) that return plain data and bypass the client's
+generated models.
 
 The client's module of the core API makes a model of each of its types as it is imported, which takes 0.4 s of
 every command (kubernetes 37). What reads lists, logs and versions needs none of them.

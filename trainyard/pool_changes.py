@@ -1,4 +1,4 @@
-"""Prints how an engine operation changes node pools, one line each."""
+"""Describes how an engine operation changes node pools, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Client of OCI registries: looks up images, charts and digests, and reads layers."""
+"""Client of OCI registries: checks that images exist, looks up digests of images and charts, and reads image
+layers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges the events of a job from several sources into one timeline, and prints it."""
+"""Merges the events of a job from several sources into one timeline, and renders it as a table."""
 
 from __future__ import annotations
 

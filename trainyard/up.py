@@ -1,5 +1,5 @@
-"""`trainyard up` and `preview`: prepare the host, create the cluster and platform or preview that, then run
-the stack's job.
+"""`trainyard up`, `preview` and `adopt`: prepare the host, create, preview or import the stack's resources,
+and run its job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Formats the report of a rehearsal: a table, Markdown or JSON."""
+"""Formats the report of a rehearsal as a table, Markdown or JSON data."""
 
 from __future__ import annotations
 

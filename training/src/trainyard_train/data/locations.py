@@ -1,4 +1,4 @@
-"""Reads and writes files in a folder or an object store, through one interface."""
+"""`Location`: reads and writes files in a folder or an object store, through one interface."""
 
 from __future__ import annotations
 

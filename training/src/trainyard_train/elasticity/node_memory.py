@@ -1,4 +1,4 @@
-"""Keeps the newest checkpoint in a node's memory, for ranks that the agent restarts in place.
+"""Keeps the newest checkpoint in memory files of a node's agent, for ranks that the agent restarts in place.
 
 The agent makes memory files before it forks, two for each of its ranks, and never reads them. A rank captures
 its part of a checkpoint into the file that does not hold the newest committed one, so one of them is whole
