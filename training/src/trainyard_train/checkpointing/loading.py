@@ -93,7 +93,7 @@ class _Block:
 
     content: memoryview
     """Bytes of the block; if they went into several targets, those of the first."""
-    placed: bool
+    is_in_tensor: bool
     """Whether the block was read directly into its tensors."""
 
 
@@ -112,7 +112,9 @@ class Reading:
     _bytes_from_store: int = field(default=0, init=False)
     _altered: set[str] = field(default_factory=set, init=False)
     """Files whose copy in memory this rank has found altered; other ranks may have used them."""
-    _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
+    _needed_pieces: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(
+        default_factory=dict, init=False
+    )
     """File → its pieces that are needed, each with the offset and tensor that it is copied to."""
 
     def __post_init__(self) -> None:
@@ -175,8 +177,8 @@ class Reading:
                 self.headers[name] = fresh
 
     def _missing(self, targets: Targets) -> list[str]:
-        """Names of targets that the known files do not cover; notes the others' pieces, own file first."""
-        self._taken, missing = {}, []
+        """Names of targets that the known files do not cover; sets `_needed_pieces`, own file first."""
+        self._needed_pieces, missing = {}, []
         order = [self.own] if self.own else []
         order += [header for name, header in sorted(self.headers.items()) if header is not self.own]
         for name, (offset, tensor) in targets.items():
@@ -190,20 +192,20 @@ class Reading:
                     continue  # what another rank had as well counts once
                 if size := _overlap(piece.offset, piece.shape, offset, tensor.shape):
                     seen.add((piece.offset, piece.shape))
-                    self._taken.setdefault(header.file.name, []).append((piece, offset, tensor))
+                    self._needed_pieces.setdefault(header.file.name, []).append((piece, offset, tensor))
                     count += size
             if not known or count != tensor.numel():
                 missing.append(name)
         return missing
 
     def _needs(self) -> dict[str, list[_Interval]]:
-        """Blocks of each file that hold the noted pieces."""
+        """Blocks of each file that hold the needed pieces."""
         needs: dict[str, list[_Interval]] = {}
-        for name, taken in self._taken.items():
+        for name, pieces in self._needed_pieces.items():
             file = self.headers[name].file
-            found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in taken)
+            found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in pieces)
             needs[name] = list(_joined(found))
-            taken.sort(key=lambda each: each[0].begin)
+            pieces.sort(key=lambda each: each[0].begin)
         if self.own and self.own.unverified:  # one digest over all of it: read all of it
             needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
         return needs
@@ -212,7 +214,7 @@ class Reading:
         """Read, send and receive this rank's blocks, in the order of all ranks; read some blocks ahead."""
         mine = [(runs[number], at) for at, number in events if runs[number].reader == self.mesh.rank]
         store = self.checkpoint.store
-        found = ahead(lambda index, room: self._block(*mine[index], room), range(len(mine)), store)
+        found = ahead(lambda index, buffer: self._block(*mine[index], buffer), range(len(mine)), store)
         received = torch.empty(BLOCK, dtype=torch.uint8, device=self.mesh.device)
         hashes = {name: SHA256.new() for name in self.headers}
         for name, found_so_far in hashes.items():
@@ -221,13 +223,13 @@ class Reading:
             run = runs[number]
             file = self.headers[run.file].file
             start, stop = file.ranges()[run.blocks[at]]
-            data, room = torch.empty(0), received
+            data, buffer = torch.empty(0), received
             if run.held and run.reader != self.mesh.rank:
-                self._take(run.file, start, from_bytes(file.read_held(start, stop)))
+                self._copy_to_tensors(run.file, start, from_bytes(file.read_held(start, stop)))
                 continue
             if run.reader == self.mesh.rank:
                 block = next(found)
-                placed, data = block.placed, from_bytes(block.content)
+                is_in_tensor, data = block.is_in_tensor, from_bytes(block.content)
                 if not file.is_held(block.content):
                     self._bytes_from_store += stop - start
                     self._altered |= {run.file} if run.held and len(run.ranks) > 1 else set()
@@ -235,14 +237,14 @@ class Reading:
                     self._verify_whole(run, at, block.content, hashes[run.file])
             else:
                 parts = self._parts(run.file, start, stop) if self.mesh.device.type == "cpu" else []
-                if placed := len(parts) == 1:
-                    room = from_bytes(parts[0])
+                if is_in_tensor := len(parts) == 1:
+                    buffer = from_bytes(parts[0])
             if not run.held:
-                data = self.mesh.share(run.reader, run.ranks, data, stop - start, room)
-            if not placed:
-                self._take(run.file, start, data)
+                data = self.mesh.share(run.reader, run.ranks, data, stop - start, buffer)
+            if not is_in_tensor:
+                self._copy_to_tensors(run.file, start, data)
 
-    def _block(self, run: _Blocks, at: int, room: memoryview | None) -> _Block:
+    def _block(self, run: _Blocks, at: int, buffer: memoryview | None) -> _Block:
         """Read and verify a block; zeros if it is damaged, so that the ranks that wait for it continue."""
         header, number = self.headers[run.file], run.blocks[at]
         start, stop = header.file.ranges()[number]
@@ -250,11 +252,11 @@ class Reading:
             parts = self._parts(run.file, start, stop) if header.digests and not header.file.held else []
             if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others receive it from one buffer
                 header.file.put_block(number, header.digests[number], parts)
-                return _Block(parts[0], placed=True)
-            return _Block(header.file.block(number, header.digests, room)[1], placed=False)
+                return _Block(parts[0], is_in_tensor=True)
+            return _Block(header.file.block(number, header.digests, buffer)[1], is_in_tensor=False)
         except DamagedError as error:
             self._note(error)
-            return _Block(memoryview(bytes(stop - start)), placed=False)
+            return _Block(memoryview(bytes(stop - start)), is_in_tensor=False)
 
     def _verify_whole(self, run: _Blocks, at: int, content: Data, found: Hash) -> None:
         """Verify a file with one digest after its last block; its header is hashed as it was used."""
@@ -281,15 +283,15 @@ class Reading:
     def _inside(
         self, name: str, start: int, stop: int
     ) -> Iterator[tuple[Piece, Offset, torch.Tensor, int, int]]:
-        """Noted pieces in a range of a file's bytes, each with the first byte and the end of its part."""
-        taken = self._taken.get(name, [])
-        last = bisect_right(taken, stop - 1, key=lambda each: each[0].begin)
-        for piece, offset, tensor in taken[:last]:
+        """Needed pieces in a range of a file's bytes, each with the first byte and the end of its part."""
+        pieces = self._needed_pieces.get(name, [])
+        last = bisect_right(pieces, stop - 1, key=lambda each: each[0].begin)
+        for piece, offset, tensor in pieces[:last]:
             first, end = max(piece.begin, start), min(piece.end, stop)
             if first < end:
                 yield piece, offset, tensor, first, end
 
-    def _take(self, name: str, start: int, data: torch.Tensor) -> None:
+    def _copy_to_tensors(self, name: str, start: int, data: torch.Tensor) -> None:
         """Copy a block's parts to their destinations."""
         for piece, offset, tensor, first, end in self._inside(name, start, start + len(data)):
             values = data[first - start : end - start].view(piece.dtype)
