@@ -1,4 +1,4 @@
-"""Computes goodput from a run's metrics: seconds of progress, and seconds lost to each kind of interruption."""
+"""Computes goodput from a run's metrics: seconds of progress, and seconds lost by kind of interruption."""
 
 from __future__ import annotations
 
