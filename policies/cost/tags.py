@@ -1,4 +1,4 @@
-"""Policy: resources that cost money carry the required tags, such as an owner."""
+"""Policy: resources that cost money carry the required tags, such as an owner; adds configured ones."""
 
 from __future__ import annotations
 

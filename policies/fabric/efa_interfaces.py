@@ -1,4 +1,4 @@
-"""Policy: a launch template's EFA interfaces match what its machine type has."""
+"""Policy: a launch template's EFA interfaces have the number and layout that its machine type needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: EKS, GKE and CoreWeave control planes retain their audit log."""
+"""Policy: EKS, GKE and CoreWeave control planes have their audit log enabled."""
 
 from __future__ import annotations
 

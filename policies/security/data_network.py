@@ -1,4 +1,4 @@
-"""Policy: Azure storage, vaults and registries have no endpoint that is open to the public internet."""
+"""Policy: Azure storage accounts, key vaults and registries deny public network access by default."""
 
 from __future__ import annotations
 

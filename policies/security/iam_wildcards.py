@@ -1,4 +1,4 @@
-"""Policy: IAM policies and bindings grant no wildcards."""
+"""Policy: IAM grants no wildcard actions, administrator policies, basic roles or public members."""
 
 from __future__ import annotations
 

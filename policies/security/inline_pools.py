@@ -1,4 +1,4 @@
-"""Policy: node pools are separate resources, so that the policies on pools see them."""
+"""Policy: node pools are resources apart from the cluster's (but AKS's system pool), so policies see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: instance metadata requires session tokens (IMDSv2), or GKE's metadata server."""
+"""Policy: EC2's instance metadata requires session tokens (IMDSv2); GKE nodes run GKE's metadata server."""
 
 from __future__ import annotations
 

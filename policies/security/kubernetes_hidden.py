@@ -1,4 +1,4 @@
-"""Policy: no Helm releases, since policies cannot see the objects inside them."""
+"""Policy: no Helm releases but of allowed charts, since policies cannot see the objects inside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: container images are pinned by digest."""
+"""Policy: images of containers and image volumes are pinned by digest, or by a content hash as the tag."""
 
 from __future__ import annotations
 

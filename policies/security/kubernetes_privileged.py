@@ -1,4 +1,4 @@
-"""Policy: only pods on the allow list are privileged or use the node's namespaces and paths."""
+"""Policy: only allow-listed pods are privileged, add root capabilities, or use host namespaces and paths."""
 
 from __future__ import annotations
 

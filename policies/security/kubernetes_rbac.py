@@ -1,4 +1,4 @@
-"""Policy: Kubernetes roles grant no wildcards, and nothing binds cluster-admin."""
+"""Policy: Kubernetes roles grant no wildcards, and nothing binds cluster-admin, but for allowed names."""
 
 from __future__ import annotations
 

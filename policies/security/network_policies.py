@@ -1,4 +1,4 @@
-"""Policy: the cluster enforces NetworkPolicies, and none of them allows all traffic."""
+"""Policy: the cluster enforces NetworkPolicies, and no NetworkPolicy admits traffic from anywhere."""
 
 from __future__ import annotations
 

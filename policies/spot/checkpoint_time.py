@@ -1,4 +1,4 @@
-"""Policy: a checkpoint takes less time than the preemption notice."""
+"""Policy: a spot stack has a recent measured checkpoint time, shorter than the preemption notice."""
 
 from __future__ import annotations
 

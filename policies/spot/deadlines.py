@@ -1,4 +1,4 @@
-"""Policy: a job's deadline can still be met on on-demand nodes after two changeovers."""
+"""Policy: a job's deadline leaves time for its work and two changeovers, at worst to on-demand nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: each queue with a spot pool also has an on-demand or reserved pool."""
+"""Policy: each spot pool has a queue, and each queue with a spot pool has an on-demand or reserved pool."""
 
 from __future__ import annotations
 

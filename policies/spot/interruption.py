@@ -1,4 +1,4 @@
-"""Policy: spot node pools have what handles interruptions, where the cloud does not do it itself."""
+"""Policy: spot scaling groups have an interruption handler, and AKS deletes evicted spot nodes."""
 
 from __future__ import annotations
 
