@@ -1,4 +1,4 @@
-"""Cleans up after a killed engine: orphaned processes, stale locks and pending operations."""
+"""Cleans up after a killed engine: orphaned processes, stale locks, pending operations (found or dropped)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and labels of Kubernetes and cloud objects, cut to the limits of their services."""
+"""Names, labels, annotations and paths that packages share, and functions that cut names to limits."""
 
 from __future__ import annotations
 

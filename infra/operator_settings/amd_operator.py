@@ -1,4 +1,4 @@
-"""Settings of AMD's GPU Operator: namespace, driver and image mirror."""
+"""Settings of AMD's GPU Operator: images, metrics, virtual functions and the kernel driver."""
 
 from __future__ import annotations
 

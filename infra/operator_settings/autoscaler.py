@@ -1,4 +1,4 @@
-"""Settings of the Cluster Autoscaler."""
+"""Settings of the Cluster Autoscaler: cloud, cluster, and the node groups that it resizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of NVIDIA's driver for Dynamic Resource Allocation."""
+"""Settings of NVIDIA's driver for Dynamic Resource Allocation, which serves NVLink domains."""
 
 from __future__ import annotations
 

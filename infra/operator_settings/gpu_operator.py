@@ -1,4 +1,4 @@
-"""Settings of NVIDIA's GPU Operator."""
+"""Settings of NVIDIA's GPU Operator: driver and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses image references, and rewrites the images in manifests."""
+"""Parses image references, and edits the images and Deployments in manifests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Installs the JobSet controller, and renders the Jobs of a JobSet.
+"""Installs the JobSet controller from its chart, with probes of its webhooks.
 
-Trainer makes its jobs from it.
+Trainer makes JobSets of its jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Declares an operator's rendered objects, in an order that lets each part start."""
+"""Declares operators' rendered objects: all CRDs first, then each operator in an order that lets it start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Users and bucket policy of the object store: each team gets a user and one folder.
+"""Users of the object store, one per team, with secret keys derived from the store's own key.
 
-Their secret keys are derived from the store's own, so that no other secret has to be stored.
+So no other secret has to be stored.
 """
 
 from __future__ import annotations

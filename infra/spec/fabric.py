@@ -1,4 +1,4 @@
-"""The type of a fabric class's name, which jobs and pools refer to."""
+"""Field types for the name of a fabric class, in pools and in the needs of jobs."""
 
 from __future__ import annotations
 

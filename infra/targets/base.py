@@ -1,4 +1,4 @@
-"""The contract of a target's cluster component: its settings for the platform, and its outputs."""
+"""Base class of a target's cluster component, and its settings and outputs, which the platform reads."""
 
 from __future__ import annotations
 

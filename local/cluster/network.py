@@ -1,4 +1,4 @@
-"""Network namespaces, the bridge between them, and the veth to the host.
+"""Creates and removes an embedded cluster's network: namespaces, their bridge, and the veth to the host.
 
 Bridge and routes are inside the control plane's namespace. The host gets an interface `ty-<cluster>` with an
 address in the range of the nodes: no rule, no port, no forwarding.

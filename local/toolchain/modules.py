@@ -1,4 +1,4 @@
-"""Charts, manifests and scripts copied out of pinned Go modules."""
+"""Copies charts, manifests and scripts out of pinned Go modules."""
 
 from __future__ import annotations
 

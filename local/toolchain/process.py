@@ -1,4 +1,4 @@
-"""Runs the programs that build artifacts, and reports their failures as problems with a next step."""
+"""Runs and interrupts the programs that build artifacts, and reports failures with a next step."""
 
 from __future__ import annotations
 

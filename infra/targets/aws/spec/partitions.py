@@ -1,4 +1,4 @@
-"""AWS partitions: the one of a region, and those that stacks support."""
+"""AWS partitions: the one of a region, and those that stacks do not support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of AWS stack files: what AWS would refuse, or accept and then run badly."""
+"""Checks of AWS stack files (network, pools, EFA, Lustre, existing resources) for what AWS would refuse."""
 
 from __future__ import annotations
 

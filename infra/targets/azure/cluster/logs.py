@@ -1,4 +1,4 @@
-"""Sends the AKS control plane's audit log to a Log Analytics workspace, new or existing."""
+"""Sends the AKS control plane's logs (audit log, sign-ins, servers) to a Log Analytics workspace."""
 
 from __future__ import annotations
 

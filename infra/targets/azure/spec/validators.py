@@ -1,4 +1,4 @@
-"""Checks of Azure stack files: what Azure would refuse, or accept and then run badly."""
+"""Checks of Azure stack files (network, pools, InfiniBand, storage, keys) for what Azure would refuse."""
 
 from __future__ import annotations
 

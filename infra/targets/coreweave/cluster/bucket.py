@@ -1,4 +1,4 @@
-"""The checkpoint bucket: versioned, with lifecycle rules and an audit log, retained by `destroy`."""
+"""The checkpoint bucket: versioned, lifecycle rules, audit log, access policy; retained by `destroy`."""
 
 from __future__ import annotations
 

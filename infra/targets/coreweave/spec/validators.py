@@ -1,4 +1,4 @@
-"""Checks of CoreWeave stack files: what CoreWeave would refuse, or accept and then run badly."""
+"""Checks of CoreWeave stack files (network, racks, queues, bucket, users) for what CoreWeave would refuse."""
 
 from __future__ import annotations
 

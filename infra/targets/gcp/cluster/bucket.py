@@ -1,4 +1,4 @@
-"""The checkpoint bucket: hierarchical namespace, encrypted, private, retained by `destroy`.
+"""The checkpoint bucket: hierarchical namespace, a folder per team, encrypted, private, retained.
 
 In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
 can be restored for a month.

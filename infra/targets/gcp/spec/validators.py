@@ -1,4 +1,4 @@
-"""Checks of Google Cloud stack files: what the API would refuse, or accept and then run badly."""
+"""Checks of Google Cloud stack files (network, pools, TPUs, filesystems) for what the API would refuse."""
 
 from __future__ import annotations
 

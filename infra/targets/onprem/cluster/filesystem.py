@@ -1,4 +1,4 @@
-"""Volumes of folders of an NFS export, by the NFS CSI driver."""
+"""Volumes and storage class of an NFS export, by the NFS CSI driver."""
 
 from __future__ import annotations
 

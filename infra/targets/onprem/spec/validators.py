@@ -1,4 +1,4 @@
-"""Checks of on-premises stack files: what a cluster would refuse, or accept and then run badly."""
+"""Checks of on-premises stack files: accelerators, NICs, fabric, address pools, node labels, air gap."""
 
 from __future__ import annotations
 
