@@ -42,7 +42,7 @@ class Arena:
         """Run the command line to its end; return the seconds.
 
         Raises:
-            RuntimeError: it failed, with the end of its output.
+            RuntimeError: the command failed; the message has the end of its output.
         """
         started = time.monotonic()
         command = [str(self.session.paths.venv / "bin" / "trainyard"), *arguments]
@@ -73,7 +73,7 @@ class Arena:
         """Wait for the first step of that attempt after `moment` (Unix seconds); return the seconds between.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no such step came in time.
         """
         deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:

@@ -232,7 +232,7 @@ def wait_for(condition: Callable[[], bool], processes: Sequence[subprocess.Popen
     """Look again and again.
 
     Raises:
-        TimeoutError: it did not come true in time.
+        TimeoutError: the condition did not become true in time.
         RuntimeError: a process that it depends on has ended.
     """
     deadline = time.monotonic() + TIMEOUT_SECONDS

@@ -12,7 +12,7 @@ def check_host(stack: Stack, paths: Paths) -> None:
     """Check that this host can start an embedded cluster.
 
     Raises:
-        HostError: with all that prevents it: no root, no space, addresses or a name that are taken, ….
+        HostError: the message has all that prevents it: no root, no space, addresses that are taken, ….
     """
     from local.cluster import preflight
     from local.cluster.layout import Layout

@@ -65,7 +65,7 @@ def read_image(
     """Read what is in an image from the top layer down, until it is `enough`: asked after each layer.
 
     Raises:
-        UnreadableImageError: it is no image, or its layers are packed in a way that is not known here.
+        UnreadableImageError: the manifest is of no image, or a layer's compression is unknown.
     """
     manifest = store.manifest(architecture)
     if "layers" not in manifest or "config" not in manifest:

@@ -279,7 +279,7 @@ class Jobs:
 
         Raises:
             TrainyardError: the job exists, or the API server refused it.
-            ApiException: it does not know the user (401).
+            ApiException: the API server does not know the user (401).
         """
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
@@ -352,7 +352,7 @@ class Jobs:
         """Remove the job, and return when it is deleted.
 
         Raises:
-            TrainyardError: it is still there after its pods' grace period.
+            TrainyardError: the job still exists after its pods' grace period.
         """
         graces = [pod.spec.termination_grace_period_seconds for pod in self.pods(key)]
         seconds = max(graces, default=0) + DELETION_SECONDS

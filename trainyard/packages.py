@@ -70,7 +70,7 @@ class Packages:
         """Install what is missing, and report it. Costs milliseconds where nothing is.
 
         Raises:
-            HostError: it cannot be installed from here; the problem has the command that does it.
+            HostError: the packages cannot be installed from here; the problem has the command that does it.
         """
         missing = self.missing()
         if not missing:

@@ -23,7 +23,7 @@ def get(api: ApiClient, path: str, query: Query = MappingProxyType({})) -> Any: 
     """Return what is at a path of the API server, such as `/api/v1/namespaces`.
 
     Raises:
-        ApiException: it refused.
+        ApiException: the API server refused the request.
         urllib3.exceptions.HTTPError: it did not answer.
     """
     return json.loads(read(api, path, query))
@@ -35,7 +35,7 @@ def read(
     """Return the bytes at a path, such as a log; `seconds`: until an answer, with no second try.
 
     Raises:
-        ApiException: it refused.
+        ApiException: the API server refused the request.
         urllib3.exceptions.HTTPError: it did not answer.
     """
     return _answer(api, "GET", url(api, path, query), seconds=seconds)
@@ -45,7 +45,7 @@ def stream(api: ApiClient, path: str, query: Query) -> Iterator[bytes]:
     """Yield the bytes at a path as they come, such as those of a log that is followed.
 
     Raises:
-        ApiException: it refused.
+        ApiException: the API server refused the request.
         urllib3.exceptions.HTTPError: the connection broke off.
     """
     pool: Any = api.rest_client.pool_manager

@@ -153,7 +153,7 @@ class Registries:
         """Return what exists.
 
         Raises:
-            UnreadableImageError: it cannot be read; the text is the reason.
+            UnreadableImageError: the content cannot be read; the text is the reason.
         """
         return self._found(host, url).data
 
@@ -162,7 +162,7 @@ class Registries:
         """Open what exists, to be read once and as far as one likes.
 
         Raises:
-            UnreadableImageError: it is not to be had, or the connection broke.
+            UnreadableImageError: the content does not exist, or the connection broke.
         """
         answer = self._found(host, url, preload=False)
         try:

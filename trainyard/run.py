@@ -141,7 +141,7 @@ def stack_job(session: Session) -> JobSpec:
     """Return the stack's job.
 
     Raises:
-        TrainyardError: it has none.
+        TrainyardError: the stack has no job.
     """
     if session.stack.job is None:
         raise TrainyardError(
@@ -180,7 +180,7 @@ def await_data(session: Session, job: JobSpec) -> None:
     """Return once the job's datasets are staged: a job that waited for one would hold its accelerators.
 
     Raises:
-        TrainyardError: one could not be staged, or nothing stages it.
+        TrainyardError: a dataset could not be staged, or nothing stages it.
     """
     for dataset in filter(None, (job.dataset, *job.datasets)):
         staging = session.jobs.staging(dataset, job.team)

@@ -147,7 +147,7 @@ class Session:
         """The embedded cluster as it was last declared.
 
         Raises:
-            TrainyardError: it was never started, or it was removed.
+            TrainyardError: the cluster was never started, or was removed.
         """
         from local.cluster import EmbeddedCluster
 
@@ -174,7 +174,7 @@ class Session:
         """Check that this host can start an embedded cluster.
 
         Raises:
-            HostError: with all of it: no root, no space, addresses that are taken, ….
+            HostError: the message has all that prevents it: no root, no space, addresses that are taken, ….
         """
         from trainyard.host import check_host
 

@@ -17,7 +17,7 @@ def reach() -> None:
     """Make the peers' packages importable, after all others.
 
     Raises:
-        SystemExit: they are not installed.
+        SystemExit: the packages are not installed.
     """
     if not PACKAGES.is_dir():
         raise SystemExit(f"{PACKAGES} is missing: run make peers")

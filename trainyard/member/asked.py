@@ -114,7 +114,7 @@ def minutes_of(text: str) -> int | None:
     """Return the minutes of `30m` or `2h`; None if it is empty.
 
     Raises:
-        InputError: it is no time.
+        InputError: the text is no duration.
     """
     if not text:
         return None
@@ -154,7 +154,7 @@ def check_program(job: JobSpec, listing: Listing) -> None:
     """Check that the program's file is among the uploaded ones, and that a container can start it.
 
     Raises:
-        InputError: it is not.
+        InputError: the container cannot start the command.
     """
     command = job.command or ("",)
     wrong = _not_a_program(command, listing)

@@ -38,7 +38,7 @@ def write_bundle(session: Session, name: str, file: Path | None) -> Path:
 
     Raises:
         InputError: there is no such job, or the file exists.
-        TrainyardError: its logs cannot be read.
+        TrainyardError: the job's logs cannot be read.
     """
     key = key_of_stored_logs(session, name)
     file = file or Path(f"{key.name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")

@@ -44,7 +44,7 @@ def parsed(ports: str) -> tuple[int, int]:
     """Read `PORT` or `LOCAL:PORT`; a local port of 0 is any that is free.
 
     Raises:
-        InputError: it is neither.
+        InputError: the text has neither form.
     """
     local, _, remote = ports.rpartition(":")
     numbers = (local or remote, remote)

@@ -29,7 +29,7 @@ def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
     `allowed` names a program that the file may run to sign in, besides those that are known.
 
     Raises:
-        InputError: with all that is wrong in the file, or in what the kubeconfig has by that name.
+        InputError: the file is wrong, or the kubeconfig has something else by that name; all problems.
         TrainyardError: the cluster cannot be reached, or does not know the user.
     """
     access = read(file, allowed)
@@ -46,7 +46,7 @@ def read(file: Path, allowed: str = "") -> Section:
     """Return the file's contents.
 
     Raises:
-        InputError: with all that is wrong in it.
+        InputError: the file is wrong; the message has all problems.
     """
     fix = "ask your platform team for it: trainyard access export --team TEAM"
     try:
@@ -85,7 +85,7 @@ def merged(config: Section, access: Section, file: Path) -> Section:
     """Return the kubeconfig with the context; the rest of it remains unchanged.
 
     Raises:
-        InputError: it has something else by that name.
+        InputError: the kubeconfig has something else by that name.
     """
     name = access["name"]
     context = {"cluster": name, "user": name, "namespace": access["namespace"]}

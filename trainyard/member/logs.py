@@ -91,7 +91,7 @@ class StoredLogs:
         """Whether the cluster keeps logs that the user may read.
 
         Raises:
-            TrainyardError: it does, and what reads them does not run.
+            TrainyardError: the pod that reads them does not run.
         """
         core = MemberCluster(self._session).core
         try:

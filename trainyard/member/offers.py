@@ -117,7 +117,7 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
     """Return the first queue that has room for all of the job in one flavor, and the job with what it lacks.
 
     Raises:
-        InputError: there is none; the message lists the existing ones.
+        InputError: no queue has room; the message lists the existing queues and flavors.
     """
     needs = job.needs or NeedsSpec(framework="mpi" if job.runtime.startswith("mpi-") else "torch")
     for queue in dict.fromkeys(each.queue for each in flavors):

@@ -128,7 +128,7 @@ class _Ends:
         """Return the codes once all pods have ended.
 
         Raises:
-            TrainyardError: they have not after that time.
+            TrainyardError: pods have not ended in time.
         """
         deadline = time.monotonic() + seconds
         while self._left and time.monotonic() < deadline:

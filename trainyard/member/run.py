@@ -97,7 +97,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     """Start a job, and follow it to its end.
 
     Raises:
-        InputError: with all that is wrong; nothing was started.
+        InputError: the message has all problems; nothing was started.
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
         InterruptedByUser: Ctrl-C; what was submitted continues.
     """
@@ -336,7 +336,7 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     """Show what the queue does with a job and what its nodes write, until it ends.
 
     Raises:
-        TrainyardError: it failed (exit code 4), or the API server is out of reach; the job continues then.
+        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
     """
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, num_nodes)

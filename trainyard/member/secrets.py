@@ -177,7 +177,7 @@ def checked(name: str) -> str:
     """Return the name of a secret.
 
     Raises:
-        InputError: it is none; a value that was given with it is not repeated.
+        InputError: the name is invalid; a value that was given with it is not repeated.
     """
     if NAME.fullmatch(name):
         return name

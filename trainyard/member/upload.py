@@ -57,7 +57,7 @@ class StoreProgram:
         """Send the pack that it has not.
 
         Raises:
-            TrainyardError: it did not get there whole.
+            TrainyardError: the pack did not arrive whole.
         """
         with pack.compressed() as sent:
             _send(self._connection, sent, progress)

@@ -84,7 +84,7 @@ class DeepSpeedRun:
         """Note whose checkpoints these are, before anything is built.
 
         Raises:
-            ConfigError: they are of another run, or of another number of ranks.
+            ConfigError: the checkpoints are of another run, or of another number of ranks.
         """
         folder = self.config.run_dir / FOLDER
         note = folder / "run.json"

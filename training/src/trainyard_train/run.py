@@ -175,7 +175,7 @@ class Run(Attempt):
             settings: see `Run`.
 
         Raises:
-            ConfigError: it has not all ranks, or settings are wrong.
+            ConfigError: the group lacks ranks, or settings are wrong.
         """
         _end_refusals_with_their_code()
         return cls(run_dir, _mesh_of(ranks, settings.get("timeouts", TIMEOUTS)), **settings)
@@ -290,7 +290,7 @@ class Run(Attempt):
             whether there was one.
 
         Raises:
-            MismatchError: it is of another run, or what is tracked does not fit.
+            MismatchError: the checkpoint is of another run, or the tracked objects do not fit.
             ConfigError: these ranks cannot continue with it, or have different settings.
             FormatError: another version wrote it.
         """
@@ -316,7 +316,7 @@ class Run(Attempt):
             what it has without tensors, by the name under which it was tracked; empty if there is none.
 
         Raises:
-            MismatchError: it is of another run.
+            MismatchError: the checkpoint is of another run.
             ConfigError: the ranks have different settings.
         """
         checkpoint, _ = self._find(whole=True)
@@ -343,7 +343,7 @@ class Run(Attempt):
         """Save what is finished, and wait until it is committed; all ranks must call it.
 
         Raises:
-            SaveError: it could not be saved; the checkpoint before stands.
+            SaveError: the checkpoint could not be saved; the former one remains.
             ConfigError: something in it cannot be saved.
         """
         self._save("asked")
@@ -409,7 +409,7 @@ class Run(Attempt):
         """Save the last step, when all is done; the end of `with run` does it.
 
         Raises:
-            SaveError: it could not be saved.
+            SaveError: the last step could not be saved.
         """
         self._save("final")
         self._record("finished")

@@ -301,7 +301,7 @@ class Trainer(Attempt):
         """Wait for the numbers of the last step, unless they were read, and take note of them.
 
         Raises:
-            DivergedError: its loss or gradient is no number; it has changed no weight.
+            DivergedError: the loss or gradient is not finite; no weight was changed.
         """
         unread, self._unread = self._unread, None
         if unread is None:

@@ -94,7 +94,7 @@ class Manifest:
         """Read what `encode` wrote.
 
         Raises:
-            DamagedError: it is not JSON, or was altered.
+            DamagedError: the manifest is not JSON, or was altered.
             FormatError: another version wrote it.
         """
         try:
@@ -210,7 +210,7 @@ class StoredFile:
             room: memory to read into; None: memory of the store's choice.
 
         Raises:
-            DamagedError: they are not there.
+            DamagedError: the bytes do not exist.
         """
         if start == stop:
             return memoryview(b"")
@@ -229,7 +229,7 @@ class StoredFile:
         """Some bytes, one part after the other, of which nothing is known but their number.
 
         Raises:
-            DamagedError: they are not there.
+            DamagedError: the bytes do not exist.
         """
         try:
             count = self.store.read_into(self.path, start, parts)
@@ -332,7 +332,7 @@ class StoredFile:
         """Compare what all of a file was hashed to with the manifest.
 
         Raises:
-            DamagedError: they differ.
+            DamagedError: the bytes differ from the digest.
         """
         if found.hexdigest() != self.entry.sha256:
             raise self._altered(SHA256)
@@ -423,7 +423,7 @@ class CheckpointStore(ABC):
         """The content of a small file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
     @abstractmethod
@@ -433,14 +433,14 @@ class CheckpointStore(ABC):
         No call holds Python's interpreter for long, since heartbeats and preemption notices need it.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
     def read_into(self, path: str, start: int, parts: Sequence[memoryview]) -> int:
         """Some bytes of a file, one part after the other; returns how many there were.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
         data = memoryview(self.read_range(path, start, start + sum(map(len, parts))))
         done = 0
@@ -462,7 +462,7 @@ class CheckpointStore(ABC):
         """Read a checkpoint's manifest.
 
         Raises:
-            DamagedError: there is none, or it is not to be trusted.
+            DamagedError: the manifest is missing or damaged.
         """
         try:
             manifest = Manifest.decode(self.read(f"{step_name(step)}/{MANIFEST}"))

@@ -55,7 +55,7 @@ def export_checkpoint(
     Raises:
         ConfigError: the format cannot hold something, or a name is wrong; nothing was written.
         DamagedError: the checkpoint is damaged.
-        FileNotFoundError: there is none.
+        FileNotFoundError: the run has no whole checkpoint.
     """
     if to not in _FORMATS:
         raise ConfigError([f"to: got {to!r}; allowed: {', '.join(_FORMATS)}"])
@@ -71,7 +71,7 @@ def _chosen(saved: SavedState, to: str, only: Sequence[str]) -> list[str]:
     """The objects to write.
 
     Raises:
-        ConfigError: with all that speaks against it.
+        ConfigError: the objects cannot be exported; the message has all reasons.
     """
     modules = [name for name, kind in saved.objects.items() if kind == "module"]
     names = list(only) or (modules if to == "hf" else sorted(saved.objects))

@@ -61,7 +61,7 @@ def read(path: Path) -> ForeignCheckpoint:
     """Read a foreign checkpoint.
 
     Raises:
-        ConfigError: it is of no format that is known here, or cannot be read without executing something.
+        ConfigError: the format is unknown, or cannot be read without executing something.
     """
     if (path / ".metadata").is_file():
         return _read_dcp(path)

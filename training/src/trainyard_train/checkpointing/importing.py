@@ -101,7 +101,7 @@ class _Objects:
         """Refuse what cannot be saved, all together.
 
         Raises:
-            ConfigError: with all problems.
+            ConfigError: objects cannot be saved; the message has all problems.
         """
         absent = [
             f"only: {name}: {source} has nothing of this name"
@@ -178,7 +178,7 @@ def _names(key: str, optimizer: Mapping[str, Any]) -> dict[Any, str]:
     """Name of each parameter that an optimizer has state of.
 
     Raises:
-        ConfigError: it knows their numbers alone.
+        ConfigError: the optimizer's state has only numbers for parameters.
     """
     names: dict[Any, str] = {}
     for group in optimizer["param_groups"]:

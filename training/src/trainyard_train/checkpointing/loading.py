@@ -61,7 +61,7 @@ class Header:
         """Read the header of a safetensors file that a capture made.
 
         Raises:
-            DamagedError: it is none.
+            DamagedError: the data are no such header.
         """
         try:
             pieces, metadata = read_header(data)

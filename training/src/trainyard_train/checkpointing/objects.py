@@ -133,7 +133,7 @@ class TrackedOptimizer(Tracked):
         """Parameters that the optimizer updates, by path; without the module's name if all are of one module.
 
         Raises:
-            ConfigError: one of them would not be saved, since it is in nothing that is tracked.
+            ConfigError: a parameter would not be saved, since no tracked object contains it.
         """
         names, found = self.names(), {}
         for number, group in enumerate(self.optimizer.param_groups):

@@ -136,8 +136,8 @@ def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[Save
     Files of an object store are stored in a temporary folder meanwhile.
 
     Raises:
-        DamagedError: that step is damaged.
-        FileNotFoundError: there is none.
+        DamagedError: the given step is damaged.
+        FileNotFoundError: there is no whole checkpoint.
     """
     for number in store.committed() if step is None else [step]:
         with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:

@@ -70,7 +70,7 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
         what the file holds, by name, tensors in the order in which they were saved, and its metadata.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is none.
+        ValueError, KeyError, TypeError, AttributeError: the data are no such header.
     """
     entries = json.loads(bytes(data[8:]))
     metadata = entries.pop("__metadata__")

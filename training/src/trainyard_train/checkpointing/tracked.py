@@ -403,7 +403,7 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
     """Raise ConfigError if any of the tensors cannot be saved.
 
     Raises:
-        ConfigError: with all that cannot.
+        ConfigError: the message has all tensors that cannot be saved.
     """
     problems = [f"{path}: got {wrong}" for path, tensor in tensors.items() if (wrong := _wrong(tensor))]
     if problems:

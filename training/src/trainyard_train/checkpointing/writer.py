@@ -55,7 +55,7 @@ class Writer:
         """Save a step unless it is saved already, and wait until it is committed.
 
         Raises:
-            SaveError: it could not be saved.
+            SaveError: the step could not be saved.
         """
         self.settle()
         if self.saved_step == step:

@@ -114,7 +114,7 @@ class Batches(Generic[Batch]):
         """Count what was handed out for a step as finished.
 
         Raises:
-            ConfigError: that was more than a step takes.
+            ConfigError: the loop took more batches than a step takes.
         """
         taken = self._handed - self._finished
         if self.per_step is None:

@@ -21,7 +21,7 @@ def load_dataset(
     """Load the dataset that the configuration names.
 
     Raises:
-        OSError, ValueError: it cannot be read, or is not what it should be.
+        OSError, ValueError: the dataset cannot be read, or is invalid.
     """
     if config.name == "pictures":
         from trainyard_train.data.pictures import load_pictures

@@ -24,7 +24,7 @@ class Location(Protocol):
         """Read all of a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:

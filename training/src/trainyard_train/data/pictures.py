@@ -85,7 +85,7 @@ class Table:
         """Read what `encode` wrote.
 
         Raises:
-            ValueError: it is something else, or damaged.
+            ValueError: the data are no index, or damaged.
         """
         try:
             with np.load(io.BytesIO(data)) as arrays:
@@ -100,7 +100,7 @@ class Table:
         """Check that every entry names an existing file and class, and lies within its file.
 
         Raises:
-            ValueError: it does not.
+            ValueError: an entry is wrong.
         """
         records = self.records
         if records.ndim != 2 or records.shape[1] != 4 or records.dtype.kind not in "iu" or not len(records):
@@ -136,8 +136,8 @@ class Pictures:
         """Return the samples at these positions; augmented if `at`, their position in the order, is given.
 
         Raises:
-            PictureError: one cannot be decoded.
-            OSError: one cannot be read.
+            PictureError: a picture cannot be decoded.
+            OSError: a picture cannot be read.
         """
         rows = indices.numpy() if self.chosen is None else self.chosen[indices.numpy()]
         parts = [self._part(row) for row in rows]
@@ -264,7 +264,7 @@ def decode(data: bytes, side: int, chance: np.random.Generator | None) -> Image:
     """Decode a picture to shape (side, side, 3): a random crop, perhaps mirrored, or its centre.
 
     Raises:
-        OSError, ValueError, SyntaxError: it is no picture, or damaged.
+        OSError, ValueError, SyntaxError: the data are no picture, or damaged.
     """
     from PIL import Image as pillow  # noqa: N813
 

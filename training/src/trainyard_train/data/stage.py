@@ -179,7 +179,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         workers: files that are copied at a time.
 
     Raises:
-        StageError: it does not match the digest or the size.
+        StageError: the data do not match the digest or the size.
         OSError: the source cannot be read, or `out` not be written.
     """
     final = out / folder_name(digest)
@@ -298,7 +298,7 @@ def describe(source: str) -> dict[str, object]:
 
     Raises:
         StageError: there is nothing.
-        OSError: it cannot be read.
+        OSError: the source cannot be read.
     """
     opened = open_source(source)
     listed = _checked(source, opened.listing(), "", None)

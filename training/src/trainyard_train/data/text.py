@@ -279,7 +279,7 @@ def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
     """The content of a file of Zstandard, which may have several frames.
 
     Raises:
-        ShardError: it is something else, damaged, or ends too soon.
+        ShardError: the file is no Zstandard file, damaged, or ends too soon.
     """
     import zstandard
 

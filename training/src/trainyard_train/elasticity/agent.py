@@ -113,7 +113,7 @@ def node_of(environment: Mapping[str, str]) -> Node:
     """This node, by torchrun's `PET_*` settings, which Kubeflow Trainer gives to every pod.
 
     Raises:
-        ConfigError: with all that is missing or wrong.
+        ConfigError: variables are missing or wrong; the message has all of them.
     """
     try:
         return Node.model_validate(environment)

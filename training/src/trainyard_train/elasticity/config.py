@@ -39,7 +39,7 @@ def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> floa
     """The seconds in a variable of the pod; None where it is not set.
 
     Raises:
-        ConfigError: its value is anything else.
+        ConfigError: the value is not a whole number above 0.
     """
     text = environment.get(name)
     if not text:  # an annotation that the pod has not

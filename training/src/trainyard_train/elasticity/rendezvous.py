@@ -30,7 +30,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
     """Check that a launcher has set rank, world size and rendezvous address.
 
     Raises:
-        ConfigError: with all that is missing or wrong.
+        ConfigError: variables are missing or wrong; the message has all of them.
     """
     given = {name: environment.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     given["LOCAL_RANK"] = environment.get("LOCAL_RANK", "0")
