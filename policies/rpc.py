@@ -64,7 +64,7 @@ class CallError(Exception):
 
 
 class Call:
-    """What a servicer may do with its context here: end the call with an error."""
+    """Context of a call for servicers: can end the call with an error."""
 
     def abort(self, code: Status, details: str) -> NoReturn:
         raise CallError(code, details)
@@ -120,7 +120,7 @@ class RpcServer:
 
 
 def _received(peer: socket.socket) -> bytes | None:
-    """What came; nothing where the peer hung up, None where it has been silent for a while."""
+    """Return received bytes: empty after a hang-up, None after a silent interval."""
     try:
         return peer.recv(1 << 18)
     except TimeoutError:

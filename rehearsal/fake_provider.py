@@ -99,7 +99,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         return {stored.id: _struct(stored.outputs) for stored in self.store}
 
     def environment(self) -> dict[str, str]:
-        """What the engine's environment needs to attach here instead of starting plugins."""
+        """Environment by which the engine attaches to this server instead of starting plugins."""
         attached = ",".join(f"{package}:{self.port}" for package in self.packages)
         return {"PULUMI_DEBUG_PROVIDERS": attached, "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true"}
 
@@ -289,7 +289,7 @@ def _token(urn: str) -> str:
 
 
 def _besides(outputs: Mapping[str, Any], inputs: Mapping[str, Any], but: Iterable[str]) -> dict[str, Any]:
-    """What the provider has computed: outputs that are no inputs, within properties too."""
+    """Return the outputs that are computed and no inputs, also within properties."""
     found = {key: value for key, value in outputs.items() if key not in inputs and key not in but}
     for key, value in inputs.items():
         within = _within(outputs.get(key), value)

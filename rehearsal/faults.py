@@ -183,7 +183,7 @@ class Injector:
 
     @property
     def pending(self) -> str:
-        """What was asked for and has not happened; empty for none."""
+        """Return the requested faults that have not happened; empty for none."""
         return str(self._faults) if self._faults.has_any and not self.happened else ""
 
     def _is_starved(self, resource: RequestedResource) -> bool:

@@ -53,7 +53,7 @@ class Worker(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _account(self, teams: Sequence[str]) -> list[KubernetesObject]:
-        """Who the hub is here: it sees jobs, and sends some to the namespaces of these teams."""
+        """Make the hub's service account: it lists jobs, and creates jobs in the teams' namespaces."""
         namespace, name = self.account["namespace"], self.account["name"]
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         home = self._add({**_core("Namespace"), "metadata": metadata(namespace, labels=restricted)})

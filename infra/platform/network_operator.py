@@ -212,7 +212,7 @@ def _host_devices(infiniband: NetworkOperatorSettings) -> str:
 
 
 def _functions() -> str:
-    """As they are, without a secondary network: RDMA devices are all that NCCL needs."""
+    """Use existing virtual functions without a secondary network: NCCL needs RDMA devices only."""
     selectors = {"vendors": [MELLANOX], "linkTypes": ["infiniband"], "isRdma": True}
     entry = {"resourcePrefix": "rdma", "resourceName": NETWORKS["infiniband"], "selectors": selectors}
     return json.dumps({"resourceList": [entry]})

@@ -69,7 +69,7 @@ def _dns(context: PlatformContext) -> Rule:
 
 
 def _given(context: PlatformContext) -> list[Rule]:
-    """What every team needs of the target: the object store, and who its pods are in the cloud."""
+    """Yield what every team needs of the target: access to the object store and to the identity service."""
     rules: list[Rule] = [
         {"to": [_addresses(each.cidr)], "ports": _tcp(each.ports)} for each in context.settings.destinations
     ]

@@ -209,7 +209,7 @@ def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any
 
 
 def _quota(flavor: FlavorSpec) -> dict[str, str]:
-    """As Kueue's webhook writes it: a number would be changed back at each second `up`."""
+    """Spell a quota as Kueue's webhook does: a number would be a change at each second `up`."""
     limits = {"borrowingLimit": flavor.borrowing_limit, "lendingLimit": flavor.lending_limit}
     limited = {name: quantities.written(limit) for name, limit in limits.items() if limit is not None}
     return {"nominalQuota": quantities.written(flavor.quota), **limited}

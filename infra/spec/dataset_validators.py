@@ -94,7 +94,7 @@ def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
 def datasets_fit(
     provider: ProviderSpec, datasets: Datasets, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
-    """Beside what the teams were promised; a filesystem of no stated size grows by itself."""
+    """Datasets must fit beside the teams' claims; a filesystem of no stated size grows by itself."""
     filesystem = getattr(provider, "filesystem", None)
     tebibytes = getattr(filesystem, "capacity_tib", None)
     capacity = tebibytes * 1024 if tebibytes else getattr(filesystem, "capacity_gib", None)
@@ -119,7 +119,7 @@ def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ..
 
 
 def the_jobs_team_may_read_its_datasets(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
-    """Its pods would find nothing there."""
+    """Otherwise the job's pods would find nothing at the dataset's path."""
     if job is None:
         return
     found = {dataset.name: dataset for dataset in datasets}
@@ -137,7 +137,7 @@ def the_jobs_team_may_read_its_datasets(job: JobSpec | None, datasets: Datasets)
 
 
 def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
-    """It gives the job its path, so nothing else does."""
+    """A job's dataset sets its data path, so no other key may set that path."""
     known = [dataset.name for dataset in datasets]
     for index, name in enumerate(job.datasets if job else ()):
         if name not in known:

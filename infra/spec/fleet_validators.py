@@ -13,7 +13,7 @@ Queues = tuple[DispatchSpec, ...]
 
 
 def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> Iterator[Finding]:
-    """Both become objects of the hub."""
+    """Workers and queues both become objects of the hub."""
     sections = {"workers": [worker.name for worker in workers], "queues": [queue.name for queue in queues]}
     for section, names in sections.items():
         for index, name in enumerate(names):

@@ -33,7 +33,7 @@ _PYTHON_FLAGS = frozenset({"-u"})
 
 
 def a_job_has_a_config_or_a_command(config: str | None, command: Command) -> Iterator[Finding]:
-    """One of them determines what the ranks run."""
+    """Either the config or the command determines what the ranks run."""
     if (config is None) == (command is None):
         got = "neither" if config is None else "both"
         fix = "write the command, such as [python, train.py]" if config is None else "remove one of them"
@@ -47,7 +47,7 @@ def a_command_takes_no_settings_of_a_config(
     dataset: str | None,
     interruptions: Sequence[InterruptionSpec],
 ) -> Iterator[Finding]:
-    """They are passed as arguments of the training package, which a custom command lacks."""
+    """Settings are arguments of the training package, which a custom command lacks."""
     if command is None:
         return
     allowed = "a key of jobs with a config"
@@ -132,7 +132,7 @@ def mpi_jobs_run_in_the_runtimes_image(
 
 
 def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Those of the launcher and the runtime identify the rank."""
+    """Variables of the launcher and of the runtime identify the rank."""
     for name in environment:
         if _RANKS.fullmatch(name) or name.startswith(_OURS):
             allowed = "variables that neither the launcher nor the runtime sets"
@@ -156,7 +156,7 @@ def nothing_secret_is_written_out(environment: Mapping[str, str], command: Comma
 
 
 def a_secret_is_a_variable_or_a_file(secrets: Sequence[SecretSpec]) -> Iterator[Finding]:
-    """Each by one name."""
+    """Exactly one of `variable` and `file` is set."""
     for index, each in enumerate(secrets):
         if (each.variable is None) == (each.file is None):
             got = "neither" if each.variable is None else "both"
@@ -169,7 +169,7 @@ def names_are_given_once(
     ports: Mapping[str, int],
     datasets: Sequence[str],
 ) -> Iterator[Finding]:
-    """Of two values with one name, the second would be ignored."""
+    """If two values had the same name, the second would be ignored."""
     variables = Counter([*environment, *(each.variable for each in secrets if each.variable)])
     files = Counter(each.file for each in secrets if each.file)
     for index, each in enumerate(secrets):
@@ -190,7 +190,7 @@ def _repeated(path: KeyPath, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def ports_are_free(ports: Mapping[str, int]) -> Iterator[Finding]:
-    """Those that the platform's own parts listen on."""
+    """The platform's own parts listen on some ports."""
     for name, number in ports.items():
         if number in _TAKEN_PORTS:
             yield (
@@ -207,7 +207,7 @@ def ports_are_free(ports: Mapping[str, int]) -> Iterator[Finding]:
 def shared_memory_is_a_part_of_the_memory(
     memory_gib: int | None, shared_memory_gib: int | None
 ) -> Iterator[Finding]:
-    """What is written to /dev/shm counts as the pod's memory."""
+    """Data in /dev/shm count as memory of the pod."""
     if memory_gib and shared_memory_gib and shared_memory_gib > memory_gib:
         allowed = f"no more than memory_gib, {memory_gib}"
         yield ("shared_memory_gib",), str(shared_memory_gib), allowed, "lower it, or raise memory_gib"

@@ -31,7 +31,7 @@ def limits_are_of_queues_that_share(queues: Queues) -> Iterator[Finding]:
 
 
 def no_more_is_lent_than_there_is(queues: Queues) -> Iterator[Finding]:
-    """Kueue refuses it as well, once the cluster is up."""
+    """Kueue also refuses more, but only once the cluster is up."""
     for path, _, flavor in _flavors(queues):
         if flavor.lending_limit is not None and flavor.lending_limit > flavor.quota:
             allowed = f"{flavor.quota} at most: the quota of {flavor.pool!r} in this queue"
@@ -57,7 +57,7 @@ def weights_are_of_queues_that_share(queues: Queues) -> Iterator[Finding]:
 
 
 def a_cohort_has_a_weight_above_zero(queues: Queues) -> Iterator[Finding]:
-    """Of queues that all come last, none comes first."""
+    """If all queues have weight 0, all come last and none comes first."""
     cohorts: Mapping[str, list[int]] = defaultdict(list)
     for index, queue in enumerate(queues):
         if queue.cohort:
@@ -97,7 +97,7 @@ def a_teams_pods_hold_a_job(teams: Teams) -> Iterator[Finding]:
 
 
 def priorities_of_teams_exist(teams: Teams, priorities: Mapping[str, int]) -> Iterator[Finding]:
-    """Each is one of the stack's, and named once."""
+    """A team's priorities are the stack's, and each is listed once."""
     for index, team in enumerate(teams):
         for position, name in enumerate(team.priorities):
             path: KeyPath = ("teams", index, "priorities", position)
@@ -110,7 +110,7 @@ def priorities_of_teams_exist(teams: Teams, priorities: Mapping[str, int]) -> It
 def the_job_keeps_to_its_team(
     job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, priorities: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """What the API server would refuse when the job is submitted."""
+    """The API server would refuse the job when it is submitted."""
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or team is None:
         return

@@ -186,7 +186,7 @@ def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
 def job_references_exist(
     job: JobSpec | None, teams: Teams, priorities: Mapping[str, int], pools: Pools, operators: OperatorsSpec
 ) -> Iterator[Finding]:
-    """The job's team, priority and runtime are things of this stack."""
+    """The job's team, priority and runtime must exist in this stack."""
     if job is None:
         return
     runtimes = runtime_names(pools, operators)
@@ -199,7 +199,7 @@ def job_references_exist(
 
 
 def a_job_is_sound_by_itself(job: JobSpec | None) -> Iterator[Finding]:
-    """As `trainyard run` checks a job.yaml, which is nothing but a job."""
+    """The checks are those of `trainyard run` for a job.yaml, which contains a job only."""
     if job is not None:
         sections = {name: getattr(job, name) for name in JobSpec.model_fields}
         for path, got, allowed, fix in found_by(JOB_CHECKS, JobSpec.model_fields, sections):
@@ -216,7 +216,7 @@ def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Fin
 def the_job_fits_a_flavor(
     job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
 ) -> Iterator[Finding]:
-    """All of it fits into one flavor that has what it needs, and that is not spot."""
+    """One flavor must hold the whole job: it has the requirements, and is not spot."""
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or job.needs is None or team is None or not all(map(_has_known_machine, pools)):
         return
@@ -240,7 +240,7 @@ def _described(found: Sequence[FlavorOffer]) -> str:
 
 
 def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
-    """All nodes of a job get one flavor, so one flavor must hold them all; and one that is not spot."""
+    """All nodes of a job get one flavor, so one flavor that is not spot must hold them all."""
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or job.needs is not None:
         return
@@ -283,7 +283,7 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
 
 
 def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> Iterator[Finding]:
-    """Without a Kueue of the stack, they would have no effect."""
+    """Timeouts have no effect without a Kueue that the stack installs."""
     for key in ("pods_ready_minutes", "pods_recovery_minutes"):
         minutes = getattr(operators, key)
         if minutes and operators.kueue != "install":
@@ -312,7 +312,7 @@ def grace_is_of_runtimes_that_can_give_it(
 def unchecked_runtimes_are_of_the_stack(
     pools: Pools, operators: OperatorsSpec, unchecked_runtimes: Sequence[str]
 ) -> Iterator[Finding]:
-    """With a name that no runtime has, the check would still run, and nobody would notice."""
+    """A misspelt name would leave the check on, without a message."""
     runtimes = runtime_names(pools, operators)
     for index, runtime in enumerate(unchecked_runtimes):
         if runtime not in runtimes:
@@ -357,7 +357,7 @@ def a_jobs_grace_is_given_wherever_it_lands(
 
 
 def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
-    """Its job brings code by the digest of what `trainyard run` has stored."""
+    """The stack's job brings code by the digest of a pack that `trainyard run` has stored."""
     if job is not None and job.files:
         fix = "remove it, and name the digest in `code`"
         yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix

@@ -108,7 +108,7 @@ def purchase_of(pool: NodePoolSpec) -> PurchaseKind:
 
 
 def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: str) -> Iterator[Finding]:
-    """In the region, and in the way that the pool is bought; what is unknown is accepted."""
+    """A machine must be sold in the region, in the pool's way; what is unknown is accepted."""
     path: KeyPath = ("pools", index, "machine")
     regions = [known.name for known in catalog.regions(machine.cloud)]
     if region in regions and machine.offered_in(region) is False:
@@ -170,7 +170,7 @@ def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterato
 
 
 def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: str) -> Iterator[Finding]:
-    """A resource takes so many; the stack's own (its name, why spot is in one market, …) are among them."""
+    """A resource takes a limited number of tags, some of which the stack itself sets."""
     room = most - OWN_TAGS
     if len(tags) > room:
         allowed = f"at most {room}: {of} takes {most} for each resource, and the stack sets some itself"
@@ -219,14 +219,14 @@ EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
 
 
 def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
+    """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     if provider.existing_cluster and provider.network.existing is None:
         allowed = "with `network.existing`: the VPC that it is in"
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
 
 
 def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
-    """Charts and node images go by it; `command` upgrades the cluster `{name}` to `{minor}`."""
+    """Charts and node images depend on the version; `command` upgrades `{name}` to `{minor}`."""
     cluster, minors = provider.existing_cluster, supported_minors()
     if cluster is None:
         return
@@ -241,7 +241,7 @@ def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Ite
 
 
 def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
-    """The stack lets its teams in, and changes nothing of a cluster that exists: `access` by its keys."""
+    """The stack grants its teams access, but changes no existing cluster: `access` by its keys."""
     for key, asked in access.items():
         if asked:
             path: KeyPath = ("provider", "access", key)
@@ -312,7 +312,7 @@ def vendor(pool: NodePoolSpec) -> str:
 
 
 def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """Claims are a promise to each team; the filesystem has the size that was bought."""
+    """Claims are promised to each team, and the filesystem has a fixed size."""
     total = storage.checkpoints.size_gib * len(teams)
     if total > capacity_gib:
         got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
@@ -333,7 +333,7 @@ def next_step(size: int, step: int) -> int:
 
 
 def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """It may be left out; where it is written, it is the machine's."""
+    """An accelerator may be left out; one that is set must be the machine's."""
     found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
     if found != (machine.accelerator, machine.num_accelerators):
         allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
@@ -342,14 +342,14 @@ def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine
 
 
 def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """Likewise, where a machine has one fabric alone."""
+    """A fabric may be left out; one that is set must be the machine's only one."""
     if pool.fabric != machine.fabric:
         fix = "leave `fabric` out: the machine type determines it"
         yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
 
 
 def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """Likewise, where pods may reach the same network in another way."""
+    """A fabric may be left out; one that is set must be among the machine's."""
     classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
     if pool.fabric not in (machine.fabric, *classes):
         allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
@@ -358,7 +358,7 @@ def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machi
 
 
 def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
-    """It exists already, or grows with what is in it."""
+    """An object store exists already, or grows with its content."""
     if storage.object_store.size_gib is not None:
         path = ("storage", "object_store", "size_gib")
         yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"

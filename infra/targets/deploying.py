@@ -47,7 +47,7 @@ class Pipeline:
 
     @property
     def issuer(self) -> str:
-        """Who signs the tokens, without `https://`."""
+        """Issuer of the tokens, without `https://`."""
         return "token.actions.githubusercontent.com" if self.service == "github" else self.host
 
     @property

@@ -138,7 +138,7 @@ def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
 
 
 def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
-    """Only where every pool of the team has a fabric: else a job may be meant for one without."""
+    """Return the fabric's resources where every pool of the team has a fabric, so that jobs must use it."""
     found = [[name for name in catalog.fabric(each).pod_resources if "/" in name] for each in fabrics]
     return [name for names in found for name in names] if all(found) else []
 
@@ -157,7 +157,7 @@ def _checkpoint_seconds(team: TeamSpec, context: PlatformContext) -> Iterator[st
 
 
 def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
-    """What NCCL calls the networks of the team's pools; again only where each of them has one."""
+    """Return NCCL's names of the pools' networks, where every pool of the team has one."""
     found = [catalog.fabric(each).environment.get("NCCL_NET", "") for each in fabrics]
     return found if all(found) else []
 

@@ -150,7 +150,7 @@ class _Statements:
             yield granted | ({"Condition": condition} if condition else {})
 
     def _lent(self) -> Iterator[Statement]:
-        """What the stack uses and has not made has no tag of it: it is named."""
+        """Statements for resources that the stack uses but did not create: named, as they lack its tag."""
         for name, arns in _existing(self._spec, self._arns).items():
             service = self._service(name)
             found = {

@@ -128,7 +128,7 @@ def _sizes_of_others(group: NodeGroup) -> list[str] | None:
 
 
 def _scaling(group: NodeGroup) -> aws.eks.NodeGroupScalingConfigArgs:
-    """What the group begins with: nothing that could fail to come, but what everything else runs on."""
+    """Return the initial size of the group: empty if it grows after creation, else its minimum."""
     begins = group.min_nodes if group.is_autoscaled else group.num_nodes
     begins = 0 if group.grows_after_creation else begins
     return aws.eks.NodeGroupScalingConfigArgs(min_size=begins, desired_size=begins, max_size=group.num_nodes)

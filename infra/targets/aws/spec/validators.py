@@ -56,7 +56,7 @@ def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
 
 
 def the_partition_is_served(provider: AwsSpec) -> Iterator[Finding]:
-    """In China and the European Sovereign Cloud, names that policies and endpoints go by are others."""
+    """China and the European Sovereign Cloud use other names in policies and endpoints."""
     if partition_of(provider.region) in UNSERVED:
         allowed = "a region of AWS, or of GovCloud (us-gov-…)"
         fix = "make the EKS cluster there yourself, and bring it in: `kind: onprem` (docs/other-clouds.md)"
@@ -93,7 +93,7 @@ def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
 
 
 def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
-    """Each zone gets an eighth."""
+    """Each zone gets an eighth of the network."""
     cidr = provider.network.cidr
     if cidr.prefixlen not in VPC_PREFIXES:
         allowed = f"a prefix of /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}: each zone gets an eighth"
@@ -168,7 +168,7 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """In the region, and for purchase in the way that the pool is bought."""
+    """Machines must be offered in the region, for purchase in the way that the pool is bought."""
     for index, pool in enumerate(pools):
         for machine in _machines(pool):
             yield from machine_is_sold(index, pool, machine, provider.region)
@@ -248,7 +248,7 @@ def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Findi
 
 
 def autoscaled_spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """They have a group per machine type and zone, and a group of no node buys nothing."""
+    """Such pools have a group per machine type and zone, and an empty group buys nothing."""
     for index, pool in enumerate(pools):
         types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or provider.zones)
         if pool.is_spot and pool.is_autoscaled and pool.num_nodes < types * zones:
@@ -357,7 +357,7 @@ def a_linked_filesystem_has_no_snapshots(provider: AwsSpec, storage: StorageSpec
 
 
 def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
-    """Links are settings of the filesystem, and its group of EFA is another than the stack's."""
+    """Links are settings of the filesystem, whose EFA security group differs from the stack's."""
     spec = provider.filesystem
     if not isinstance(spec, LustreSpec) or spec.existing is None:
         return
@@ -377,13 +377,13 @@ DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 
 def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
+    """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
     yield from cluster_is_in_an_existing_network(provider, fix)
 
 
 def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Finding]:
-    """What the stack puts into it needs this version, this way in, and these add-ons."""
+    """The stack's objects need this version, this access mode and these add-ons."""
     cluster = provider.existing_cluster
     if cluster is None:
         return
@@ -406,7 +406,7 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
 
 
 def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
-    """The stack lets its teams in, and changes nothing of the cluster itself."""
+    """The stack grants its teams access, and does not change the cluster itself."""
     if provider.existing_cluster is None:
         return
     access = provider.access
@@ -423,7 +423,7 @@ def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Fi
 def claims_fit_the_filesystem(
     provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
-    """Lustre has the size that was bought; EFS grows by itself."""
+    """Lustre has the size that was bought; EFS grows on its own."""
     spec = provider.filesystem
     if isinstance(spec, LustreSpec):
         yield from claims_fit(spec.capacity_gib, storage, teams)

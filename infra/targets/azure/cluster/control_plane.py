@@ -72,7 +72,7 @@ class ControlPlane:
 
     @property
     def issuer(self) -> pulumi.Output[str]:
-        """Who signs the tokens of service accounts."""
+        """Issuer of the service accounts' tokens."""
         return self.cluster.oidc_issuer_profile.apply(lambda found: str(found.issuer_url if found else ""))
 
 

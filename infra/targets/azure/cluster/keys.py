@@ -113,7 +113,7 @@ def _after(url: pulumi.Input[str], rights: Sequence[RoleAssignment]) -> pulumi.O
 
 
 def _vault_name(scope: Scope) -> str:
-    """It must be unique in all of Azure."""
+    """Return the vault's name, which must be unique in all of Azure."""
     return f"{fit(scope.name, _MAX_VAULT - 9).rstrip('-')}-{scope.digest}"
 
 

@@ -73,7 +73,7 @@ def the_region_is_known(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def zones_are_named_once(provider: AzureSpec) -> Iterator[Finding]:
-    """Two of a zone are one."""
+    """A zone that is listed twice is still one zone."""
     for index, zone in enumerate(provider.zones):
         if zone in provider.zones[:index]:
             yield ("provider", "zones", index), repr(zone), "each zone once", "remove one of the two"
@@ -137,7 +137,7 @@ def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
-    """It was encrypted with keys that exist, too; new ones would go with the stack."""
+    """Existing storage is encrypted with existing keys; new ones would be deleted with the stack."""
     if provider.storage_group is not None and provider.keys is None:
         fix = "add `keys:` with the vault and the keys of the stack that was before"
         yield ("provider", "keys"), "nothing, with existing storage", "its vault and keys", fix
@@ -241,7 +241,7 @@ def lustre_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def lustre_has_room_in_its_subnet(provider: AzureSpec) -> Iterator[Finding]:
-    """Its servers take addresses of a subnet that cannot be changed later."""
+    """Lustre's servers take addresses of a subnet that cannot be changed later."""
     spec, network = provider.filesystem, provider.network
     if (
         not isinstance(spec, AzureLustreSpec)
@@ -258,7 +258,7 @@ def lustre_has_room_in_its_subnet(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def netapp_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
-    """A regular volume ends somewhere."""
+    """A regular volume has a maximum size."""
     spec = provider.filesystem
     if isinstance(spec, NetAppSpec) and spec.capacity_tib > NETAPP_LARGEST_TIB:
         allowed = f"{NETAPP_LARGEST_TIB} TiB at most: one regular volume"

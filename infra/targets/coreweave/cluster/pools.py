@@ -31,7 +31,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
 
 
 def _size(pool: NodePoolSpec) -> dict[str, Any]:
-    """As many nodes as the stack declares, or as pods wait for: CKS's autoscaler sets the target then."""
+    """Return the number of nodes: the stack's, or the limits between which CKS's autoscaler sets it."""
     if not pool.provisioning:
         return {"targetNodes": pool.num_nodes, "autoscaling": False}
     return {"targetNodes": 0, "autoscaling": True, "minNodes": 0, "maxNodes": pool.num_nodes}

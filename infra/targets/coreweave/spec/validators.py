@@ -38,7 +38,7 @@ def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
 
 
 def the_name_is_short(provider: CoreweaveSpec, name: str) -> Iterator[Finding]:
-    """The cluster has the stack's name."""
+    """The cluster has the stack's name, which is limited."""
     if len(name) > MAX_NAME:
         allowed = f"at most {MAX_NAME} characters (CKS)"
         yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_NAME}"
@@ -56,7 +56,7 @@ def networks_are_apart(provider: CoreweaveSpec) -> Iterator[Finding]:
 
 
 def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """The range cannot be widened later."""
+    """The pods' range cannot be widened later."""
     needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
     if provider.network.pods.num_addresses < needed:
         allowed = f"{needed} addresses or more ({NODE_POD_ADDRESSES} per node)"

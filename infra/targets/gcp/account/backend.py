@@ -89,7 +89,7 @@ def _check(location: StateLocation, spec: GcpSpec, there: Answer) -> None:
 
 
 def _settings(location: StateLocation, key: str) -> dict[str, Any]:
-    """What holds for the bucket. The API that the engine uses (JSON) takes TLS alone, in any case."""
+    """Return the bucket's settings. The API that the engine uses (JSON) accepts TLS only, in any case."""
     outdated = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": NONCURRENT_DAYS}}
     return {
         "storageClass": "STANDARD",

@@ -206,7 +206,7 @@ def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
 
 
 def _features(found: Answer) -> set[str]:
-    """What a cluster has, in the stack file's words."""
+    """Return the features of a cluster by their names in the stack file."""
     network, addons = found.get("networkConfig", {}), found.get("addonsConfig", {})
     has = {
         "workload-identity": found.get("workloadIdentityConfig", {}).get("workloadPool"),

@@ -32,7 +32,7 @@ def short_quotas(stack: Stack, bought: Sequence[GkePool], spec: GcpSpec, gcp: Gc
 
 
 def _needed(bought: Sequence[GkePool]) -> Counter[str]:
-    """What the region must still have, by the quotas of Compute's API."""
+    """Return the amounts that the region must still have, by quota of Compute's API."""
     needed: Counter[str] = Counter()
     for group in bought:
         quota = _quota(group)

@@ -282,7 +282,7 @@ def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
-    """Sizes come in steps that follow the throughput. An existing filesystem keeps its size."""
+    """Sizes come in steps that follow the throughput. An existing filesystem has its own size."""
     spec = provider.filesystem
     if not isinstance(spec, ManagedLustreSpec) or spec.existing:
         return
@@ -319,7 +319,7 @@ def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
 
 
 def the_filesystem_is_in_a_zone_of_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Managed Lustre and zonal Filestore are in one."""
+    """Managed Lustre and zonal Filestore are in one zone."""
     yield from filesystem_zone_is_the_stacks(provider, provider.filesystem.zone)
 
 
@@ -350,13 +350,13 @@ def groups_are_in_workspace(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> I
 
 
 def an_existing_cluster_is_in_an_existing_network(provider: GcpSpec) -> Iterator[Finding]:
-    """Its nodes are in its VPC, and a VPC that the stack makes is empty."""
+    """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
     yield from cluster_is_in_an_existing_network(provider, fix)
 
 
 def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """What the stack puts into it needs this version and these features; some come with the making alone."""
+    """The stack's objects need this version and these features; some are set only at creation."""
     cluster = provider.existing_cluster
     if cluster is None:
         return
@@ -387,7 +387,7 @@ def _needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
 
 
 def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Finding]:
-    """The stack lets its teams in, and changes nothing of the cluster itself."""
+    """The stack grants its teams access, and does not change the cluster itself."""
     if provider.existing_cluster is None:
         return
     access = provider.access
@@ -395,7 +395,7 @@ def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Fi
 
 
 def declared_accelerators_have_a_gcp_name(provider: GcpSpec) -> Iterator[Finding]:
-    """GKE asks for it beside the machine type."""
+    """GKE requires the accelerator's name beside the machine type."""
     for name, machine in provider.machines.items():
         if machine.accelerator is not None and machine.accelerator_type is None:
             fix = "add it, as `gcloud compute accelerator-types list` shows it"

@@ -19,7 +19,7 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "max_run_hours")
 
 
 def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
-    """So that figures of the local target are not taken for those of real hardware."""
+    """Figures of the local target must not be taken for those of real hardware."""
     for index, pool in enumerate(pools):
         if pool.accelerator and pool.accelerator.model != "simulated":
             path = ("pools", index, "accelerator", "model")
@@ -32,7 +32,7 @@ def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
 
 
 def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
-    """What is bought from a cloud does not exist on this host."""
+    """Properties of a purchase from a cloud mean nothing on this host."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:

@@ -46,7 +46,7 @@ def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterato
 
 
 def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """The catalogue has the resource by which pods request them."""
+    """Pods request accelerators by a resource that the catalogue has."""
     known = [each.name for each in catalog.accelerators() if each.vendor in FABRICS]
     for index, pool in enumerate(pools):
         if pool.accelerator and pool.accelerator.model not in known:
@@ -275,7 +275,7 @@ def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator
 
 
 def object_store_has_no_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """The store exists already, with the size that it has."""
+    """The object store exists already, with its own size."""
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
 
