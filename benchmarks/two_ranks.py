@@ -192,7 +192,7 @@ class Dcp(Bare):
     saves_by: ClassVar[Sequence[str]] = ("dcp",)
 
     def _variables(self) -> dict[str, str]:
-        return {"THP_MEM_ALLOC_ENABLE": "1"}  # as our agent
+        return {"THP_MEM_ALLOC_ENABLE": "1"}  # the agent sets it too
 
     def saved_step(self) -> int:
         found = newest(self.run_dir)

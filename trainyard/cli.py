@@ -555,7 +555,7 @@ def main() -> None:
     """Run the command line; every expected failure ends in its text and its exit code."""
     errors = Console(stderr=True)
     try:
-        code = app(standalone_mode=False)  # its value is 130 after Ctrl-C, and that of a `typer.Exit`
+        code = app(standalone_mode=False)  # 130 after Ctrl-C, or the code of a `typer.Exit`
     except InterruptedByUser as stop:
         errors.print(f"[yellow]Interrupted.[/] {escape(stop.text)}", highlight=False, soft_wrap=True)
         sys.exit(stop.exit_code)

@@ -64,7 +64,7 @@ def _opened(run_dir: Path) -> Iterator[int]:
 
 
 def _regular_file(name: str, folder: int) -> BinaryIO:
-    # Without waiting: a FIFO has a reader wait for whoever writes.
+    # O_NONBLOCK: opening a FIFO would wait for a writer.
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

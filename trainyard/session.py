@@ -241,7 +241,7 @@ class Session:
         from local.cluster.privileges import check_privileges
 
         if self.is_embedded:
-            check_privileges()  # its folder is root's alone
+            check_privileges()  # only root can read the cluster's folder
         return Layout(self.paths.cluster_run(self.stack.name))
 
     def run_root(self, team: str, job: str) -> Path:

@@ -25,7 +25,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         is_first = session.engine.is_empty(session.stack_name)
         _settle(session, is_first=is_first)
-        if not session.is_embedded:  # whose objects are evaluated each by itself, before it is made
+        if not session.is_embedded:  # the policies evaluate each object before its creation
             _preview(session)
         result = session.engine.up(
             session.stack_name,
@@ -34,7 +34,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             writes_state_once=is_first and session.is_embedded,
         )
         _report(session, result)
-        if not session.is_embedded:  # whose nodes are awaited
+        if not session.is_embedded:  # an embedded `up` waits for its nodes
             report_missing_capacity(session)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
@@ -47,9 +47,9 @@ def _settle(session: Session, *, is_first: bool) -> None:
     if session.is_searchable and is_first:
         _adopt(session)
     elif session.cluster_exists and is_first:
-        session.cluster.down()  # its objects are in no state: a first `up` was killed
+        session.cluster.down()  # a first `up` was killed: no state has its objects
     elif session.cluster_exists:
-        session.cluster.up()  # what died since (a reboot, a kill) is restarted; else nothing happens
+        session.cluster.up()  # restarts processes that died (a reboot, a kill)
 
 
 def adopt_what_exists(session: Session) -> None:

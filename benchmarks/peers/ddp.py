@@ -144,7 +144,7 @@ class ByDcp(SaveStrategy):
         found = newest(self.run_dir)
         if found is None:
             return 0
-        for parameter in self.model.parameters():  # as ours makes them, without a step
+        for parameter in self.model.parameters():  # slots are created without a step, as in our loader
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         with torch.no_grad():
             dcp.load(self._tensors(), storage_reader=dcp.FileSystemReader(found))

@@ -77,7 +77,7 @@ def main() -> None:
         seconds[name].append(time.monotonic() - begin)
         cpu_seconds[name].append(time.process_time() - cpu_begin)
     measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses}
-    if mesh.is_rank0:  # which also writes the metrics: the other rank does less
+    if mesh.is_rank0:  # rank 0 also writes the metrics, so the other rank does less
         settings.with_name("measured.json").write_text(json.dumps(measured))
     dist.barrier()
     os._exit(0)

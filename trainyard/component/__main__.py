@@ -11,7 +11,7 @@ def main() -> int:
     # As in infra/__main__.py: no search of packages for pydantic's plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library's output must not mix with the response
     from trainyard.component.construct import construct
 
     code, content = construct(sys.stdin.buffer.read(), sys.argv[1])

@@ -63,7 +63,7 @@ class Kind:
             declare_parts = self.prepare(inputs, SpecSource(self.key, key=self.key), run)
 
         async def declared(options: pulumi.ResourceOptions) -> Outputs:
-            with self._paths_from_input():  # what this host lacks, such as a context
+            with self._paths_from_input():  # errors of this host, such as a missing context
                 outputs = declare_parts(options)
                 return await outputs if isawaitable(outputs) else outputs
 
@@ -137,7 +137,7 @@ def _fleet(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
 
 
 def _training_job(inputs: Inputs, source: SpecSource, _: Run) -> Parts:
-    from trainyard.component.training_job import check, declare_job  # 0.2 s, of which a cluster has no use
+    from trainyard.component.training_job import check, declare_job  # late, as it takes 0.2 s
 
     job, queues = parse_job(inputs[source.key], source), team_queues.read(inputs.get("queues"))
     check(job, queues)

@@ -120,7 +120,7 @@ class MemberCluster:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
             log = plain.read(self._session.api, path, {"container": container, "tailLines": number})
         except ApiException as error:
-            if error.status in {*_INVISIBLE, BAD_REQUEST}:  # its container has not started
+            if error.status in {*_INVISIBLE, BAD_REQUEST}:  # BAD_REQUEST: the container has not started
                 return ""
             raise
         return log.decode(errors="replace")

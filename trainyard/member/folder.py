@@ -60,7 +60,7 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
         got, fix = "git: not installed", "install it; a folder need not be a repository"
         raise HostError([Problem("PATH", got, "git, which lists what is ignored", fix)])
     more = _listed(folder, listed)
-    with ThreadPoolExecutor() as pool:  # of programs that wait for the disk
+    with ThreadPoolExecutor() as pool:  # the git processes wait for the disk
         asked = {
             words: pool.submit(_git, folder, *words, check=words not in _MAY_FAIL) for words in _QUESTIONS
         }

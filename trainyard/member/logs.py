@@ -256,7 +256,7 @@ def _show_running(
         for text in lines:
             write_line(text, pod.number if chosen.node == ALL else None)
 
-    # Each is followed by itself; what has been written is printed node by node.
+    # With `follow` all pods are read in parallel, else node by node.
     with ThreadPoolExecutor(len(pods) if follow else 1) as pool:
         for copied in [pool.submit(copy, *each) for each in pods]:
             copied.result()

@@ -324,7 +324,7 @@ def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bo
 def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, detach: bool) -> None:
     try:
         session.jobs.submit(body)
-    except CUT_OFF as error:  # it may have arrived
+    except CUT_OFF as error:  # the request may have arrived
         raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
     text = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
     session.console.print(text, highlight=False, soft_wrap=True)

@@ -133,7 +133,7 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
     if problems:
         raise ConfigError(problems)
     return {
-        "steps_per_print": sys.maxsize,  # what it prints is in metrics.jsonl
+        "steps_per_print": sys.maxsize,  # metrics.jsonl has the same values
         "zero_allow_untested_optimizer": True,  # SGD is, by tests/training/test_by_deepspeed.py
         **settings,
         "train_micro_batch_size_per_gpu": config.data.batch_size_per_rank // config.accumulate,

@@ -120,7 +120,7 @@ class DeepSpeedRun:
             loss = loss_of(outputs, part.targets)
             metrics[:3] += batch_metrics(loss, outputs, part.targets)
             self.engine.backward(loss)
-            self.engine.step()  # which changes the weights after the last part only
+            self.engine.step()  # changes the weights after the last micro-batch only
         metrics[3] = self.notice.requested
         loss_sum, hits, count, noticed = self.mesh.sum(metrics).tolist()
         if not math.isfinite(loss_sum):

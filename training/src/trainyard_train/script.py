@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.nproc_per_node:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     if os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun; PyTorch reads it when it is imported
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does; PyTorch reads it at its import
     startup.ask_for_huge_pages()
     from trainyard_train.run import TIMEOUTS
 

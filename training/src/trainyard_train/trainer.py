@@ -113,7 +113,7 @@ class Trainer(Attempt):
             with self.heartbeats.busy("start"):
                 self._build(config, mesh)
         except BaseException as error:
-            if isinstance(error, OSError):  # of a checkpoint that cannot be read
+            if isinstance(error, OSError):  # a checkpoint that cannot be read
                 self.record_failure(f"{type(error).__name__}: {error}")
             self.close()
             raise

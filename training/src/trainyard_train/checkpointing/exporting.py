@@ -212,7 +212,7 @@ def _to_dcp(saved: SavedState, names: list[str], staged: Path, _: int) -> None:
     # A file for each tensor, since the writer holds all of a file until its end; we flush them ourselves.
     writer = FileSystemWriter(staged, single_file_per_rank=False, sync_files=False)
     try:
-        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # no group exists
             save(state, storage_writer=writer, planner=ExportPlanner(), no_dist=True)
     except CheckpointException as error:
         raise OSError(f"{staged.name}: {first_failure(error)}") from error
@@ -227,7 +227,7 @@ def _to_torch(saved: SavedState, names: list[str], staged: Path, _: int) -> None
     with skip_data():
         torch.save(state, staged)
     with set_default_mmap_options(mmap.MAP_SHARED):
-        written = torch.load(staged, mmap=True, weights_only=False)  # what we have just written
+        written = torch.load(staged, mmap=True, weights_only=False)  # our own file, just written
     for blank, target in zip(tree_leaves(state), tree_leaves(written), strict=True):
         if isinstance(blank, torch.Tensor):
             path = blanks.paths.get(id(blank))

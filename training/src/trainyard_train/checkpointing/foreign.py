@@ -183,7 +183,7 @@ def _read_dcp(folder: Path) -> ForeignCheckpoint:
     def fetch(state: dict[str, Any]) -> None:
         planner = ImportPlanner(flatten_state_dict=False)
         try:
-            with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
+            with warnings.catch_warnings(category=UserWarning, action="ignore"):  # no group exists
                 load(state, storage_reader=ImportReader(folder), planner=planner, no_dist=True)
         except CheckpointException as error:
             raise ConfigError([f"{folder}: cannot be read: {first_failure(error)}"]) from error

@@ -162,7 +162,7 @@ class AzureTagMarker:
             "scope": "https://storage.azure.com/.default",
             "client_id": client,
             "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
-            "client_assertion": Path(file).read_text(),  # anew: AKS replaces it within the hour
+            "client_assertion": Path(file).read_text(),  # read each time: AKS replaces it within the hour
         }
         host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
         request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310

@@ -189,7 +189,7 @@ class Reading:
                 piece = header.pieces.get(name)
                 known |= piece is not None
                 if piece is None or (piece.offset, piece.shape) in seen:
-                    continue  # what another rank had as well counts once
+                    continue  # a piece that several files have counts once
                 if size := _overlap(piece.offset, piece.shape, offset, tensor.shape):
                     seen.add((piece.offset, piece.shape))
                     self._needed_pieces.setdefault(header.file.name, []).append((piece, offset, tensor))
@@ -357,7 +357,7 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
         file = checkpoint.file(name)
         who = {rank: of[name] for rank, of in enumerate(needs) if of.get(name)}
         segments = list(_segments(who)) if who else []
-        if segments and not file.entry.header:  # it has one digest, so one rank reads it all
+        if segments and not file.entry.header:  # a file with one digest is read by one rank
             segments = [(0, len(file.ranges()), sorted(who))]
         for first, last, ranks in segments:
             able = [rank for rank in ranks if name in held[rank]] or ranks

@@ -100,7 +100,7 @@ class TrackedModule(Tracked):
     def write(self, values: Mapping[str, Any]) -> None:
         live = self.live()
         rest = {path: value for path, value in values.items() if path not in live}
-        if rest:  # what get_extra_state() returned, and what a hook made of other tensors
+        if rest:  # results of get_extra_state(), and of hooks on other tensors
             self.module.load_state_dict(rest, strict=False)
 
     def live(self) -> dict[str, torch.Tensor]:

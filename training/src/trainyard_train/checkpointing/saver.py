@@ -248,7 +248,7 @@ class Saver:
             key = f"load/{next(self._attempts)}"
             try:
                 restored = restore(checkpoint, key)
-                checkpoint.held.files.clear()  # which the next captures change
+                checkpoint.held.files.clear()  # the next captures overwrite this memory
                 return checkpoint, damages, restored
             except DamagedError as error:
                 self._quarantine_everywhere(key, checkpoint.manifest.step, str(error), damages)
@@ -376,7 +376,7 @@ class Saver:
 
 def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     """Differences between a checkpoint and a run that would resume from it, as text; empty if none."""
-    if checkpoint.manifest.state.get("imported"):  # which knows of no run
+    if checkpoint.manifest.state.get("imported"):  # imported checkpoints have no run's identity
         return ""
     saved = dict(checkpoint.manifest.identity)
     saved.setdefault(DATASET, identity.get(DATASET))  # older ones lack it

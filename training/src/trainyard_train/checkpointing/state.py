@@ -208,7 +208,7 @@ def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torc
     offset, local = offset_of(tensor), local_of(tensor)
     if not local.dim():
         return offset, local
-    each = -(-len(local) // count)  # as many rows for each, but fewer or none for the last ones
+    each = -(-len(local) // count)  # equal numbers of rows, but fewer or none for the last ranks
     first = min(index * each, len(local))
     return (offset[0] + first, *offset[1:]), local[first : first + each]
 

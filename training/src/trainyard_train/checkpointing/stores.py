@@ -22,7 +22,7 @@ def open_store(
     """
     if "://" not in location:
         return FolderStore(Path(location), retention)
-    from trainyard_train.checkpointing.object_store import ObjectStore  # what reaches it takes time to import
+    from trainyard_train.checkpointing.object_store import ObjectStore  # slow to import
 
     return ObjectStore(location, retention, timeout_seconds)
 

@@ -107,10 +107,10 @@ def slices(box: Iterable[tuple[int, int]], origin: Offset) -> tuple[slice, ...]:
 
 def from_bytes(data: bytes | bytearray | memoryview) -> torch.Tensor:
     """View bytes that were read as a tensor."""
-    if not len(data):  # of which `frombuffer` makes nothing
+    if not len(data):  # `frombuffer` refuses an empty buffer
         return torch.empty(0, dtype=torch.uint8)
     with warnings.catch_warnings():
-        # Nobody writes to what was read, which an object store's client hands over as it is.
+        # An object store's client returns read-only memory; no code writes to it.
         warnings.filterwarnings("ignore", "The given buffer is not writable")
         return torch.frombuffer(data, dtype=torch.uint8)
 

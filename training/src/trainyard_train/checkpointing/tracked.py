@@ -303,7 +303,7 @@ def _changes(
             getattr(state.objects.get(name), "kind", "nothing"),
         )
         if before == "nothing" and saved.get("imported"):
-            continue  # it begins as it is
+            continue  # it keeps its initial state
         if before != now:
             changed.append(f"{name}: the checkpoint has {before} of this name, tracked is {now}")
     for path, tensor in found.tensors.items():
@@ -337,7 +337,7 @@ def _unrestored(state: TrackedObjects, index: Mapping[str, Any], found: _Found, 
     """Parameters and buffers of the checkpoint that no rank restores."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]
-    own = [path for path in own if path not in _ties(state)]  # of which others save every name
+    own = [path for path in own if path not in _ties(state)]  # tied weights are saved once here
     everywhere = set(own)
     for text in state.mesh.gather(f"{key}/lost", json.dumps(own)):
         everywhere &= set(json.loads(text))
@@ -370,7 +370,7 @@ def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:
 def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Found) -> list[str]:
     """Paths of the values and bare tensors of an object that this rank is to load."""
     here = [path for path in values if _is_below(name, path)]
-    if isinstance(each, TrackedOptimizer):  # of a pipeline, other ranks' parameters are not here
+    if isinstance(each, TrackedOptimizer):  # in a pipeline, other ranks have the other parameters
         mine = {f"{name}.{path}": path for path in (*each.parameters(), *SHARED)}
         return [path for path in here if path in mine and each.takes(mine[path], values[path])]
     bare = [path for path in found.tensors if path not in here and _is_below(name, path)]

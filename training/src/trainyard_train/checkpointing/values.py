@@ -129,7 +129,7 @@ def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
         return {_TAG: "bytes", "of": base64.b64encode(value).decode()}
     if isinstance(value, torch.dtype | torch.device):
         return {_TAG: type(value).__name__, "of": str(value).removeprefix("torch.")}
-    if isinstance(value, int | float):  # of a class derived from these, such as an IntEnum
+    if isinstance(value, int | float):  # an instance of a subclass, such as an IntEnum
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, str):
         return str.__str__(value)

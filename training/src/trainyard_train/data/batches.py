@@ -356,7 +356,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
     """Copy a DataLoader so that it takes its batches, or single samples, in this order."""
     clone = object.__new__(type(loader))
     clone.__dict__.update(loader.__dict__)
-    if base := loader.__dict__.get("base_dataloader"):  # of Accelerate, which wraps one
+    if base := loader.__dict__.get("base_dataloader"):  # Accelerate wraps a DataLoader
         clone.__dict__["base_dataloader"] = _ordered_by(order, base, rank)
         return clone
     # DataLoader's __setattr__ refuses such changes, since iterators may be under way: here none is.

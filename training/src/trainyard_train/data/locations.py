@@ -87,7 +87,7 @@ class StoreLocation:
 
     def __init__(self, url: str, store_seconds: float) -> None:
         from trainyard_train.checkpointing.object_store import (
-            ObjectStore,  # what reaches it takes time to import
+            ObjectStore,  # slow to import
         )
 
         self._store = ObjectStore(url, timeout_seconds=store_seconds)

@@ -274,7 +274,7 @@ def decode(data: bytes, side: int, chance: np.random.Generator | None) -> Image:
         scale = max(side / (box[2] - box[0]), side / (box[3] - box[1]))
         image.draft("RGB", (int(width * scale), int(height * scale)))  # a JPEG is read in half, … of its size
         x, y = image.width / width, image.height / height
-        colours = image if image.mode == "RGB" else image.convert("RGB")  # which makes a copy
+        colours = image if image.mode == "RGB" else image.convert("RGB")  # convert() copies
         cut = colours.resize(
             (side, side), pillow.Resampling.BILINEAR, (box[0] * x, box[1] * y, box[2] * x, box[3] * y)
         )

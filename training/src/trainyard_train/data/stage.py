@@ -199,11 +199,11 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         try:
             hashes = {name: job.result() for name, job in jobs.items()}
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # what has arrived remains, for the next try
+            pool.shutdown(cancel_futures=True)  # files that arrived remain for the next try
             raise
     found = digest_of_contents(hashes)
     if digest.startswith("sha256:") and found != digest:
-        shutil.rmtree(staged)  # it would be taken for half of a copy, and be wrong for ever
+        shutil.rmtree(staged)  # else the next fetch would continue these wrong files
         raise StageError(f"{source}: got {found}; allowed: {digest}; is it another version? see `describe`")
     files = {name: {"size": listed[name].size, "sha256": hashes[name]} for name in sorted(listed)}
     marker = {"source": source, "digest": digest, "contents": found, "files": files}

@@ -200,7 +200,7 @@ class Agent:
                 f"{signalled or self._current_round.why or 'a rank failed'}: starting this node's again"
                 f" ({restarts_since_checkpoint} of {self.max_restarts} restarts without a newer checkpoint)"
             )
-        if code == EXIT_ABSENT_RANK and restarted:  # it had joined before: its node has failed
+        if code == EXIT_ABSENT_RANK and restarted:  # a rank that had joined is missing: its node failed
             return EXIT_PEER_FAILED
         return EXIT_PREEMPTED if self._is_preempted and code == EXIT_PEER_FAILED else code
 
@@ -307,7 +307,7 @@ class Agent:
             self._signal_ranks(signal.Signals(heard.si_signo))
         self._reap()
         for message in self._monitor.messages() if self._monitor else []:
-            if not isinstance(self._last_message, NodeEnded | Unreachable):  # which nothing follows
+            if not isinstance(self._last_message, NodeEnded | Unreachable):  # no later message replaces these
                 self._last_message = message
 
     def _fork(self, environment: Mapping[str, str], started: float, rendezvous_seconds: float) -> int:

@@ -196,7 +196,7 @@ class Heartbeats:
     def _limits(self, kind: Kind) -> tuple[float, float]:
         """Seconds until stacks are written, and until the process ends."""
         save = self.timeouts.save
-        if kind == "save":  # whoever waits for it ends by itself
+        if kind == "save":  # the waiting thread has a timeout
             return save / 2, math.inf
         if kind in {"start", "loading"}:
             return save / 2, self.timeouts.start

@@ -116,7 +116,7 @@ class NodeMemory:
             self._clear_but(None)
             return None
         self._captured = next((each for each in self.own if each is not self._committed), None)
-        if count == 1:  # each capture replaces what was committed, which is then in the store alone
+        if count == 1:  # each capture replaces the committed one, which only the store then has
             self._captured = self._committed or self._captured
             self._clear_but(self._captured)
         return self._captured.writable(size) if self._captured else None

@@ -155,7 +155,7 @@ class MonitorHandle:
         hosts_until_done = not code and not is_interrupted()
         self._send(_Shutdown(code, hosts_until_done))
         deadline = math.inf if hosts_until_done else time.monotonic() + 2 * STORE_LINGER_SECONDS
-        with suppress(EOFError, OSError):  # it closes when the monitor has ended
+        with suppress(EOFError, OSError):  # the pipe closes when the monitor ends
             while time.monotonic() < deadline and not (hosts_until_done and is_interrupted()):
                 if self._pipe.poll(BEAT_SECONDS):
                     self._pipe.recv()
@@ -175,7 +175,7 @@ class MonitorHandle:
     def _send(self, command: _EndRound | _Shutdown) -> None:
         try:
             self._pipe.send(command)
-        except OSError:  # it has ended, which `messages` reports
+        except OSError:  # the monitor has ended, which `messages` reports
             return
 
 
@@ -327,7 +327,7 @@ class MonitorProcess:
 def die_with_parent(agent: int) -> None:
     """Let the kernel kill this process when the agent dies, so that no orphan remains."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:  # it died before that
+    if os.getppid() != agent:  # the agent died before the call
         os._exit(EXIT_PEER_FAILED)
 
 

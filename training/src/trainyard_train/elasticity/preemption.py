@@ -79,7 +79,7 @@ class PreemptionNotice:
         current = signal.set_wakeup_fd(self._wakeup_before)
         if current != writing.fileno():  # an event loop has set one since
             signal.set_wakeup_fd(current)
-        writing.shutdown(socket.SHUT_RDWR)  # which ends the thread, though forked children have it open
+        writing.shutdown(socket.SHUT_RDWR)  # ends the thread, although forked children have the socket open
         writing.close()
 
     def begin_steps(self) -> None:
@@ -121,7 +121,7 @@ class PreemptionNotice:
                 if self._wakeup_before != -1:
                     with suppress(OSError):
                         os.write(self._wakeup_before, data)
-                if data[0] not in self._before:  # of other handlers in this process
+                if data[0] not in self._before:  # a signal of other handlers in this process
                     continue
                 heard += 1
                 if heard == 2:

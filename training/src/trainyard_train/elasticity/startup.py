@@ -55,7 +55,7 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
 
     cudnn = torch.backends.cudnn
     before = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
-    memory: Any = torch.utils.deterministic  # whose attribute is a property of the module
+    memory: Any = torch.utils.deterministic  # the attribute is a property of the module
     fills = memory.fill_uninitialized_memory
     if wanted:
         # New memory would be filled with NaN, so that who reads it before it is written gets the same, too.
@@ -76,7 +76,7 @@ def record_collectives(folder: Path) -> None:
 
     Call it before the process group is made. What a user has set stands.
     """
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # of PyTorch 2.15, and 0 before
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # the default of PyTorch 2.15; 0 before
     os.environ.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "1")
     os.environ.setdefault("TORCH_FR_DUMP_TEMP_FILE", str(folder / "watchdog-flight-"))
 

@@ -67,7 +67,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self.run.track(**_numbered("scheduler", [each.scheduler for each in trainer.lr_scheduler_configs]))
         self.run.__enter__()
         if self.run.steps:
-            trainer._checkpoint_connector._loaded_checkpoint = {}  # of ckpt_path, for the first start
+            trainer._checkpoint_connector._loaded_checkpoint = {}  # ckpt_path is for the first start
         self._steps = trainer.global_step
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
         iter(fetcher)
@@ -123,7 +123,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         if combined is None or len(combined.flattened) != 1:
             number = len(combined.flattened) if combined else 0
             raise ConfigError([f"train_dataloaders: got {number} loaders; allowed with TrainyardCallback: 1"])
-        fetcher.teardown()  # it has begun to read
+        fetcher.teardown()  # the fetcher has begun to read
         combined.flattened = [self.run.batches(combined.flattened[0], per_step=None)]
         fetcher.setup(combined)
         return fetcher
@@ -159,7 +159,7 @@ class _Progress:
 
     def state_dict(self) -> dict[str, Any]:
         loops = self.trainer.fit_loop.state_dict()
-        loops["state_dict"].pop("combined_loader", None)  # which the run has by itself
+        loops["state_dict"].pop("combined_loader", None)  # the run saves these itself
         return {"loops": loops, **{name: each.state_dict() for name, each in self._parts().items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ class TransformerBlock(nn.Module):
 
     def _attend(self, values: torch.Tensor) -> torch.Tensor:
         query, key, value = (
-            layer(values).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # as many heads as are here
+            layer(values).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # this rank's heads
             for layer in (self.query, self.key, self.value)
         )
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -94,7 +94,7 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
             " (for mlflow, wandb and opentelemetry), or leave the setting out"
         )
         raise ConfigError([problem]) from None
-    except Exception as error:  # protobuf's own kind, which is none of Python's
+    except Exception as error:  # protobuf raises an error class of its own
         problem = (
             f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; let the packages of"
             " requirements/training.txt come first, as in a job's pod (PYTHONPATH=.trainyard/training-env in"
@@ -160,7 +160,7 @@ def _tensorboard(folder: Path) -> Listener:
             writer = writer or SummaryWriter(str(folder))
             _write_events(writer, line)
         except Exception:
-            writer = None  # its thread has ended
+            writer = None  # the writer's thread has ended
             raise
 
     return sink
@@ -201,7 +201,7 @@ def _opentelemetry(run_dir: Path) -> Listener:
         elif line["event"] == "checkpoint":
             saves.record(line["seconds"], {"reason": line["reason"]})
         if line["event"] in _LAST:
-            provider.shutdown(int(_TIMEOUT_SECONDS * 1000))  # which sends what is left
+            provider.shutdown(int(_TIMEOUT_SECONDS * 1000))  # sends the rest
 
     return sink
 
@@ -245,7 +245,7 @@ def _wandb(offline: bool, run_dir: Path) -> Listener:
     run = wandb.init(
         project="training", name=run_dir.name, id=number, resume="allow", dir=str(run_dir), mode=mode
     )
-    run.define_metric("*", step_metric="step")  # it may decrease after a kill; wandb's step may not
+    run.define_metric("*", step_metric="step")  # our step may decrease after a kill; wandb's may not
 
     def sink(line: dict[str, Any]) -> None:
         if numbers := _numbers(line):

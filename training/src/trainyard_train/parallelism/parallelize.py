@@ -62,7 +62,7 @@ def parallelize(
         _divide_layers(stage, plan, devices["tensor"])
     # FSDP and stages take the usual order only.
     if config.strategy == "ddp" and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
-        stage = stage.to(memory_format=torch.channels_last)  # which convolutions prefer
+        stage = stage.to(memory_format=torch.channels_last)  # faster for convolutions
     if config.recompute:
         _recompute(stage)
     if config.compile:
