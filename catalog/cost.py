@@ -117,7 +117,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a list of purchases costs; the totals cover those with a known cost and no other."""
+    """Cost of a list of purchases; the totals cover only those with a known price."""
 
     costs: tuple[Cost, ...]
 

@@ -41,7 +41,7 @@ class FigureSource:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """What every data file has: its sources. Rows name them by key and are read with the source itself."""
+    """Base class of data files: their sources, which rows name by key and get when they are read."""
 
     sources: Annotated[dict[Name, FigureSource], NOT_EMPTY]
 
@@ -284,12 +284,12 @@ class Machine(MachineFacts):
 
     @property
     def ways(self) -> tuple[PurchaseKind, ...]:
-        """How it can be bought; empty: not known here."""
+        """Ways to buy the machine; empty: unknown."""
         reserved: tuple[PurchaseKind, ...] = ("reservation",) if "on-demand" in self.purchase else ()
         return (*self.purchase, *reserved)
 
     def ways_in(self, region: str) -> tuple[PurchaseKind, ...]:
-        """How it can be bought in a region; empty: not known here."""
+        """Ways to buy the machine in a region; empty: unknown."""
         return tuple(way for way in self.ways if region in self.sold_in.get(way, (region,)))
 
 

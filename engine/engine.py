@@ -285,7 +285,7 @@ class Engine:
         return ended.stdout
 
     def _packs(self, policy_packs: Sequence[Path]) -> list[str]:
-        """Each pack with the organisation's configuration, which the engine refuses to do without."""
+        """Return the options for each policy pack, with the organisation's configuration."""
         given = self._paths.organisation
         config = ["--policy-pack-config", str(given)] if given else []
         return [part for pack in policy_packs for part in ("--policy-pack", str(pack), *config)]

@@ -50,7 +50,7 @@ class Paths:
         return self.stacks_folder or (Path.cwd() if self.is_installed else self.repository) / "stacks"
 
     def stack_file(self, stack: str) -> Path:
-        """What a user declares; never written to."""
+        """Path of the stack file, which the user writes and Trainyard only reads."""
         return self.stacks / f"Pulumi.{stack}.yaml"
 
     @property

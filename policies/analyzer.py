@@ -167,7 +167,7 @@ class Analyzer:
         return empty_pb2.Empty()
 
     def report(self) -> PolicyReport:
-        """What was found so far."""
+        """Return the report of the findings so far."""
         return PolicyReport(
             project=self.stack.project,
             stack=self.stack.name,

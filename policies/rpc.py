@@ -274,7 +274,7 @@ class Http2Connection:
         return _frame(HEADERS, END_HEADERS | END_STREAM, stream, self._encoder.encode(fields))
 
     def _flushed(self) -> bytes:
-        """As much of the waiting responses as the peer's windows let through, in order."""
+        """Return the waiting responses that the peer's windows permit, in order."""
         out = bytearray()
         while self._waiting:
             stream, rest = self._waiting[0]

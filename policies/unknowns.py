@@ -83,7 +83,7 @@ class PropertyBlock:
         return [item if isinstance(item, str) else str(item) for item in items]
 
     def count(self, path: str) -> int:
-        """How many items the list at `path` has; items that are not yet known count too."""
+        """Return the length of the list at `path`; unknown items count too."""
         value, _ = self._read(path)
         return len(value) if isinstance(value, list) else int(value is not None)
 

@@ -299,7 +299,7 @@ def _besides(outputs: Mapping[str, Any], inputs: Mapping[str, Any], but: Iterabl
 
 
 def _within(output: Any, given: Any) -> Any:
-    """What an output has more than the input of its name; nothing where they are of two shapes."""
+    """Return what an output has beyond the input of its name; nothing if their shapes differ."""
     if isinstance(output, Mapping) and isinstance(given, Mapping):
         return _besides(output, given, ())
     if isinstance(output, list) and isinstance(given, list) and len(output) == len(given):
@@ -326,7 +326,7 @@ def _both(first: Any, second: Any) -> Any:
 
 
 def _unknown(computed: Any) -> Any:
-    """What is computed, with nothing of it known: left out within a property it would read as absent."""
+    """Return an unknown value for each computed output; left out, it would read as absent."""
     if isinstance(computed, Mapping):
         return {key: _unknown(value) for key, value in computed.items()}
     return [_unknown(each) for each in computed] if isinstance(computed, list) else UNKNOWN

@@ -55,7 +55,7 @@ class KnownRefusal:
 
 
 class _Named(dict[str, Any]):
-    """What is not among the inputs is called by the resource's name."""
+    """Inputs for a message, in which a missing property is the resource's name."""
 
     def __init__(self, values: Mapping[str, Any], name: str) -> None:
         super().__init__(values)

@@ -18,7 +18,7 @@ class HandlerProgress(Protocol):
     """Progress of an operation; each method raises Cancelled once the user has interrupted."""
 
     def check(self) -> None:
-        """Only raise Cancelled if due; for loops that wait."""
+        """Raise Cancelled after an interrupt, and do nothing else; for loops that wait."""
 
     def log(self, text: str) -> None:
         """Show one line."""

@@ -120,7 +120,7 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
 
 
 def _with_mounts(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
-    """As much /dev/shm as the pod has memory, since 64 MiB are too few for NCCL; and paths of the node."""
+    """Mount /dev/shm of the pod's memory size, since 64 MiB are too few for NCCL, and paths of the node."""
     mounts = [_MEMORY_MOUNT, *_mounts(fabric.host_paths)]
     claims = [
         {"name": host_claim(path), "persistentVolumeClaim": {"claimName": host_claim(path)}}

@@ -25,9 +25,9 @@ from infra.targets.base import ClusterSettings, PoolSettings
 _API = "kueue.x-k8s.io/v1beta2"
 _PROVISIONING = "nodes-on-call"
 _PODS, _ENOUGH_PODS = "pods", "100k"
-"""Where a queue covers pods, Kueue counts those of every job by itself (`corev1.ResourcePods`). So a job that
-asks for no accelerators has a flavor too, without which it would not be scheduled. Their number is limited by
-kubelets, and by the quota of the team's namespace."""
+"""Resource of pods in a queue, with a quota that is never reached. Kueue counts every job's pods by itself
+(`corev1.ResourcePods`), so a job without accelerators gets a flavor too, without which it would not be
+scheduled. Pods are limited by kubelets, and by the quota of the team's namespace."""
 
 _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)
 """Options that replace a local queue when its immutable `clusterQueue` changes; pending jobs find it again

@@ -42,8 +42,8 @@ _FIELDS = {
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"metadata.annotations['{names.GRACE_ANNOTATION}']",
     "NODE_NAME": "spec.nodeName",
 }
-"""What a pod's processes read of it: the time that they have to end (torchrun takes 30 s by default), and
-the node, which metrics name rather than the pod. By reference: a runtime's containers are the same on all
+"""Variable → field of the pod: the time that processes have to end (torchrun takes 30 s by default), and
+the node's name for metrics. They refer to fields, since a runtime's containers are the same on all
 clusters of a fleet."""
 _OF_THE_POD = [
     {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()

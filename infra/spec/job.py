@@ -193,7 +193,7 @@ class JobSpec(Spec):
 
     @property
     def ranks_per_node(self) -> int:
-        """How many ranks are started on each node."""
+        """Number of ranks that are started on each node."""
         if self.processes_per_node is not None:
             return self.processes_per_node
         return self.accelerators_per_node if starts_by_rank(self.command or ()) else 1

@@ -75,7 +75,7 @@ class ProviderSpec(Spec):
 
     @property
     def on_host(self) -> ClusterOnHost | None:
-        """What the cluster takes of this host; None for one that is made of no processes here."""
+        """Network and data folder on this host; None for a cluster that is not on this host."""
         return None
 
     @property

@@ -12,7 +12,7 @@ from infra.spec.source import KeyPath
 
 
 class Feature(StrEnum):
-    """What a pool can ask for and not every target has. A target has those alone that it declares."""
+    """A feature of pools that not every target has; a target has only those that it declares."""
 
     SPOT_CAPACITY = "spot capacity"
     RESERVED_CAPACITY = "reserved capacity"

@@ -34,7 +34,7 @@ def remove(name: str) -> None:
 
 
 def hierarchies(mounts: Path = Path("/proc/self/mounts")) -> list[Path]:
-    """Where the cgroup hierarchies of the host are mounted, of version 1, 2 or both."""
+    """Return the mount points of the host's cgroup hierarchies, of version 1, 2 or both."""
     fields = [line.split() for line in mounts.read_text().splitlines()]
     return sorted({Path(field[1]) for field in fields if field[2] in {"cgroup", "cgroup2"}})
 

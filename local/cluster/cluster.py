@@ -153,7 +153,7 @@ class EmbeddedCluster:
             shutil.rmtree(self.layout.run.parent, ignore_errors=True)
 
     def info(self) -> ClusterInfo:
-        """How to reach the cluster, once it has been up."""
+        """Return endpoint and kubeconfig of the cluster, once it has been up."""
         site = self._site()
         return ClusterInfo(site.plan.endpoint, site.credentials.ca_pem, site.credentials.admin_kubeconfig())
 

@@ -55,7 +55,7 @@ class InitSpec:
     folders: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """What init reads, with a digest of the files that the daemons read once, at their start.
+        """Return the input of init, with a digest of the files that daemons read only at their start.
 
         A log is what a daemon writes: the audit log of the API server grows, and starts nothing anew.
         """

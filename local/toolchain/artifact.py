@@ -15,7 +15,7 @@ from local.toolchain.store import ArtifactStore, Entry
 
 
 class Action(StrEnum):
-    """What the toolchain does, or would do, about an artifact."""
+    """Action of the toolchain on an artifact, done or planned."""
 
     PRESENT = "present"
     DOWNLOAD = "download"

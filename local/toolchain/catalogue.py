@@ -38,7 +38,7 @@ class Catalogue:
 
     @cached_property
     def go(self) -> GoToolchain:
-        """What all Go artifacts are made with."""
+        """The Go toolchain of all Go artifacts."""
         return GoToolchain(
             self.versions.go, store=self.store, repository=self.paths.repository, runner=self.runner
         )

@@ -87,7 +87,7 @@ def engine_environment(toolchain: LinkedArtifacts) -> dict[str, str]:
 
 
 def _path_of(name: str) -> str:
-    """Where the artifact of that name is linked, under `.trainyard`; empty: nowhere."""
+    """Return the path of an artifact's link below `.trainyard`; empty where it is not linked."""
     kind, rest = name.split("/", 1) if "/" in name else ("", name)
     paths = {
         "binary": f"bin/{rest}",

@@ -22,7 +22,7 @@ distribution."""
 
 
 class PythonEnvironment(CachedArtifact):
-    """What training jobs import, mounted read-only into their pods: gigabytes that no image has to carry."""
+    """Python packages of training jobs, mounted read-only into pods, since images cannot carry gigabytes."""
 
     lane = Lane.NETWORK
 

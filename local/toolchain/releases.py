@@ -51,7 +51,7 @@ class Released(Protocol):
 
     @property
     def release(self) -> PinnedRelease | None:
-        """Where it is offered."""
+        """Location of the release."""
 
 
 class BrokenOffError(Exception):

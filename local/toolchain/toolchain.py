@@ -64,7 +64,7 @@ class Toolchain:
         self._check(self._missing(self._providers if names is None else names))
 
     def path(self, name: str) -> Path:
-        """Where it is; raise KeyError for an unknown name, HostError for what does not exist."""
+        """Return the artifact's path; KeyError for an unknown name, HostError for a missing artifact."""
         path = self.find(name)
         if path is None:
             fix = "run `trainyard up`; `trainyard doctor` shows what that would do"

@@ -36,7 +36,7 @@ class GoProgram(_Pinned):
 
 
 class PinnedRelease(_Pinned):
-    """Where the publisher offers a build, and that build's SHA-256.
+    """Location of a publisher's build, and of its SHA-256.
 
     Both are templates over `version`, `program`, `arch` (amd64), `x64` (Pulumi's word) and `uname` (x86_64).
     """

@@ -33,7 +33,7 @@ class Sized:
     """Size in GiB of one unit of the property `size`."""
 
     def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StorageCost:
-        """What a resource asks for."""
+        """Return the purchase of a resource."""
         speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
         # The size of a Managed Lustre instance is a string.
         gib = Decimal(str(props.get(self.size, 0))) * self.gib

@@ -19,7 +19,7 @@ INTERFACES = {
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """What EC2 refuses at launch, and what it takes and then trains slowly."""
+    """Find interfaces that EC2 would refuse at launch, or accept with fewer EFAs than the machine has."""
     props = resource.props
     interfaces = props.blocks("networkInterfaces")
     if not number_of_efas(props):
@@ -34,7 +34,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 
 def number_of_efas(template: PropertyBlock) -> int:
-    """How many EFA interfaces a launch template lists."""
+    """Return the number of EFA interfaces in a launch template."""
     kinds = (interface.get("interfaceType") for interface in template.blocks("networkInterfaces"))
     return sum(kind in EFA_TYPES for kind in kinds)
 
@@ -51,7 +51,7 @@ def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
 
 
 def _wanted(template: Resource, machine: str) -> int | None:
-    """How many a machine type takes: by the parameter, the catalogue, or else the facts in the stack file."""
+    """Return a machine type's EFAs: by the parameter, the catalogue, or the facts in the stack file."""
     own: int | None = template.parameters["interfaces"].get(machine)
     if own is not None:
         return own

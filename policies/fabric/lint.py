@@ -46,7 +46,7 @@ def _violations(block: PropertyBlock, faults: Iterator[Fault]) -> Iterator[Viola
 
 
 def _copies(data: Value, path: str) -> int:
-    """How many pods come of the template at `path`; a number that is not known counts as several."""
+    """Return the number of pods of the template at `path`; an unknown number counts as several."""
     number = 1
     for name, index in [("", ""), *re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]:
         data = data[int(index)] if index else data[name] if name else data

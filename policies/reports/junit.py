@@ -41,10 +41,10 @@ def junit(report: PolicyReport) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what XML 1.0 has no way to write; anything may be in a property."""
+    """Remove characters that XML 1.0 cannot represent, since a property may contain any."""
     return _FORBIDDEN.sub("\ufffd", text)
 
 
 def topic(policy: str) -> str:
-    """What a policy's name begins with: `residency` of `residency-region`."""
+    """Return the first part of a policy's name: `residency` of `residency-region`."""
     return policy.partition("-")[0]

@@ -71,7 +71,7 @@ def _heading(report: PolicyReport) -> str:
 
 
 def _counts(report: PolicyReport) -> str:
-    """How many violations of each severity, the worst first."""
+    """Return the number of violations by severity, the worst first."""
     found = Counter(finding.policy.severity for finding in report.violations)
     items = "".join(f"<li><b>{found[severity]}</b>{severity}</li>" for severity in ORDER if found[severity])
     return f'<ul class="count">{items}</ul>'

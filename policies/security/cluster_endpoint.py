@@ -13,7 +13,7 @@ SITE_PREFIX = 48
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Each target's property for a private API server, with its default."""
+    """Check each target's property for a private API server, with the property's default."""
     yield from _RULES[resource.type](resource)
 
 
@@ -53,7 +53,7 @@ def _aks(resource: Resource) -> Iterator[Violation]:
 
 
 def _cks(resource: Resource) -> Iterator[Violation]:
-    """Its provider has a switch and no list of networks (pulumi-coreweave 1.0.3)."""
+    """CoreWeave's provider has a switch and no list of networks (pulumi-coreweave 1.0.3)."""
     if _is_never_public(resource) or "coreweave" not in resource.parameters["unlimited"]:
         yield from must_equal(resource.props, "public", False, default=False)
 

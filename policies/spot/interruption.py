@@ -12,7 +12,7 @@ HANDLER_TAG = "aws-node-termination-handler/managed"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """What the pool's target needs beyond what it has built in."""
+    """Check the pool's handling of interruptions, where the cloud does not drain nodes itself."""
     props = resource.props
     if resource.type.endswith(":AgentPool"):
         if props.get("scaleSetPriority") == "Spot":

@@ -120,7 +120,7 @@ def make_control_plane(
 def _control_plane(
     cluster: Cluster, access: Sequence[pulumi.CustomResource], *, uses_dns_endpoint: bool
 ) -> ControlPlane:
-    """What others need to know of the cluster."""
+    """Return the properties of the cluster that other modules need."""
     return ControlPlane(
         cluster,
         cluster.name,

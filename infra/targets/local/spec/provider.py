@@ -49,7 +49,7 @@ class LocalSpec(ProviderSpec):
 
     @property
     def on_host(self) -> ClusterOnHost | None:
-        """What the embedded cluster takes of this host; None for any other."""
+        """Network and data folder of the embedded cluster; None for any other."""
         if self.cluster != "embedded":
             return None
         return ClusterOnHost(self.network.node_cidr, self.data_dir)

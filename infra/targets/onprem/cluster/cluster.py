@@ -120,7 +120,7 @@ def _store(endpoint: str) -> tuple[Destination, ...]:
 
 
 def _roce(spec: OnpremSpec) -> dict[str, str]:
-    """NCCL's settings for this Ethernet, which no class can know."""
+    """Return NCCL's settings for this site's Ethernet, which no fabric class can contain."""
     nics = spec.infiniband
     settings = {"NCCL_IB_TC": nics.traffic_class, "NCCL_IB_GID_INDEX": nics.gid_index} if nics else {}
     return {name: str(value) for name, value in settings.items() if value is not None}
