@@ -44,7 +44,7 @@ channel."""
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that would train over TCP, or not at all."""
+    """A setting with which ranks would use TCP, or not connect at all."""
 
     path: KeyPath
     got: str

@@ -21,7 +21,7 @@ STALE_AFTER_DAYS = 90
 
 @dataclass(frozen=True, kw_only=True)
 class Dated:
-    """A figure as its source gave it on its day."""
+    """A figure with its source and date."""
 
     source: FigureSource
     age_days: int

@@ -48,7 +48,7 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Rack:
-    """The rack that an accelerator is sold in: its machines are one NVLink domain."""
+    """Rack of an accelerator, whose machines form one NVLink domain."""
 
     machines: Count
     accelerators: Count
@@ -95,7 +95,7 @@ class HostPath:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFile:
-    """A file that the image of a job must hold: the node does not bring it."""
+    """A file that a job's image must contain, since the node does not provide it."""
 
     file: Name
     """Soname of a shared library, a pattern below a library folder (`libibverbs/libmlx5-rdmav*.so`), or an
@@ -131,7 +131,7 @@ class Sidecar:
 
 @dataclass(frozen=True, kw_only=True)
 class NumaNode:
-    """A processor of a machine, and what hangs below it."""
+    """A NUMA node of a machine: its cores, and the GPUs and NICs below its PCIe switches."""
 
     affinity: Name
     """CPU mask of the node's cores, in groups of eight hexadecimal digits (sysfs: local_cpus)."""
@@ -207,7 +207,7 @@ class Fabric:
 
 @dataclass(frozen=True, kw_only=True)
 class Nics:
-    """Network cards of a machine: those of the fabric, else its ordinary ones (peak bandwidth)."""
+    """Network cards of a machine: those of the fabric, else the ordinary ones (peak bandwidth)."""
 
     count: Count
     gbps: Amount
@@ -237,7 +237,7 @@ class EfaLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """A machine type as its data file gives it."""
+    """A machine type as in its data file."""
 
     name: Name
     accelerator: Name | None = None
@@ -371,7 +371,7 @@ NOTICE_MARGIN = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class SpotNotice:
-    """The warning that a spot machine gets before it is taken."""
+    """Preemption notice of a cloud's spot machines."""
 
     seconds: Count
     """Seconds from the preemption notice to the end of the machine."""

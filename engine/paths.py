@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Paths:
-    """Roots; everything else is derived, so that a test can move all of it by two folders."""
+    """Root folders, from which all other paths are derived, so that tests can replace them."""
 
     cache: Path
     """Folder of content-addressed artifacts; safe to delete at any time."""

@@ -72,7 +72,7 @@ def is_stale(lock: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A creation that a killed engine began, and never saw the end of; or one that is to come."""
+    """A creation that a killed engine began but did not record, or that a preview announces."""
 
     token: str
     """Type token: `aws:ec2/vpc:Vpc`."""

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, in the four parts that a reader needs to put it right."""
+    """A problem in the four parts that a reader needs to solve it."""
 
     path: str
     """Location of the problem: `pools[1].accelerator.count`, a file, a flag, a program."""

@@ -184,7 +184,7 @@ class HelmRelease(pulumi.CustomResource):
 
 
 class CustomResourceDefinitions(pulumi.CustomResource):
-    """The definitions of one operator, served once the resource exists; the state holds digests only."""
+    """The definitions of an operator, served once the resource exists; the state has digests only."""
 
     def __init__(
         self,

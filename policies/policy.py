@@ -61,7 +61,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that a policy refuses: where, what was found, what is allowed there."""
+    """A violation of a policy: path, found value, allowed values."""
 
     property: str
     got: object
@@ -86,7 +86,7 @@ PolicyFunction = Callable[[Resource], Iterable[Violation]]
 
 @dataclass(frozen=True)
 class Policy:
-    """One rule, as a reader, the engine and the table in the docs see it."""
+    """A policy: metadata for readers and the engine, and the function that evaluates a resource."""
 
     name: str
     """Unique name in lower case with dashes, by which configuration and exemptions refer to the policy."""

@@ -18,7 +18,7 @@ Value = Any
 
 
 class Unknown:
-    """The one value that stands for "known only after the update"."""
+    """Type of the constant for a value that is known only after the update."""
 
     def __repr__(self) -> str:
         return "<not known at preview>"
@@ -152,7 +152,7 @@ def _opened(value: Value, where: str, mapping: Callable[[Mapping[str, Value], st
 
 
 class KnownValues(Mapping[str, Value]):
-    """Plain data for code that knows nothing of unknown values: touching one raises `UnknownProperty`."""
+    """Plain data that raise `UnknownProperty` when an unknown value is read."""
 
     def __init__(self, data: Mapping[str, Value], path: str = "") -> None:
         self._data = data

@@ -22,7 +22,7 @@ Refusal = tuple[str, str]
 
 @dataclass(frozen=True)
 class RequestedResource:
-    """One resource as the engine asks for it."""
+    """A resource in the engine's request."""
 
     token: str
     """Type token: `aws:ec2/vpc:Vpc`."""
@@ -46,7 +46,7 @@ class Made:
 
 
 class RefusedError(Exception):
-    """The cloud does not do what it was asked to."""
+    """The cloud refuses a request."""
 
 
 class Cloud(Protocol):
@@ -199,7 +199,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 class Kubernetes(Typed):
-    """A cluster: an object is known by its namespace and name, and made again it is the same object."""
+    """Fake cluster: objects are identified by namespace and name, so a new one adopts an existing one."""
 
     def __init__(self, replacements: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
         """`replacements`: those of custom resources, besides Kubernetes' own."""

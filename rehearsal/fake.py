@@ -19,7 +19,7 @@ Stack = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunningFake:
-    """A fake at work for one stack."""
+    """A running fake of a stack's target."""
 
     clouds: Mapping[str, Cloud] = field(default_factory=dict)
     """Engine package → fake cloud behind its provider; also overrides the fakes that every stack has."""

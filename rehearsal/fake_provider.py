@@ -46,7 +46,7 @@ class Creation:
 
 
 class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
-    """Serves all given packages on one loopback port, and remembers what was really made."""
+    """Serves all given packages on one loopback port, and records creations."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class InjectedError(Exception):
 
 
 class HalfMadeError(InjectedError):
-    """The resource exists, and is not what it should be: it has no machines, for one."""
+    """A resource exists but is incomplete: without machines, for example."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rehearsal.store import ResourceStore
 
 
 class Filled(Own):
-    """This project's own types, of which one names the group that it is to fill: the cloud must have it."""
+    """Fake of our own types: a node group size needs its node group in the fake cloud."""
 
     def __init__(self, token: str, group: str, folder: Path) -> None:
         """`group` is the input that holds the group's ID; `folder`, what the cloud's fake has made."""

@@ -42,7 +42,7 @@ class Outcome(Protocol):
 
 
 class Operations(Protocol):
-    """The engine on one stack, with the policy pack on."""
+    """Operations of the engine on one stack, with the policy pack."""
 
     def preview(self) -> Outcome: ...
     def up(self) -> Outcome: ...

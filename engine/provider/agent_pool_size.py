@@ -21,7 +21,7 @@ _BUSY = frozenset({409, 429})
 
 
 class AgentPoolSize(GroupSize):
-    """`size` nodes, no fewer and no more, as soon as there are machines."""
+    """Sets an agent pool to exactly `size` nodes, as soon as Azure has capacity."""
 
     TYPE = "trainyard:azure:AgentPoolSize"
     GROUP_KIND = "agent pool"

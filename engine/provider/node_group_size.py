@@ -20,7 +20,7 @@ _BUSY = "ResourceInUseException"
 
 
 class NodeGroupSize(GroupSize):
-    """At least `minSize` nodes, and `size` as soon as there are machines."""
+    """Sets a node group to `size` nodes, at least `minSize`, as soon as EC2 has capacity."""
 
     TYPE = "trainyard:aws:NodeGroupSize"
     GROUP_KIND = "node group"

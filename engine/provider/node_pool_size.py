@@ -19,7 +19,7 @@ _BUSY = frozenset({400, 409, 429})
 
 
 class NodePoolSize(GroupSize):
-    """`size` nodes, as many in each of `zones` zones, as soon as there are machines."""
+    """Sets a node pool to `size` nodes over `zones` zones, as soon as Compute Engine has capacity."""
 
     TYPE = "trainyard:gcp:NodePoolSize"
     GROUP_KIND = "node pool"

@@ -46,7 +46,7 @@ def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
 
 
 class AzureRefusedError(TrainyardError):
-    """Azure does not do what it was asked to."""
+    """Azure refuses a request."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
         self.status, self.message = status, message

@@ -30,7 +30,7 @@ def requests(context: PlatformContext) -> OperatorPlan:
 
 
 class Autoscaler(Layer):
-    """Depends on the definition of ProvisioningRequests, which it watches."""
+    """Helm release of the autoscaler, after the definition of ProvisioningRequests, which it watches."""
 
     def __init__(
         self,

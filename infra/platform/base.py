@@ -27,7 +27,7 @@ from infra.targets.base import ClusterSettings, PoolSettings
 
 @dataclass(frozen=True)
 class PlatformContext:
-    """All that a layer may know: never which target it is on."""
+    """Data that all layers use; it does not contain the target."""
 
     stack: Stack
     settings: ClusterSettings

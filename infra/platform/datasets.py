@@ -66,7 +66,7 @@ def staging_volume_of(team: TeamSpec) -> StagingVolume:
 
 
 class Datasets(Layer):
-    """Where folders of one filesystem are volumes, a dataset is stored once; else once for each team."""
+    """Staging Jobs: one per dataset if all volumes are on one filesystem, else one per dataset and team."""
 
     def __init__(
         self,

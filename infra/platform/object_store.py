@@ -37,7 +37,7 @@ _ACCOUNTS_FILE = "users.json"
 
 
 class ObjectStoreLayer(Layer):
-    """A bucket is a folder: the one of the stack has been made with the volume's other folders.
+    """Deployment, Service and Secrets of the store; a bucket is a folder of the data volume.
 
     Each team is a user with separate keys, which give access to the team's folder of the bucket.
     """

@@ -60,7 +60,7 @@ class DefinitionsLayer(Layer):
 
 
 class Operator(Layer):
-    """An operator's objects; `ready` are those that serve once they exist."""
+    """Objects of an operator; `ready` has those after which the operator serves."""
 
     def __init__(
         self,

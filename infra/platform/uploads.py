@@ -21,7 +21,7 @@ _WAIT = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigw
 
 
 class Uploads(Layer):
-    """One Deployment per team; nothing waits for it, since its image may be large."""
+    """One Deployment per team, for which `up` does not wait, since its image may be large."""
 
     def __init__(
         self, context: PlatformContext, namespaces: Namespaces, storage: StorageLayer, parent: pulumi.Resource

@@ -43,7 +43,7 @@ def limits_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodeP
 
 @dataclass(frozen=True)
 class PoolShare:
-    """Accelerators of a pool: how many a team's queues allow at most, and how many there are."""
+    """Accelerators of a pool: the maximum for a team's queues, and the total."""
 
     pool: str
     allowed: int

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PoolOffer:
-    """A pool, as a job sees it."""
+    """Properties of a pool that matter to jobs."""
 
     accelerator: str
     """Model of the accelerators."""

@@ -189,7 +189,7 @@ class ClusterOutputs:
 
 
 class Cluster(pulumi.ComponentResource):
-    """A target: control plane, then the Kubernetes provider, then what needs it (pools, storage)."""
+    """Base class of a target's component: control plane, Kubernetes provider, then pools and storage."""
 
     KIND: ClassVar[ProviderKind]
     settings: ClusterSettings

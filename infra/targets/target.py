@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One target: the value of `provider.kind`, and what belongs to it."""
+    """A target: the value of `provider.kind`, and all that commands need of it."""
 
     kind: ProviderKind
     spec: type[ProviderSpec]

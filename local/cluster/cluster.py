@@ -43,7 +43,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node as it is now."""
+    """Current status of a node."""
 
     name: str
     pool: str
@@ -55,7 +55,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """A cluster as it is now."""
+    """Current status of a cluster."""
 
     name: str
     state: Literal["up", "degraded", "down"]

@@ -15,7 +15,7 @@ ADMIN = "trainyard-admin"
 
 
 class Credentials:
-    """All certificates of one cluster, made when first asked for."""
+    """Certificates and kubeconfigs of a cluster, made on first use."""
 
     def __init__(self, folder: Path, plan: AddressPlan) -> None:
         self.folder = folder

@@ -20,7 +20,7 @@ class PreemptionEvent:
 
 @dataclass
 class EventLog:
-    """Appends to a file of JSON lines, and keeps what was appended through it."""
+    """Log of preemptions in a file of JSON lines."""
 
     path: Path
     events: list[PreemptionEvent] = field(default_factory=list)

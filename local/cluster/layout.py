@@ -11,7 +11,7 @@ VERSION = "1"
 
 @dataclass(frozen=True)
 class Layout:
-    """The run folder of one cluster."""
+    """Paths in the run folder of a cluster."""
 
     run: Path
 

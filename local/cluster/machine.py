@@ -47,7 +47,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class InitSpec:
-    """All that init does; a machine is started anew when any of it changes."""
+    """Input of a machine's init; a change of any part restarts the machine."""
 
     daemons: tuple[Daemon, ...]
     sysctls: Mapping[str, str]

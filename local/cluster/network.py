@@ -24,7 +24,7 @@ ROUTER_SYSCTLS = {
 
 
 class EmbeddedNetwork:
-    """The network of one cluster; every method can be repeated."""
+    """Network of a cluster; all methods are idempotent."""
 
     def __init__(self, cluster: str, folder: Path) -> None:
         self.folder = folder

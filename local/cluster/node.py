@@ -25,7 +25,7 @@ SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 
 
 class NodeMachine:
-    """Composes the machine of one node."""
+    """Command lines, mounts and configuration of one node's daemons."""
 
     def __init__(self, name: str, context: ClusterContext) -> None:
         self.name = name

@@ -43,7 +43,7 @@ NODE_SECONDS = 120.0
 
 
 class ClusterSite:
-    """Starts and removes the parts of one cluster; the caller holds its lock."""
+    """Starts and removes the parts of a cluster; the caller holds the cluster's lock."""
 
     def __init__(
         self, config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, images: ImageStore

@@ -29,7 +29,7 @@ KEYS = frozenset({"objectStoreAccessKey", "objectStoreSecretKey"})
 
 
 class EmbeddedCluster(ResourceHandler):
-    """Inputs are those of `local.cluster.ClusterConfig`; the cluster's data outlives it.
+    """Resource type with the inputs of `local.cluster.ClusterConfig`; data outlive the cluster.
 
     The cluster's code is imported when it is first needed: the engine waits for the plugin to start.
     """

@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 
 class Lane(StrEnum):
-    """Work of one lane runs one at a time: a compiler fills the machine, a download fills the line."""
+    """Kind of work that runs one at a time: a compiler uses all cores, a download the whole line."""
 
     COMPILE = "compile"
     NETWORK = "network"
@@ -43,7 +43,7 @@ class PlanStep:
 
 
 class Artifact(ABC):
-    """Something that the toolchain provides under one or more names."""
+    """A product of the toolchain, with one or more names."""
 
     name: str
     """Name with its kind: `binary/kubernetes`."""
@@ -71,7 +71,7 @@ class Artifact(ABC):
         """Name → path, for each name that it provides; valid once it exists."""
 
     def problems(self) -> list[Problem]:
-        """What about this host keeps `make` from working, as far as it can be known beforehand."""
+        """Return the problems of this host that would make `make` fail, as far as they are known."""
         return []
 
 

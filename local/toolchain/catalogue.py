@@ -23,7 +23,7 @@ from local.toolchain.versions import Versions
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Makes the artifacts' objects; making one looks at nothing and does nothing."""
+    """Constructs the objects of all artifacts, without looking at the host."""
 
     paths: Paths
     versions: Versions

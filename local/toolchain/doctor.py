@@ -50,7 +50,7 @@ class DoctorStatus(StrEnum):
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     area: str
     name: str

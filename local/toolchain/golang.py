@@ -39,7 +39,7 @@ _ENVIRONMENT = {
 
 
 class GoToolchain(CachedArtifact):
-    """The `go` command: the machine's own where it is new enough, else the one of the lock file."""
+    """The `go` command: the host's if it is new enough, else the lock file's."""
 
     name = "tool/go"
     lane = Lane.NETWORK
@@ -132,7 +132,7 @@ class GoToolchain(CachedArtifact):
 
 
 class GoBuild(CachedArtifact):
-    """Programs of one `go build`; or on PATH, or of the publisher's release, where either can be had."""
+    """Programs of one `go build`, or found on PATH or in the publisher's release."""
 
     needs = (GoToolchain.name,)
     lane = Lane.COMPILE

@@ -20,7 +20,7 @@ RECIPE = 1
 
 
 class ModuleArtifact(CachedArtifact):
-    """Files of one module; the key is its version's hash in go.sum and what is done with it."""
+    """Files of a Go module; the key is the module's hash in go.sum and how the files are processed."""
 
     needs: tuple[str, ...] = (GoToolchain.name,)
     disk_mib = 50

@@ -23,7 +23,7 @@ _LOCK_SECONDS = 300
 
 
 class DebianPackages(Artifact):
-    """Packages of one purpose, in one installation; what exists, from anyone, is left alone."""
+    """Debian packages of one purpose, in one installation; existing ones are not changed."""
 
     lane = Lane.NETWORK
     disk_mib = 600

@@ -55,7 +55,7 @@ class Released(Protocol):
 
 
 class BrokenOffError(Exception):
-    """A download began and did not end: the site answered before, so a build is what remains."""
+    """A download that began and failed, so that the program must be built."""
 
 
 class Releases:

@@ -39,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Seal:
-    """Written last into an artifact: what is in it and how it came to be."""
+    """Metadata that is written last into an artifact: its files, and how it was made."""
 
     origin: str
     """Origin of the artifact, for messages: "built from k8s.io/kubernetes 1.35.4"."""
@@ -71,7 +71,7 @@ def file_digest(file: Path, algorithm: str) -> str:
 
 
 class ArtifactStore:
-    """Artifacts under one root; safe for several processes at once."""
+    """Artifacts below a root folder; safe for several processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -22,7 +22,7 @@ Specifiers = Annotated[SpecifierSet, BeforeValidator(SpecifierSet)]
 
 
 class Go(_Pinned):
-    """The Go toolchain: the oldest that will do, and the lock file that provides one."""
+    """The Go toolchain: minimum version on PATH, and the lock file of the toolchain to install."""
 
     minimum: str
     requirements: Path
@@ -48,7 +48,7 @@ class PinnedRelease(_Pinned):
 
 
 class Build(_Pinned):
-    """One `go build` in `local/go/<folder>`, or the release that saves it."""
+    """Programs of one `go build` in `local/go/<folder>`, or of a release in its place."""
 
     folder: str
     module: str
@@ -67,7 +67,7 @@ class Build(_Pinned):
 
 
 class PinnedProvider(_Pinned):
-    """A cloud's Pulumi provider, as its publisher releases it, in the version of the SDK in a lock file."""
+    """A cloud's Pulumi provider, in the version of the SDK in a lock file."""
 
     lock: Path
     distribution: str

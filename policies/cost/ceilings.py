@@ -69,7 +69,7 @@ CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that the plan asks for: the nodes of a pool, a filesystem, a service."""
+    """A priced part of the plan: a pool's nodes, a filesystem or a service."""
 
     path: str
     """Path of the item in the plan."""

@@ -42,7 +42,7 @@ ORDER = list(reversed(Severity))
 
 
 def page(report: PolicyReport) -> str:
-    """What stops the run first, by severity; then what is exempt, advised, and in order."""
+    """Return the page: findings that stop the run, by severity, then exempt, advised and passed ones."""
     sections = [
         _heading(report),
         _contents(report),

@@ -35,7 +35,7 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----
 
 
 class MotoAccount:
-    """One account in one region. Give it a beginning and an end with `with`: moto is on in between."""
+    """A moto account with one region; a context manager, since moto is active only inside `with`."""
 
     def __init__(self, region: str, existing: Existing | None = None) -> None:
         """`existing`: what the account has before the stack comes."""

@@ -28,7 +28,7 @@ def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
 
 
 class FakePlugin(Own):
-    """The project's own types, of which one asks AWS: for the nodes of a group."""
+    """Fake of our own types; node group sizes are applied to the fake AWS."""
 
     def __init__(self, account: MotoAccount) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ _SCHEDULES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The cluster, and how it is reached."""
+    """The cluster, with endpoint and credentials."""
 
     cluster: ManagedCluster
     credentials: pulumi.Output[dict[str, Any]]

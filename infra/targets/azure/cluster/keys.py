@@ -41,7 +41,7 @@ _MAX_VAULT = 24
 
 @dataclass(frozen=True)
 class EncryptionKey:
-    """A key, known once those that use it may."""
+    """A key whose ID is known once its users have their rights."""
 
     id: pulumi.Input[str]
     url: pulumi.Input[str]

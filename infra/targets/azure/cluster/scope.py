@@ -40,7 +40,7 @@ class Scope(CloudScope):
 
 @dataclass(frozen=True)
 class Groups:
-    """Names of resource groups: a group takes all that is in it along, so what remains has a separate one."""
+    """Names of resource groups. Deleting a group deletes its content, so retained resources have another."""
 
     cluster: pulumi.Input[str]
     data: pulumi.Input[str]

@@ -23,7 +23,7 @@ _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of the keys, known once those that use them may."""
+    """Names of the keys, known once their users have their rights."""
 
     cluster: pulumi.Input[str]
     """Name of the control plane's key; empty where the control plane exists already."""

@@ -12,7 +12,7 @@ from infra.spec.node_pool import NodePoolSpec
 
 @dataclass(frozen=True)
 class GkePool:
-    """One GKE node pool: one machine type; of TPUs of several hosts, one slice; of racks, one rack."""
+    """A GKE node pool: one machine type; one slice of multi-host TPUs; or one rack."""
 
     role: str
     pool: NodePoolSpec

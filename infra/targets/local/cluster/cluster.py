@@ -37,7 +37,7 @@ from infra.targets.local.spec.provider import LocalSpec
 
 
 class EmbeddedCluster(pulumi.CustomResource):
-    """A cluster of real parts on this host; our own plugin makes, changes and removes it."""
+    """A real Kubernetes cluster on this host, which our own provider creates, updates and removes."""
 
     _OUTPUTS = ("endpoint", "caCertificate", "kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey")
     _SECRETS = ("kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey")

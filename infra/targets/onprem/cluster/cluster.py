@@ -109,7 +109,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
 
 
 def _store(endpoint: str) -> tuple[Destination, ...]:
-    """Where its address is; a name is resolved by pods, and NetworkPolicies know none: its networks are."""
+    """Return the store's destinations: its address, or all networks if the endpoint has a name."""
     url = urlsplit(endpoint)
     port = url.port or {"http": 80, "https": 443}[url.scheme]
     try:
