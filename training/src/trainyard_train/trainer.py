@@ -336,7 +336,7 @@ class Trainer(Attempt):
         return DivergedError(f"the {what} is {value}: {advice}")
 
     def _or_warm_up(self) -> str:
-        """That advice, where it would change anything; a run that resumes keeps its schedule."""
+        """Advice on more warmup, if it could help; empty if not. A run that resumes keeps its schedule."""
         optim = self.config.optim
         if optim.scaling != "none" and self.schedule.start >= self.schedule.target:
             return ""

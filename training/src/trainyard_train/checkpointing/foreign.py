@@ -160,13 +160,13 @@ def _read_dcp(folder: Path) -> ForeignCheckpoint:
     from torch.distributed.checkpoint.planner import ReadItem
 
     class ImportReader(FileSystemReader):
-        """Reads `.metadata` with a list of what may be in it."""
+        """Takes the metadata that were read with a list of allowed classes."""
 
         def read_metadata(self, *_: Any, **__: Any) -> Metadata:  # noqa: ANN401
             return metadata
 
     class ImportPlanner(DefaultLoadPlanner):
-        """The same for what is no tensor."""
+        """Reads values other than tensors with `weights_only`, which executes nothing."""
 
         def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
             self.original_state_dict[read_item.dest_index.fqn] = torch.load(value, weights_only=True)
