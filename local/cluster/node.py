@@ -123,7 +123,7 @@ class NodeMachine:
         }
 
     def cni_config(self) -> dict[str, object]:
-        """Each pod has a separate link to the node, which routes: no bridge for Services to miss."""
+        """Return the CNI config: each pod has a link to the node, which routes, so no Service is missed."""
         ranges = [[{"subnet": str(self.context.plan.nodes[self.name].pod_subnet)}]]
         ipam = {
             "type": "host-local",
