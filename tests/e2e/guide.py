@@ -28,7 +28,7 @@ _BLOCK = re.compile(r"(?P<notes>(?:^<!--[^\n]*-->\n)*)^```sh\n(?P<text>.*?)^```"
 _NOTE = re.compile(r"^<!-- (?P<key>not run|run by|stack file): (?P<value>.*) -->$", re.MULTILINE)
 _PROMPT = b"Do you want to perform this"
 """Of `pulumi up` and `destroy`; typing filters the answers to choose from."""
-SECONDS = 900.0
+SECONDS = 1700.0
 """For all blocks of a guide, on a machine that has other work too."""
 
 

@@ -36,7 +36,7 @@ from tests.e2e.test_templates import new_project
 from tests.infra.plan import stack_file
 from tests.infra.targets.aws.plugin import moto_server
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(3000)]
 
 GUIDES = {kind: ROOT / "docs" / f"{kind}.md" for kind in ("aws", "azure", "coreweave", "gcp", "onprem")}
 TEMPLATES = {
