@@ -338,27 +338,32 @@ class Jobs:
             if namespace.startswith(TEAM)
         ]
 
-    def delete(self, key: JobKey) -> None:
-        """Delete the job and its pods; its checkpoints are retained. Without such a job, do nothing."""
+    def delete(self, key: JobKey, *, uid: str = "") -> None:
+        """Delete the job and its pods; its checkpoints are retained. Without such a job, do nothing.
+
+        With `uid`, a newer job of the same name is not deleted: somebody else submitted it.
+        """
+        job = (GROUP, VERSION, key.namespace, "trainjobs", key.name)
+        body = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._custom.delete_namespaced_custom_object(
-                GROUP, VERSION, key.namespace, "trainjobs", key.name, propagation_policy="Foreground"
-            )
+            self._custom.delete_namespaced_custom_object(*job, body=body, propagation_policy="Foreground")
         except ApiException as error:
-            if error.status != NOT_FOUND:
+            if error.status not in ({NOT_FOUND, CONFLICT} if uid else {NOT_FOUND}):
                 raise
 
-    def delete_and_wait(self, key: JobKey) -> None:
-        """Remove the job, and return when it is deleted.
+    def delete_and_wait(self, key: JobKey, *, uid: str = "") -> None:
+        """Remove the job, and return when it is deleted; see `delete` for `uid`.
 
         Raises:
             TrainyardError: the job still exists after its pods' grace period.
         """
         graces = [pod.spec.termination_grace_period_seconds for pod in self.pods(key)]
         seconds = max(graces, default=0) + DELETION_SECONDS
-        self.delete(key)
+        self.delete(key, uid=uid)
         deadline = time.monotonic() + seconds
-        while self.get(key) is not None:
+        while (found := self.get(key)) is not None:
+            if uid and found["metadata"]["uid"] != uid:
+                return
             if time.monotonic() > deadline:
                 raise TrainyardError([_lingers(key, seconds)])
             time.sleep(0.2)

@@ -90,10 +90,18 @@ class CustomObjects:
         _answer(self._api, "PATCH", address, body, kind="application/merge-patch+json")
 
     def delete_namespaced_custom_object(
-        self, group: str, version: str, namespace: str, plural: str, name: str, *, propagation_policy: str
+        self,
+        group: str,
+        version: str,
+        namespace: str,
+        plural: str,
+        name: str,
+        *,
+        body: object,
+        propagation_policy: str,
     ) -> None:
         path = f"{_collection(group, version, namespace, plural)}/{name}"
-        _answer(self._api, "DELETE", url(self._api, path, {"propagationPolicy": propagation_policy}))
+        _answer(self._api, "DELETE", url(self._api, path, {"propagationPolicy": propagation_policy}), body)
 
 
 def _collection(group: str, version: str, namespace: str, plural: str) -> str:

@@ -146,8 +146,13 @@ class FakeCustom:
     def list_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
         return {"items": self.workloads}
 
-    def delete_namespaced_custom_object(self, *_: object, propagation_policy: str) -> None:
+    def delete_namespaced_custom_object(
+        self, *_: object, body: dict[str, Any], propagation_policy: str
+    ) -> None:
         assert propagation_policy == "Foreground"
+        uid = body.get("preconditions", {}).get("uid")
+        if self.job and uid not in {None, self.job["metadata"].get("uid")}:
+            raise ApiException(status=409, reason="Conflict")  # as registry/generic/registry/store.go does
 
     def create_namespaced_custom_object(self, *_: object) -> None:
         raise ApiException(status=409 if self.job else 422, reason="no")
@@ -256,3 +261,12 @@ def test_a_removed_job_is_waited_for_as_long_as_its_pods_may_take(monkeypatch: p
     with pytest.raises(TrainyardError, match="still there 330 s after it was removed"):
         stuck.delete_and_wait(KEY)
     assert next(waited) > 330
+
+
+def test_a_newer_job_of_the_name_is_not_deleted() -> None:
+    newer = trainjob()
+    newer["metadata"]["uid"] = "of-a-colleague"
+    api = jobs(newer)
+    api.delete_and_wait(KEY, uid="mine")  # neither deleted nor waited for
+    with pytest.raises(TrainyardError, match="has a job of that name"):
+        api.submit(manifest(JOB, "run-002"))

@@ -74,7 +74,8 @@ def test_custom_objects_are_asked_for_as_the_client_asks(host: str) -> None:
         objects.get_namespaced_custom_object(*place, "tune")
         objects.create_namespaced_custom_object(*place, body)
         objects.patch_namespaced_custom_object(*place, "tune", body)
-        objects.delete_namespaced_custom_object(*place, "tune", propagation_policy="Foreground")
+        only: Any = {"preconditions": {"uid": "1"}}
+        objects.delete_namespaced_custom_object(*place, "tune", body=only, propagation_policy="Foreground")
         asked.append([(verb, path, json.loads(given or "null")) for verb, path, _, given in Handler.asked])
         kinds = {verb: kind for verb, _, kind, _ in Handler.asked}
         assert kinds["PATCH"] == "application/merge-patch+json"

@@ -67,8 +67,8 @@ class Ready:
     run: str
     """Name of the run and of its folder."""
     checkout: Checkout
-    replaces: bool = False
-    """Whether a job with the same name exists that has ended, and is replaced."""
+    replaces: str = ""
+    """UID of the ended job of the same name, which is replaced; empty where none exists."""
     pack: Pack | None = None
     store: Future[StoreProgram] | None = None
     """Connection to the team's store, once its program has started."""
@@ -221,11 +221,13 @@ def _named(session: Session, ready: Ready) -> Ready:
         InputError: a job of its name has not ended.
     """
     key = ready.key
-    exists = session.jobs.get(key) is not None
-    if exists and not session.jobs.state(key).ended:
+    existing = session.jobs.get(key)
+    if existing is not None and not session.jobs.state(key).ended:
         fix = f"follow it: {take_up(key)}; remove it: trainyard cancel {key.name}; or --name another"
         raise InputError([Problem("name", f"{key.name}, which has not ended", "one job of a name", fix)])
-    return replace(ready, run=new_run(session, key), replaces=exists)
+    return replace(
+        ready, run=new_run(session, key), replaces=str(existing["metadata"]["uid"]) if existing else ""
+    )
 
 
 def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
@@ -286,7 +288,7 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         _upload(session, ready.pack, ready.store)
     await_data(session, ready.chosen.job)
     if ready.replaces:
-        session.jobs.delete_and_wait(ready.key)
+        session.jobs.delete_and_wait(ready.key, uid=ready.replaces)
     _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)
 
 
