@@ -38,7 +38,8 @@ class MetricsTail:
         read = run_folder.read_from(self._run_dir, METRICS_FILE, self._offset)
         self._offset += len(read)
         *whole, self._rest = (self._rest + read).split(b"\n")
-        return [line for line in map(parse_line, (text.decode(errors="replace") for text in whole)) if line]
+        lines = map(parse_line, (text.decode(errors="replace") for text in whole))
+        return [line for line in lines if line and _is_complete(line)]
 
 
 @dataclass
@@ -152,6 +153,17 @@ _TELLINGS = {
     "failed": "attempt {attempt} ends at step {step}: {error}",
     "finished": "finished at step {step}, weights {sha256:.12}…",
 }
+
+
+def _is_complete(line: dict[str, Any]) -> bool:
+    """Whether a line has what is shown of its event: a program of the team may have written anything."""
+    try:
+        describe(line, first_of_attempt=True)
+    except (KeyError, TypeError, ValueError):
+        return False
+    needed = {"time", "attempt"} | ({"accuracy"} if line["event"] == "evaluation" else set())
+    numbers = needed | ({"step", "steps"} & line.keys())
+    return all(isinstance(line.get(name), int | float) for name in numbers)
 
 
 def describe_phase(phase: str) -> str:

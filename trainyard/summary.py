@@ -88,7 +88,10 @@ def draw(summary: Summary) -> Path | None:
     path, metrics = summary.run_dir / PLOT, summary.run_dir / METRICS
     if not os.path.lexists(path) or path.lstat().st_mtime < metrics.lstat().st_mtime:
         picture = io.BytesIO()
-        draw_learning_curve(summary.run, summary.story.lines, picture)
+        try:
+            draw_learning_curve(summary.run, summary.story.lines, picture)
+        except (KeyError, TypeError, ValueError):  # lines of another program, without what a curve needs
+            return None
         run_folder.replace(summary.run_dir, PLOT, picture.getvalue())
     return path
 

@@ -38,6 +38,25 @@ def test_a_line_that_is_being_written_waits_for_the_next_look(tmp_path: Path) ->
     assert tail.new_lines() == []
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        line("step"),
+        line("step", step="one"),
+        line("evaluation", loss=1),
+        line("finished", step=3),
+        line("started", nodes=[1, 2]),
+        {**line("step", step=1), "event": ["step"]},
+        {**line("step", step=1), "time": "noon"},
+    ],
+    ids=str,
+)
+def test_a_line_of_another_program_is_left_out(tmp_path: Path, foreign: dict[str, Any]) -> None:
+    append(tmp_path / "metrics.jsonl", foreign)
+    append(tmp_path / "metrics.jsonl", line("step", step=2))
+    assert [item["step"] for item in MetricsTail(tmp_path).new_lines()] == [2]
+
+
 @pytest.mark.parametrize("planted", ["link", "FIFO", "folder"])
 def test_metrics_are_read_from_no_link(tmp_path: Path, planted: str) -> None:
     """A job may plant one to another team's run, whose curve root would then draw for it."""
