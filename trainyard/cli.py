@@ -394,7 +394,7 @@ def migrate(
 
 @app.command()
 def status(stack: StackName = "local", context: Context = "") -> None:
-    """Show nodes, queues and jobs. With --context no stack file is needed.
+    """Show the nodes and the jobs. With --context no stack file is needed.
 
     [dim]trainyard status -s aws
     trainyard status --context datacenter[/]
