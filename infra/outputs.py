@@ -1,4 +1,4 @@
-"""Builds the stack outputs, with the same types on every target."""
+"""Builds the stack outputs (endpoint, kubeconfig, stores, pools, queues), the same for every target."""
 
 from __future__ import annotations
 

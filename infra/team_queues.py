@@ -1,4 +1,4 @@
-"""The output `queues` of a stack: what is exported of each team, and read again by jobs and fleets."""
+"""The stack output `queues`: writes each team's namespace and queues; reads them back in any key style."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS: Mapping[str, str] = {
 
 
 def exported(team: TeamSpec) -> dict[str, Any]:
-    """Return what the output has of a team."""
+    """Return a team's entry in the output `queues`."""
     others = {queue: team.local_queue(queue) for queue in team.more_queues}
     return {
         "namespace": names.team_namespace(team.name),
@@ -28,7 +28,7 @@ def exported(team: TeamSpec) -> dict[str, Any]:
 
 
 def read(queues: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
-    """Return the output of a program in any language with the keys of `exported`, anything else as it is."""
+    """Return the output `queues` with camel-case keys; anything but a mapping unchanged."""
     if not isinstance(queues, Mapping):
         return queues
     return {team: _camel_cased(each) if isinstance(each, Mapping) else each for team, each in queues.items()}

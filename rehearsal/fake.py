@@ -1,4 +1,4 @@
-"""`Fake`: how a target is rehearsed (start, change, API server), and the table of each target's fake."""
+"""`Fake`: what a target brings to its rehearsal (fake cloud, change, API server), and the table of fakes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Change = Callable[[dict[str, Any]], Mapping[str, int]]
 def grow(stack: dict[str, Any]) -> Mapping[str, int]:
     """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone.
 
-    What is reserved does not double, so without another the system pool does.
+    Reserved capacity cannot grow: where every job pool is reserved, the system pool doubles.
     """
     pools = stack["pools"]
     bought = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")]

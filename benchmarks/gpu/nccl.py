@@ -1,4 +1,4 @@
-"""GPU check: NCCL's watchdog ends a collective that hangs, and a process group can be aborted.
+"""GPU check: NCCL's watchdog ends a process whose collective hangs, and a process group can be aborted.
 
 The collective waits behind a kernel that spins, as one does behind a peer that has ended. How the agent
 handles the SIGABRT that follows is tested without a GPU, with gloo and an abort of the process.

@@ -1,4 +1,4 @@
-"""Computes the limits of each team's namespace; limits that the stack omits follow from its queues' pools."""
+"""Computes each team's limits (pods, CPUs, memory, accelerators) from its pools where the stack sets none."""
 
 from __future__ import annotations
 

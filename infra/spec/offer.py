@@ -1,4 +1,4 @@
-"""What a node pool offers to jobs, as one line of JSON: accelerators, fabric, capacity, location."""
+"""What a pool offers to jobs, as JSON on its Kueue flavor: accelerators, fabric, capacity, location."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
 
 
 def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """A number that nothing acts on would be read as protection."""
+    """`snapshot_days` is refused where nothing takes snapshots: it would look like protection."""
     days = storage.checkpoints.snapshot_days
     if not days:
         return
@@ -92,7 +92,7 @@ def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: Stora
 
 
 def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
-    """A flavor is a pool that takes jobs."""
+    """Each flavor names a pool that takes jobs."""
     known = {
         pool.name: pool
         for pool in pools
@@ -213,7 +213,7 @@ def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Fin
         yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
 
 
-def the_job_fits_a_flavor(
+def job_needs_fit_a_flavor(
     job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
 ) -> Iterator[Finding]:
     """One flavor must hold the whole job: it has the requirements, and is not spot."""
@@ -239,7 +239,9 @@ def _described(found: Sequence[FlavorOffer]) -> str:
     return "; ".join(f"{queue}: {', '.join(each)}" for queue, each in by_queue.items())
 
 
-def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
+def job_nodes_fit_a_flavor(
+    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools
+) -> Iterator[Finding]:
     """All nodes of a job get one flavor, so one flavor that is not spot must hold them all."""
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or job.needs is not None:
@@ -282,7 +284,7 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
         yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
 
 
-def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> Iterator[Finding]:
+def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator[Finding]:
     """Timeouts have no effect without a Kueue that the stack installs."""
     for key in ("pods_ready_minutes", "pods_recovery_minutes"):
         minutes = getattr(operators, key)
@@ -292,7 +294,7 @@ def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> I
             yield ("operators", key), str(minutes), allowed, fix
 
 
-def grace_is_of_runtimes_that_can_give_it(
+def runtime_grace_fits_its_pools(
     provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
 ) -> Iterator[Finding]:
     """Spot nodes end after their preemption notice, so a runtime on spot pools alone can give no more."""
@@ -319,7 +321,7 @@ def unchecked_runtimes_are_of_the_stack(
             yield unknown(("unchecked_runtimes", index), runtime, runtimes, "a runtime of this stack")
 
 
-def a_jobs_grace_is_given_wherever_it_lands(
+def job_grace_fits_its_pools(
     *,
     provider: ProviderSpec,
     pools: Pools,
@@ -363,8 +365,8 @@ def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
         yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix
 
 
-def keys_are_of_teams_and_of_our_store(storage: StorageSpec, teams: Teams) -> Iterator[Finding]:
-    """A store of others, which has no size here, knows its users itself."""
+def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[Finding]:
+    """`key_generations` is only for a store that the stack serves, and for its teams."""
     path: KeyPath = ("storage", "object_store", "key_generations")
     known = [team.name for team in teams]
     for team in storage.object_store.key_generations:

@@ -57,7 +57,7 @@ class Account(Protocol):
 
 
 def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Problem]:
-    """The API server answers `up` only where the network that it calls from is named."""
+    """Refuse documentation networks (RFC 5737): from there nobody reaches the API server."""
     for index, network in enumerate(public_cidrs):
         if any(network.overlaps(example) for example in DOCUMENTATION):
             fix = "write the address that your calls come from: curl https://checkip.amazonaws.com"

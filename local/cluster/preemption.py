@@ -1,8 +1,4 @@
-"""Preempts a spot node as a cloud does: preemption notice, power-off, NotReady, deletion of node and pods.
-
-Optional preemption notice (taints, graceful termination), power-off, NotReady, deletion of the Node, failed
-pods.
-"""
+"""Preempts a spot node as a cloud does: preemption notice, power-off, NotReady, deletion of node and pods."""
 
 from __future__ import annotations
 

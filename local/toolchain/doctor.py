@@ -1,4 +1,4 @@
-"""Diagnoses this host: what exists, what is missing, what would be done about it and why. Read-only."""
+"""Checks whether this host can run the embedded cluster: privileges, memory, kernel, artifacts. Read-only."""
 
 from __future__ import annotations
 

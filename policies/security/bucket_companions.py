@@ -14,9 +14,7 @@ TLS_POLICY = "BucketPolicy"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Each companion's content is evaluated where it is declared; here only that there is one, or its inline
-    form.
-    """
+    """Check that each companion exists, separately or inline; other policies evaluate its content."""
     beside = {
         other.type.rpartition(":")[2].removesuffix("V2")
         for other in resource.related_resources.pointing_at(resource, "bucket", "bucket")

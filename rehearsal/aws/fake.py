@@ -1,4 +1,4 @@
-"""`FAKE` of AWS: starts a moto account for a stack, and returns which networks reach its EKS endpoint."""
+"""AWS in a rehearsal (`FAKE`): starts a moto account, and returns which networks reach the EKS endpoint."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def pascal(value: Any) -> Any:
 
 
 def _truths(value: Any) -> Any:
-    """Convert texts to booleans: a launch template has texts, since it knows a third value, unset."""
+    """Convert strings to booleans: a launch template has strings, to allow a third value, unset."""
     if isinstance(value, Mapping):
         return {key: _truths(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -251,7 +251,7 @@ def _bucket(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def bucket_location(region: str) -> dict[str, Any]:
-    """Return the region parameters of a request for a bucket: nothing of us-east-1, which S3 refuses as a
+    """Return the region parameters of a request for a bucket: empty for us-east-1, which S3 refuses as a
     constraint (API reference, CreateBucket).
     """
     return {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}

@@ -1,4 +1,4 @@
-"""`FAKE` of Azure: starts a fake subscription for a stack; returns which networks reach its API server."""
+"""Azure in a rehearsal (`FAKE`): starts a fake subscription; returns which networks reach the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fake Azure subscription: validates inputs by the SDK's types, and returns IDs and outputs as Azure does."""
+"""Fake Azure subscription: returns IDs and outputs as Azure does; answers requests of `trainyard adopt`."""
 
 from __future__ import annotations
 

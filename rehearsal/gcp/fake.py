@@ -1,4 +1,4 @@
-"""`FAKE` of Google Cloud: starts a fake project for a stack, and returns which networks reach its API."""
+"""Google Cloud in a rehearsal (`FAKE`): starts a fake project; returns which networks reach the API."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class MemberCluster:
 
     @cached_property
     def core(self) -> Any:  # noqa: ANN401 -- the client's own
-        """The client's core API, which takes its time to import: for what is no list and no log."""
+        """The client's core API, which is slow to import: use it only for calls other than lists and logs."""
         return client.CoreV1Api(self._session.api)
 
     @cached_property

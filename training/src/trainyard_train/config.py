@@ -33,7 +33,7 @@ class TrainConfig(ConfigSection):
     """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
     mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
     precision: Precision = "float32"
-    """Of the forward pass, where it is safe (autocast); weights and optimizer are in float32."""
+    """Precision of the forward pass, where it is safe (autocast); weights and optimizer are in float32."""
     accumulate: int = Field(default=1, ge=1)
     """Micro-batches that a step's samples of each rank are divided into, to save memory."""
     recompute: bool = False
@@ -50,11 +50,11 @@ class TrainConfig(ConfigSection):
     timeouts: TimeoutConfig = TimeoutConfig()
     export: ExportConfig = ExportConfig()
     notices: Literal["none", "aws", "gcp", "azure"] = "none"
-    """Whose metadata service to ask if this host will be taken away; SIGTERM is heard in any case."""
+    """Cloud whose metadata service is asked for preemption notices; SIGTERM counts as one in any case."""
     evaluate_every: int = Field(default=50, ge=1)
-    """Steps between two looks at the held-out data."""
+    """Steps between two evaluations on the held-out data."""
     evaluate_samples: int = Field(default=4096, ge=1)
-    """How much of it is looked at."""
+    """Maximum number of held-out samples in one evaluation."""
     threads: int = Field(default=1, ge=1)
     """CPU threads per process."""
     restarts: int = Field(default=3, ge=0)

@@ -1,4 +1,4 @@
-"""`Trainer`: training and evaluation loop of configured runs, bit-exact over any number of interruptions."""
+"""`Trainer`: training and evaluation loop of `trainyard_train.train`, bit-exact over any interruptions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Trainer(Attempt):
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
 
     def _build(self, config: TrainConfig, mesh: Mesh) -> None:
-        """Make the model and what trains it; of weights that will be loaded, the room alone."""
+        """Build model, optimizer and state; weights that a checkpoint replaces are not initialized."""
         with torch.device("meta"):
             model = build_model(config.model, self.data.num_classes)
         sample = self.data.train.take(torch.tensor([0])).inputs
@@ -269,7 +269,7 @@ class Trainer(Attempt):
     def take_step(self) -> None:
         """Take one optimizer step on all ranks; `run` does this and what follows.
 
-        Nothing in it waits for the device but `read`, for the step before, once this one's work is queued.
+        Only `read` waits for the device: it reads the previous step's numbers once this step is queued.
 
         Raises:
             DivergedError: the step before had a loss or a gradient that is no number.

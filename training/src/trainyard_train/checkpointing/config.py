@@ -14,19 +14,20 @@ class CheckpointConfig(ConfigSection):
     """When to save and how much to keep."""
 
     every_steps: int = Field(default=20, ge=0)
-    """Steps from one to the next; 0: the interval with the least lost time (see `checkpointing.interval`)."""
+    """Steps between checkpoints; 0: the interval with the least lost time (see `checkpointing.interval`)."""
     mtbf_seconds: float = Field(default=86400, gt=0)
-    """With every_steps 0: the mean time between losses of a run that is expected, until some were seen."""
+    """Expected mean time between failures of a run; used with `every_steps: 0` until some have happened."""
     keep_last: int = Field(default=3, ge=1)
-    """How many of the newest are retained."""
+    """Number of newest checkpoints that are retained."""
     keep_every: int = Field(default=0, ge=0)
-    """Those whose step is a multiple of this are never deleted; 0: none."""
+    """Checkpoints whose step is a multiple of this are never deleted; 0: none."""
     superseded: Literal["delete", "tag"] = "delete"
-    """What becomes of the others. `tag`: objects in S3 and Azure get `trainyard.dev/superseded=true`, those
-    in Google Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
+    """What happens to checkpoints that are not retained. `tag`: objects in S3 and Azure get
+    `trainyard.dev/superseded=true`, those in Google Cloud Storage a custom time, by which a
+    rule of the bucket deletes them later."""
     memory_gib: float | None = Field(default=None, ge=0)
-    """Of each node's memory at most, in which its agent keeps the newest checkpoint for ranks that it starts
-    again; two captures of each rank. Left out, what is free allows; 0: none."""
+    """Maximum memory per node for the newest checkpoint, which the agent keeps for restarted ranks: two
+    captures of each rank. Default: what is free; 0: none."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 

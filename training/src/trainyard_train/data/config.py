@@ -13,15 +13,15 @@ class DataConfig(ConfigSection):
     """What to train on, and how much of it at once."""
 
     name: Literal["digits", "text", "pictures"] = "digits"
-    """`digits`: 1797 handwritten ones, which come with scikit-learn. `text`: shards made by
+    """`digits`: 1797 images of handwritten digits, which come with scikit-learn. `text`: shards made by
     `trainyard_train.data.text`. `pictures`: a folder for each class, or shards of WebDataset (see
     `data.pictures`)."""
     path: str = ""
-    """Of text and pictures: their folder, or its URL in an object store."""
+    """Folder of text or pictures, or its URL in an object store."""
     held_out_path: str = ""
-    """Of pictures: those held out for evaluation; empty: a part of those at `path`."""
+    """Folder of pictures held out for evaluation; empty: a part of those at `path`."""
     side: int = Field(default=224, ge=8, le=4096)
-    """Of a picture in pixels, after it was cropped."""
+    """Side of a cropped picture, in pixels."""
     workers: int = Field(default=2, ge=1, le=256)
     """Threads that decode pictures."""
     batch_size_per_rank: int = Field(default=32, ge=1, le=1 << 20)

@@ -53,25 +53,25 @@ class TimeoutConfig(ConfigSection):
     """How long to wait for others, in seconds."""
 
     rendezvous: float = Field(default=300, gt=0)
-    """For all ranks to arrive."""
+    """Time for all ranks to arrive."""
     rejoin: float = Field(default=3, gt=0)
-    """For all ranks to arrive again, after they were restarted in place; more only delays their start
+    """Time for all ranks to arrive again, after they were restarted in place; more only delays their start
     elsewhere, where a node has failed."""
     collective: float = Field(default=20, gt=0)
-    """For one collective; longer than the slowest step. The limit of a step is ten times the longest step so
-    far where that is more than this; of the first step it is `start` where that is more."""
+    """Time for one collective; longer than the slowest step. The limit of a step is ten times the longest
+    step so far where that is more than this; of the first step it is `start` where that is more."""
     silence: float = Field(default=8, ge=3)
-    """Without a heartbeat of a node's agent, or of a rank that has none, until it counts as failed; a rank
-    may be stopped (SIGSTOP) for as long."""
+    """Time without a heartbeat of a node's agent, or of a rank that has none, until it counts as failed; a
+    rank may be stopped (SIGSTOP) for as long."""
     stall: float = Field(default=15, gt=0)
-    """In one step, until all ranks write down what they are doing; shorter than `collective`. Left out, it is
+    """Time in one step until all ranks write their stacks; shorter than `collective`. Left out, it is
     no more than three quarters of that."""
     store: float = Field(default=60, gt=0)
-    """For one request to an object store, with its retries."""
+    """Time for one request to an object store, with its retries."""
     save: float = Field(default=600, gt=0)
-    """For one checkpoint to become durable, until the run ends rather than wait for it."""
+    """Time for one checkpoint to become durable; the run ends rather than wait longer."""
     leave: float | None = Field(default=None, gt=0)
-    """From a preemption notice to the exit, at most. Default: what the pod's grace allows (`until_exit`)."""
+    """Time from a preemption notice to the exit, at most. Default: what the pod's grace allows."""
 
     @model_validator(mode="before")
     @classmethod

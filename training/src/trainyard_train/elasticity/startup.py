@@ -38,7 +38,7 @@ def ask_for_huge_pages() -> None:
     """Have PyTorch ask the kernel for huge pages for large tensors on the CPU, unless the user has disabled
     it (0).
 
-    New memory is touched page by page, and freed so when a process ends. A rank that is restarted in
+    New memory is mapped and freed page by page. A rank that is restarted in
     place waits for both: with a state of 515 MiB 0.3 s of 1.6. Call it before PyTorch is imported.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")
@@ -58,7 +58,7 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
     memory: Any = torch.utils.deterministic  # the attribute is a property of the module
     fills = memory.fill_uninitialized_memory
     if wanted:
-        # New memory would be filled with NaN, so that who reads it before it is written gets the same, too.
+        # Off: PyTorch would fill new memory with NaN, which takes time and helps only reads before writes.
         memory.fill_uninitialized_memory = False
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.set_deterministic_debug_mode("error")
@@ -72,7 +72,7 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
 
 
 def record_collectives(folder: Path) -> None:
-    """Keep the last collectives (PyTorch's flight recorder); NCCL's watchdog writes them where stacks are.
+    """Record the last collectives (PyTorch's flight recorder); on a timeout NCCL writes them to `folder`.
 
     Call it before the process group is made. What a user has set stands.
     """

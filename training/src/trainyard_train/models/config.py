@@ -21,7 +21,7 @@ class ModelConfig(ConfigSection):
     layers: int = Field(default=4, ge=1)
     """Blocks of a gpt."""
     heads: int = Field(default=4, ge=1)
-    """Of a gpt's attention."""
+    """Attention heads of a gpt."""
     context: int = Field(default=128, ge=1)
     """Tokens that a gpt sees at once."""
 

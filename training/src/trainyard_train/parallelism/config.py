@@ -23,11 +23,11 @@ class ParallelConfig(ConfigSection):
     pipeline: int = Field(default=1, ge=1)
     """Stages that the layers are divided into; micro-batches (`accumulate`) flow through them."""
     shard: int = Field(default=0, ge=0)
-    """With fsdp: how many ranks share one copy of the weights; the groups are replicas (HSDP). 0: all."""
+    """Ranks that share one copy of the weights with fsdp; the groups are replicas (HSDP). 0: all."""
     min_ranks: int = Field(default=1, ge=1)
-    """With fewer ranks a run does not begin, nor continue."""
+    """Minimum number of ranks with which a run begins or continues."""
     max_ranks: int = Field(default=0, ge=0)
-    """Nor with more; 0: any number."""
+    """Maximum number of ranks; 0: any number."""
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> ParallelConfig:

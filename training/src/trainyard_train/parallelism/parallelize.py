@@ -44,9 +44,9 @@ def parallelize(
     """Distribute a model over the ranks by the configuration; a single rank keeps it as it is.
 
     Args:
-        model: on the device `meta`: of its weights there are the shapes alone.
-        layers: its layers with their weights, the same on every rank, each asked for when the one before was
-            taken over: beside its shard, a rank has room for one layer alone.
+        model: on the device `meta`: shapes without weights.
+        layers: its layers with their weights, the same on every rank; iterating makes one layer at a time,
+            since a rank has memory for its shard and one layer.
         plan: layer → `column` or `row`: how tensor parallelism divides its weight.
         config: strategy, precision and mesh.
         mesh: the ranks.
