@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.processes import TIMEOUT_SECONDS, free_port
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from trainyard_train.elasticity.nodes import STORE_LINGER_SECONDS
 
 SUM = """
@@ -85,11 +86,13 @@ def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp
 
 
 def test_a_node_that_waits_for_others_exits_on_sigterm(tmp_path: Path) -> None:
-    (tmp_path / "ends.py").write_text("print('done')\n")
+    (tmp_path / "ends.py").write_text("import os; print(os.getpid())\n")
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     node = start(tmp_path, ["ends.py"], PET_NODE_RANK="0", **place)
     try:
-        assert node.stdout is not None and node.stdout.readline() == "done\n"
+        assert node.stdout is not None
+        rank = int(node.stdout.readline())
+        wait_for(lambda: not psutil.pid_exists(rank))  # else the signal is passed on to it
         with pytest.raises(subprocess.TimeoutExpired):
             node.wait(1)
         node.terminate()
