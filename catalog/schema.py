@@ -207,7 +207,7 @@ class Fabric:
 
 @dataclass(frozen=True, kw_only=True)
 class Nics:
-    """Network cards of a machine: those of the fabric, else the ordinary ones (peak bandwidth)."""
+    """NICs of a machine: those of the fabric, else the ordinary ones (peak bandwidth)."""
 
     count: Count
     gbps: Amount

@@ -51,7 +51,7 @@ class EfaSpec(Spec):
         return self
 
     def layout(self) -> EfaLayout:
-        """Return it in the catalogue's form; ValueError if the cards cannot have that many interfaces."""
+        """Return it in the catalogue's form; ValueError if its NICs cannot have that many interfaces."""
         return EfaLayout(**dict(self))
 
 
