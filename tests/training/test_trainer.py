@@ -8,7 +8,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -545,23 +545,35 @@ def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stand
     assert sha256(tmp_path) == undisturbed
 
 
-def slow_clean_up(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Let what follows a commit take its time."""
-    clean_up = FolderStore.clean_up
+@pytest.fixture
+def held_clean_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """What follows a commit is not done before this event."""
+    clean_up, released = FolderStore.clean_up, threading.Event()
 
-    def slowly(store: FolderStore, step: int) -> None:
-        time.sleep(seconds)
+    def late(store: FolderStore, step: int) -> None:
+        released.wait()
         clean_up(store, step)
 
-    patch.setattr(FolderStore, "clean_up", slowly)
+    monkeypatch.setattr(FolderStore, "clean_up", late)
+    yield released
+    released.set()
+
+
+def started(config: TrainConfig, notice: PreemptionNotice, at_end: Callable[[], object]) -> Trainer:
+    """A trainer that calls `at_end` when the last step is reported."""
+
+    def report(line: dict[str, Any]) -> None:
+        if line["event"] == "finished":
+            at_end()
+
+    return Trainer(config, process_group.join(config.timeouts, {}), notice, [report])
 
 
 def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_the_end(
-    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: str, held_clean_up: threading.Event
 ) -> None:
-    slow_clean_up(monkeypatch, 1)
-    config = configure(tmp_path, timeouts={"save": 0.5}, checkpoint={"every_steps": 1, "keep_last": 2})
-    assert Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60)).run(0)
+    config = configure(tmp_path, timeouts={"save": 10}, checkpoint={"every_steps": 1, "keep_last": 2})
+    assert started(config, PreemptionNotice(60), held_clean_up.set).run(0)
     assert sha256(tmp_path) == undisturbed
     assert len(events(tmp_path, "checkpoint")) == STEPS
     folder = tmp_path / "checkpoints"
@@ -570,35 +582,25 @@ def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_
 
 
 def test_on_a_preemption_notice_no_rank_waits_for_a_clean_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, held_clean_up: threading.Event, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    slow_clean_up(monkeypatch, 5)
     config = configure(tmp_path)
     trainer = Trainer(config, process_group.join(config.timeouts, {}), NoticeAt(7))
-    begin = time.monotonic()
     assert not trainer.run(0)
-    assert time.monotonic() - begin < 4
+    assert "exiting before" not in capfd.readouterr().err, "it waited, and was then cut short"
     assert (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").exists()
+    held_clean_up.set()
     trainer.saver.wait_for_clean_up(60)
 
 
 def test_a_preemption_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, held_clean_up: threading.Event, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    slow_clean_up(monkeypatch, 5)
-    config, notice = configure(tmp_path), PreemptionNotice(60)
-    output: list[float] = []
-
-    def preempt_at_end(line: dict[str, Any]) -> None:
-        if line["event"] == "finished":
-            output.append(time.monotonic())
-            notice.request()
-
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [preempt_at_end])
-    assert trainer.run(0)
-    assert time.monotonic() - output[0] < 3
+    config, notice = configure(tmp_path, timeouts={"save": 600}), PreemptionNotice(60)
+    begin = time.monotonic()
+    assert started(config, notice, notice.request).run(0)
+    assert time.monotonic() - begin < 300
     assert "exiting before all superseded checkpoints are deleted" in capfd.readouterr().err
-    trainer.saver.wait_for_clean_up(60)
 
 
 def test_the_pace_is_observed_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
