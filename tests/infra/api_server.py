@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from infra.artifacts import ROOT
-from tests.processes import free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 
 ADMIN, JOB_CONTROLLER = "admin", "job-controller"
 _ACCOUNTS = "system:serviceaccounts"
@@ -35,7 +35,7 @@ class ApiServer:
                 base_url=f"https://127.0.0.1:{port}",
                 verify=False,
                 headers={"authorization": f"Bearer {token}"},
-                timeout=30,
+                timeout=TIMEOUT_SECONDS,
                 trust_env=False,
             )
             for token in (ADMIN, JOB_CONTROLLER)

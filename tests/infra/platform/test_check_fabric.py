@@ -21,6 +21,7 @@ import catalog
 from infra.platform.fabric import FABRIC_SIGNAL, needs
 from infra.platform.programs import program
 from infra.platform.runtimes import EX_NO_FABRIC
+from tests.processes import TIMEOUT_SECONDS
 
 SHELLS = ("dash", "bash")
 """/bin/sh of Debian and of Red Hat. BusyBox's ash was tried by hand: CI's machines need not have it."""
@@ -90,7 +91,7 @@ class Root:
             check=False,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=TIMEOUT_SECONDS,
         )
 
 
@@ -211,7 +212,7 @@ def test_an_mpi_job_whose_pods_lack_their_number_is_checked(root: Root) -> None:
 @contextmanager
 def pod(root: Root) -> Iterator[subprocess.Popen[str]]:
     """A container beside a pause container, whose processes it sees: `shareProcessNamespace`."""
-    with subprocess.Popen([UNSHARE, "--fork", "--pid", "sleep", "60"]) as pause:
+    with subprocess.Popen([UNSHARE, "--fork", "--pid", "sleep", "600"]) as pause:
         first = _child(pause.pid)
         proc = [UNSHARE, "--mount", f"--mount-proc={root.folder}/proc", CHROOT, str(root.folder)]
         shell = ["/bin/sh", "-c", 'echo up >&2; /bin/sh -c "read -r _"; exit 0']
@@ -229,7 +230,7 @@ def pod(root: Root) -> Iterator[subprocess.Popen[str]]:
             for each in (main, pause):
                 each.send_signal(signal.SIGTERM)
             os.kill(first, signal.SIGKILL)
-            main.wait(20)
+            main.wait(TIMEOUT_SECONDS)
 
 
 def _child(process: int) -> int:
@@ -248,7 +249,7 @@ def hooked(main: subprocess.Popen[str], **variables: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=TIMEOUT_SECONDS,
     )
 
 
@@ -258,7 +259,9 @@ def test_a_container_that_is_refused_ends_with_the_reason_in_its_log(tmp_path: P
     root.file("/dev/termination-log")
     with pod(root) as main:
         hook = hooked(main)
-        assert main.wait(20) == -FABRIC_SIGNAL, "the container's first process has ended, and not by a TERM"
+        assert main.wait(TIMEOUT_SECONDS) == -FABRIC_SIGNAL, (
+            "the container's first process has ended, and not by a TERM"
+        )
         assert EX_NO_FABRIC == 128 + FABRIC_SIGNAL == 192
     assert main.stderr
     log = main.stderr.read()
@@ -277,5 +280,5 @@ def test_a_node_that_lets_ranks_lock_too_little_memory_is_worth_a_restart(tmp_pa
         resource.prlimit(_child(main.pid), resource.RLIMIT_MEMLOCK, (2**20, 2**20))
         assert hooked(main, TRAINYARD_FABRIC=f"ib-ndr locked-memory={2**20}").returncode == 0
         hook = hooked(main)
-        assert main.wait(20) == 1 - FABRIC_SIGNAL
+        assert main.wait(TIMEOUT_SECONDS) == 1 - FABRIC_SIGNAL
     assert "locked memory: the node allows 1048576 bytes, and RDMA takes 1073741824" in hook.stderr

@@ -12,24 +12,25 @@ import pytest
 
 from infra.platform import memory_lock
 from infra.platform.programs import program
+from tests.processes import TIMEOUT_SECONDS
 
 LITTLE = 2**16
 UNSHARED = [str(shutil.which("unshare")), "--fork", "--pid", "--mount-proc", "--kill-child"]
 SCRIPT = program("raise_memory_lock.sh")
 NODE = """
-import os, resource, subprocess, sys, time
+import contextlib, resource, subprocess, sys, time
 little, script, programs = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-started = [subprocess.Popen([each, "60"]) for each in programs]
+started = [subprocess.Popen([each, "600"]) for each in programs]
 for each in started:
     resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK, (little, hard))
 daemon = subprocess.Popen(["/bin/sh", "-c", script])
-for _ in range(100):
-    limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
-    if daemon.poll() is not None or limits[0] != little:
-        break
-    time.sleep(0.05)
-time.sleep(0.2)
+def children():
+    for each in open(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read().split():
+        with contextlib.suppress(OSError):
+            yield open(f"/proc/{each}/comm").read().strip()
+while daemon.poll() is None and "sleep" not in children():  # before that it looks at the processes
+    time.sleep(0.02)
 limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
 print(daemon.poll(), *(limit == hard for limit in limits))
 """
@@ -51,7 +52,7 @@ def run(folder: Path, *names: str) -> tuple[list[str], str]:
         [*UNSHARED, sys.executable, "-c", NODE, str(LITTLE), script, *programs],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=TIMEOUT_SECONDS,
         check=True,
     )
     return done.stdout.splitlines()[-1].split(), done.stderr

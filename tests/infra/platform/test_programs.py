@@ -18,6 +18,7 @@ from infra.platform import programs
 from infra.platform.base import HOME
 from infra.platform.programs import on_fabric, program
 from infra.platform.runtimes import EX_TEMPFAIL
+from tests.processes import TIMEOUT_SECONDS, wait_for
 
 FOLDER = Path(programs.__file__).parent
 SHELL = sorted(path.name for path in FOLDER.glob("*.sh"))
@@ -45,7 +46,9 @@ def run(text: str, tools: Path, *, shell: str = "sh", moved: Mapping[str, Path] 
         assert path in text
         text = text.replace(path, str(instead))
     environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    return subprocess.run([shell, "-c", text], env=environment, check=False, timeout=20).returncode
+    return subprocess.run(
+        [shell, "-c", text], env=environment, check=False, timeout=TIMEOUT_SECONDS
+    ).returncode
 
 
 def test_every_program_begins_with_its_purpose_and_what_runs_it() -> None:
@@ -83,7 +86,7 @@ def worker(tmp_path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> None:
     with worker(tmp_path, "exit 3") as process:
-        assert process.wait(20) == 3
+        assert process.wait(TIMEOUT_SECONDS) == 3
     (call,) = calls(tmp_path)
     assert call.startswith(f"sshd -De -f {HOME}/.sshd_config -o SetEnv=")
     assert 'NCCL_DEBUG="WARN" PATH=' in call
@@ -92,11 +95,10 @@ def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> No
 
 
 def test_a_worker_that_is_to_end_has_its_exit_code(tmp_path: Path) -> None:
-    with worker(tmp_path, "exec sleep 60") as process:
-        until(lambda: bool(calls(tmp_path)))
-        time.sleep(0.5)  # it handles the signal from the line after the one that starts sshd
+    with worker(tmp_path, "exec sleep 600") as process:
+        wait_for(lambda: calls(tmp_path) and handles(process.pid, signal.SIGTERM))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == EX_TEMPFAIL
+        assert process.wait(TIMEOUT_SECONDS) == EX_TEMPFAIL
 
 
 def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +135,13 @@ def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.Mo
         for each in (*ranks, other):
             each.kill()
             each.communicate()
+
+
+def handles(process: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for the signal."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _children(process: int) -> list[str]:
@@ -181,7 +190,7 @@ def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str)
     command = [*on_fabric("ib-ndr"), "sh", "-c", 'echo "$NCCL_NET/$*"', "sh", "a b"]
     environment = {"PATH": os.environ["PATH"], "NCCL_NET": "IB", "PET_NNODES": nodes}
     started = subprocess.run(
-        command, env=environment, check=False, capture_output=True, text=True, timeout=20
+        command, env=environment, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )
     assert (started.returncode, started.stdout) == (0, f"{network}/a b\n")
 
@@ -250,15 +259,6 @@ def test_amds_driver_is_installed_once_and_loaded_each_time(tmp_path: Path) -> N
     )
 
 
-def until(holds: object, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if callable(holds) and holds():
-            return
-        time.sleep(0.05)
-    raise AssertionError("not in time")
-
-
 def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path) -> None:
     staged, views = tmp_path / "datasets", tmp_path / "views"
     (staged / "pile" / "v1" / "part").mkdir(parents=True)
@@ -267,7 +267,9 @@ def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path)
 
     def show(readers: str, others: str) -> None:
         where = [str(staged), str(views), "pile/v1", readers, others]
-        subprocess.run([sys.executable, "-c", program("show_dataset.py"), *where], check=True, timeout=20)
+        subprocess.run(
+            [sys.executable, "-c", program("show_dataset.py"), *where], check=True, timeout=TIMEOUT_SECONDS
+        )
 
     (views / "vision" / "pile" / "v1.part").mkdir(parents=True)  # of a Job that was stopped
     for _ in range(2):
@@ -296,7 +298,7 @@ def joined(folder: Path, *words: str) -> str:
     tool(folder, words[0], 'case $1 in --hostfile=*) cp "${1#*=}" "${0%/*}/hosts" ;; esac')
     command = ["sh", "-c", program("join_nodes.sh"), "join_nodes", *words]
     environment = {**PLACE, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(folder)}
-    subprocess.run(command, env=environment, check=True, timeout=20)
+    subprocess.run(command, env=environment, check=True, timeout=TIMEOUT_SECONDS)
     [call] = calls(folder)
     return call
 
