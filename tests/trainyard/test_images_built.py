@@ -13,7 +13,7 @@ import pytest
 from engine.progress import PlainProgress
 from trainyard.images import Inventory, unfit_archive
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(600)]
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 VERBS = (
     f"{LIBRARIES}/libibverbs.so.1.14.56.1",

@@ -11,6 +11,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError, ProtocolError
 
 from infra.errors import TrainyardError
+from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.member.lists import pod
 from trainyard import live_logs
 from trainyard.jobs import JobKey, Jobs, JobState
@@ -68,9 +69,9 @@ def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", TIMEOUT_SECONDS)
 
 
 def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
@@ -130,7 +131,8 @@ def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
     assert ("tune-node-0-1-abcde", "", live_logs.LAST_LINES) in cluster.asked
 
 
-def test_a_log_that_cannot_be_read_does_not_keep_the_command() -> None:
+def test_a_log_that_cannot_be_read_does_not_keep_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
     refused = [[ApiException(status=500)]] * 1000
     cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
     _, state = followed(cluster, FAILED)

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 from infra import names
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec.offer import PoolOffer
+from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.member.lists import about, admitted, cluster_queue, local_queue, pod, workload
 from trainyard import live_logs
 from trainyard.cli import app
@@ -227,7 +228,7 @@ def test_it_may_expire_while_the_job_is_followed(server: ExpiringApiServer) -> N
         assert command.is_alive(), ended[0].exception
         time.sleep(0.05)
     server.lasts = 0
-    command.join(20)
+    command.join(TIMEOUT_SECONDS)
     [done] = ended
     assert isinstance(done.exception, TrainyardError), done.exception
     assert done.exception.exit_code is ExitCode.FAILED

@@ -13,6 +13,7 @@ import pytest
 
 from infra import names
 from infra.errors import TrainyardError
+from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.member.lists import Lists, about
 from trainyard.member import upload
 from trainyard.member.cluster import Object
@@ -58,7 +59,7 @@ class Exec:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert stream
             stream.close()
-        self.process.wait(10)
+        self.process.wait(TIMEOUT_SECONDS)
 
 
 @pytest.fixture
