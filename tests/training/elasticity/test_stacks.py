@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from infra.platform.programs import program
+from tests.processes import TIMEOUT_SECONDS
 
 RANK = """
 import signal, sys, time
@@ -17,7 +18,7 @@ from trainyard_train.elasticity.stacks import answer_with_stacks
 answer_with_stacks()
 def waits_for_a_peer():
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 waits_for_a_peer()
 """
 
@@ -36,9 +37,14 @@ def started(folder: Path, rank: int, before: str = "") -> subprocess.Popen[str]:
 
 
 def stacks(folder: Path) -> str:
-    command = [sys.executable, "-c", program("print_stacks.py")]
+    within = "time.monotonic() + 5"
+    text = program("print_stacks.py")
+    assert within in text
+    command = [sys.executable, "-c", text.replace(within, f"time.monotonic() + {TIMEOUT_SECONDS}")]
     environment = {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS
+    )
     return done.stdout
 
 
@@ -66,5 +72,5 @@ def test_a_program_keeps_its_handler(tmp_path: Path) -> None:
     assert "no rank here answers" in stacks(tmp_path)
     assert rank.poll() is None
     rank.send_signal(signal.SIGUSR2)
-    assert rank.wait(10) == 7
+    assert rank.wait(TIMEOUT_SECONDS) == 7
     rank.communicate()
