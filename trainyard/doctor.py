@@ -44,13 +44,13 @@ def _examine_account(session: Session) -> int:
     if account is None:
         return ExitCode.OK
     found = account.preflight(session.stack)
-    if found.not_asked:
-        session.console.print(f"[yellow]not asked[/]  {escape(found.not_asked)}", highlight=False)
+    if found.why_unreadable:
+        session.console.print(f"[yellow]not checked[/]  {escape(found.why_unreadable)}", highlight=False)
         return ExitCode.OK
     for problem in found.problems:
         session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
     if not found.problems:
-        session.console.print(f"[green]ok[/]  {session.target.kind}: {found.asked}", highlight=False)
+        session.console.print(f"[green]ok[/]  {session.target.kind}: {found.checked}", highlight=False)
     return ExitCode.HOST if found.problems else ExitCode.OK
 
 

@@ -17,6 +17,7 @@ from kubernetes import client
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
+from trainyard import run_folder
 from trainyard.jobs import CHECKPOINTS, JobKey
 from trainyard.run import stack_job
 from trainyard.session import Session
@@ -47,13 +48,18 @@ def measure_on_cluster(session: Session) -> Path:
     job = stack_job(session)
     key = JobKey(job.team, job.name)
     if session.is_on_host:
-        runs = list(session.run_root(key.team, key.name).glob(f"*/{FILE}"))
-        newest = max(runs, key=lambda file: file.stat().st_mtime, default=Path(FILE))
-        return measure(newest, session.stack_file)
-    runtime = job.runtime or names.runtime("torch", names.ANY_FABRIC)
-    text = _read_by_pod(session, key, _pod(session, key, runtime))
+        text = _newest_metrics(session.run_root(key.team, key.name))
+    else:
+        runtime = job.runtime or names.runtime("torch", names.ANY_FABRIC)
+        text = _read_by_pod(session, key, _pod(session, key, runtime))
     lines = [line for line in map(parse_line, text.splitlines()) if line]
     return _write(session.stack_file, lines, f"the runs of job {key.name}")
+
+
+def _newest_metrics(runs: Path) -> str:
+    """Read the metrics file that was written last; empty where no run has one."""
+    files = sorted(runs.glob(f"*/{FILE}"), key=lambda file: file.lstat().st_mtime)
+    return run_folder.read_from(files[-1].parent, FILE, 0).decode(errors="replace") if files else ""
 
 
 def assume(seconds: float, stack_file: Path) -> Path:

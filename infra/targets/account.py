@@ -21,10 +21,10 @@ DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.
 class Preflight:
     """Result of the preflight: what was checked, and the problems."""
 
-    asked: str
+    checked: str
     """Short description of what was checked."""
     problems: tuple[Problem, ...] = ()
-    not_asked: str = ""
+    why_unreadable: str = ""
     """Reason why the account could not be read, such as missing credentials; empty where it answered."""
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from infra.errors import InputError
+from infra.errors import InputError, TrainyardError
 from policies.config import Measurement
-from trainyard.measure import assume, measure
+from trainyard.measure import assume, measure, measure_on_cluster
 
 
 def metrics(folder: Path, *lines: dict[str, object]) -> Path:
@@ -48,3 +51,36 @@ def test_an_assumption_is_marked_as_one(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         measure(tmp_path / "gone.jsonl", tmp_path / "Pulumi.aws.yaml")
+
+
+def on_this_host(runs: Path) -> Any:
+    """A session of an embedded cluster, whose stack has the job `digits` of team `research`."""
+    return SimpleNamespace(
+        stack=SimpleNamespace(job=SimpleNamespace(team="research", name="digits", runtime="")),
+        stack_file=runs / "Pulumi.local.yaml",
+        is_on_host=True,
+        run_root=lambda team, name: runs / team / name,
+    )
+
+
+def test_on_this_host_the_newest_run_counts(tmp_path: Path) -> None:
+    for number, seconds in enumerate((7.5, 3.25)):
+        run = tmp_path / "research" / "digits" / f"run-{number}"
+        run.mkdir(parents=True)
+        file = metrics(run, {"event": "checkpoint", "time": 1795300000.0, "seconds": seconds})
+        os.utime(file, (number, number))
+    file = measure_on_cluster(on_this_host(tmp_path))
+    assert Measurement.read(file) == Measurement(3.25, date(2026, 11, 21))
+
+
+def test_a_pipe_of_a_members_does_not_hold_the_command(tmp_path: Path) -> None:
+    run = tmp_path / "research" / "digits" / "run-1"
+    run.mkdir(parents=True)
+    os.mkfifo(run / "metrics.jsonl")
+    with pytest.raises(TrainyardError, match="not a regular file"):
+        measure_on_cluster(on_this_host(tmp_path))
+
+
+def test_a_stack_without_a_run_measures_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no committed checkpoint"):
+        measure_on_cluster(on_this_host(tmp_path))

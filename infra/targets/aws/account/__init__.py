@@ -17,7 +17,7 @@ from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
-ASKED = "account, rights, zones, quotas, reservations and bucket"
+CHECKED = "account, rights, zones, quotas, reservations and bucket"
 
 
 class AwsAccount:
@@ -26,13 +26,13 @@ class AwsAccount:
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
         if boto3.Session().get_credentials() is None:
-            return Preflight(ASKED, not_asked="AWS: no credentials (`aws sso login`)")
+            return Preflight(CHECKED, why_unreadable="AWS: no credentials (`aws sso login`)")
         spec = cast(AwsSpec, stack.provider)
         try:
             found = tuple(preflight.problems(stack, spec, backend.clients(spec.region)))
         except (ClientError, BotoCoreError, ResponseParserError) as error:  # the last: a proxy answers
             found = (preflight.unasked(error),)
-        return Preflight(ASKED, found)
+        return Preflight(CHECKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be stored."""

@@ -14,7 +14,7 @@ from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
-ASKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
+CHECKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
 
 
 class AzureAccount:
@@ -25,8 +25,8 @@ class AzureAccount:
         try:
             found = tuple(preflight.problems(stack, cast(AzureSpec, stack.provider), by_command_line))
         except NotAskedError as error:
-            return Preflight(ASKED, not_asked=f"Azure: {error}")
-        return Preflight(ASKED, found)
+            return Preflight(CHECKED, why_unreadable=f"Azure: {error}")
+        return Preflight(CHECKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be stored; the bucket is a storage account's name."""

@@ -15,7 +15,7 @@ from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
 from infra.targets.gcp.spec.provider import GcpSpec
 
-ASKED = "account, rights, zones, quotas, reservations and bucket"
+CHECKED = "account, rights, zones, quotas, reservations and bucket"
 
 
 class GcpAccount:
@@ -27,12 +27,12 @@ class GcpAccount:
             gcp = GcpClient.of_user()
         except HostError:
             login = "gcloud auth application-default login"
-            return Preflight(ASKED, not_asked=f"Google Cloud: no credentials (`{login}`)")
+            return Preflight(CHECKED, why_unreadable=f"Google Cloud: no credentials (`{login}`)")
         try:
             found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), gcp))
         except GcpRefusedError as error:
             found = tuple(error.problems)
-        return Preflight(ASKED, found)
+        return Preflight(CHECKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be stored."""

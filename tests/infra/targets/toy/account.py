@@ -34,7 +34,7 @@ class ToyAccount:
     """A cloud that nobody has an account in."""
 
     def preflight(self, _stack: Stack) -> Preflight:
-        return Preflight("the boxes", not_asked="Toy: nobody has an account")
+        return Preflight("the boxes", why_unreadable="Toy: nobody has an account")
 
     def state_location(self, _stack: Stack, _bucket: str, _region: str) -> StateLocation | None:
         return None
