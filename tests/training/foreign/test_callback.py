@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,37 @@ trainer.add_callback(TrainyardCallback(trainer, sys.argv[1]))
 trainer.add_callback(TrainyardCallback(trainer, sys.argv[1]))
 """
 
+STOPS_EARLY = """
+import os, signal, sys
+import torch
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.modeling_outputs import SequenceClassifierOutput
+from trainyard_train.integrations.transformers import TrainyardCallback
+
+class Model(torch.nn.Linear):
+    def forward(self, x, labels):
+        logits = super().forward(x)
+        return SequenceClassifierOutput(loss=torch.nn.functional.cross_entropy(logits, labels), logits=logits)
+
+class Dies(TrainerCallback):
+    def on_evaluate(self, args, state, control, **_):
+        if state.global_step == 4 and int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+set_seed(1)
+pairs = [{"x": torch.randn(3), "labels": torch.tensor(0)} for _ in range(8)]
+arguments = TrainingArguments(
+    sys.argv[1], use_cpu=True, report_to="none", num_train_epochs=9, per_device_train_batch_size=8,
+    eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True, learning_rate=0,
+)
+early = EarlyStoppingCallback(early_stopping_patience=4)
+trainer = Trainer(Model(3, 2), arguments, train_dataset=pairs, eval_dataset=pairs, callbacks=[early, Dies()])
+trainer.add_callback(TrainyardCallback(trainer, sys.argv[1], every_steps=1))
+trainer.train()
+print("stopped at", trainer.state.global_step, "of", early.early_stopping_patience_counter)
+"""
+"""The loss never becomes better than after the first epoch."""
+
 
 IN_LIGHTNING = """
 import sys
@@ -35,7 +67,7 @@ Trainer(accelerator="cpu", logger=False, callbacks=callbacks).fit(BoringModel())
 """
 
 
-def refusal(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
+def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and the last line of a program."""
     (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
     file, log = folder / "program.py", folder / "log"
@@ -46,7 +78,7 @@ def refusal(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[
 
 @pytest.mark.ranks
 def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
-    assert refusal(forks, TWICE, tmp_path) == (
+    assert end_of(forks, TWICE, tmp_path) == (
         2,
         "training: TrainyardCallback: this Trainer has one already; add one only",
     )
@@ -66,6 +98,14 @@ def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
 def test_lightning_takes_one_callback_and_no_run_beside_it(
     tmp_path: Path, forks: Forks, number: str, message: str
 ) -> None:
-    code, line = refusal(forks, IN_LIGHTNING, tmp_path, number)
+    code, line = end_of(forks, IN_LIGHTNING, tmp_path, number)
     assert code == 2
     assert line.startswith("training: " + message.format(run=tmp_path / "run"))
+
+
+@pytest.mark.ranks
+def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_without(
+    tmp_path: Path, forks: Forks
+) -> None:
+    assert end_of(forks, STOPS_EARLY, tmp_path, "1")[0] == -signal.SIGKILL
+    assert end_of(forks, STOPS_EARLY, tmp_path, "0") == (0, "stopped at 5 of 4")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from trainyard_train import ConfigError
+from trainyard_train.checkpointing import generators
 from trainyard_train.data.batches import Batches
 from trainyard_train.parallelism.mesh import Mesh
+
+CPU = torch.device("cpu")
 
 
 class Lazy(DataLoader[int]):
@@ -37,14 +42,15 @@ def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]
     for batch in one:
         one.finish_step()
         seen.append(batch.tolist())
-        states.append((one.state_dict(), one.private(), torch.get_rng_state()))
+        states.append((one.state_dict(), one.private(), generators.capture(CPU)))
     torch.manual_seed(7)
     other = batches(kind)
-    state, private, generator = states[3]
+    state, private, everywhere = states[3]
     other.load_state_dict(state)
-    other.load_private(private)
-    torch.set_rng_state(generator)
+    other.load_private(private, everywhere)
+    torch.rand(5)  # whatever a program draws before its loop
     assert [batch.tolist() for batch in other] == seen[4:]
+    assert torch.get_rng_state().equal(generators.decode(states[-1][2]["torch"]))
 
 
 class Buckets(Sampler[list[int]]):
@@ -94,9 +100,9 @@ def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int
         one.finish_step()
         seen.append(batch.tolist())
         if len(seen) == 3:
-            state, private = one.state_dict(), one.private()
+            state, private, everywhere = one.state_dict(), one.private(), generators.capture(CPU)
     other.load_state_dict(state)
-    other.load_private(private)
+    other.load_private(private, everywhere)
     return seen[3:], [batch.tolist() for batch in other]
 
 
@@ -117,3 +123,98 @@ def test_steps_that_take_more_batches_than_declared_are_refused() -> None:
     next(one)
     with pytest.raises(ConfigError, match=r"batches: a step took 2 batches; allowed: 1 \(per_step\)"):
         found.finish_step()
+
+
+def test_a_loop_that_numbers_its_batches_goes_on_with_their_numbers() -> None:
+    one, other = batches(DataLoader), batches(DataLoader)
+    for _ in one:
+        one.finish_step()
+        if one.position == 4:
+            state, private, everywhere = one.state_dict(), one.private(), generators.capture(CPU)
+    assert one.position == 0
+    other.load_state_dict(state)
+    other.load_private(private, everywhere)
+    assert [number for number, _ in enumerate(other, other.position)] == [*range(4, 10)]
+    assert [number for number, _ in enumerate(other, other.position)] == [*range(10)]
+
+
+@pytest.mark.parametrize("epoch", [0, None], ids=["epochs", "no epochs"])
+def test_a_look_at_the_first_batch_is_not_what_was_under_way(epoch: int | None) -> None:
+    torch.manual_seed(1)
+    mesh = Mesh(0, 1, CPU, "node", dist.HashStore())
+    loader = DataLoader(torch.arange(20), batch_size=2, shuffle=True)  # type: ignore[arg-type]
+    now: list[int | None] = [None]
+    one, other = (Batches("batches", loader, mesh, 1, 0, lambda: now[0]) for _ in range(2))
+    one.begin_run()
+    next(iter(one))
+    now[0], seen = epoch, []
+    for batch in one:
+        one.finish_step()
+        seen.append(batch.tolist())
+        if len(seen) == 3:
+            state, private, everywhere = one.state_dict(), one.private(), generators.capture(CPU)
+    other.load_state_dict(state)
+    other.load_private(private, everywhere)
+    now[0] = None
+    assert len(next(iter(other))) == 2
+    now[0] = epoch
+    assert [batch.tolist() for batch in other] == seen[3:]
+
+
+class Noise(Dataset[torch.Tensor]):
+    """Draws from a generator of a transform of its own."""
+
+    def __init__(self) -> None:
+        self.transforms = [SimpleNamespace(chance=np.random.default_rng(3))]
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.transforms[0].chance.random())
+
+
+class Stream(IterableDataset[int]):
+    """Draws from the worker's generator of Python."""
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(20):
+            yield random.randrange(1000)
+
+
+@pytest.mark.parametrize(
+    ("data", "workers"), [(Noise, 0), (Noise, 1), (Stream, 1)], ids=["own", "own, in a worker", "stream"]
+)
+def test_what_a_dataset_draws_in_a_second_pass_is_drawn_again(data: type[Any], workers: int) -> None:
+    mesh, epoch = Mesh(0, 1, CPU, "node", dist.HashStore()), 0
+    fork = "fork" if workers else None
+    one, other = (
+        Batches(
+            "batches",
+            DataLoader(
+                data(),
+                batch_size=2,
+                num_workers=workers,
+                multiprocessing_context=fork,
+                persistent_workers=workers > 0,
+            ),
+            mesh,
+            1,
+            0,
+            lambda: epoch,
+        )
+        for _ in range(2)
+    )
+    for _ in one:
+        one.finish_step()
+    epoch, seen = 1, []
+    for batch in one:
+        one.finish_step()
+        seen.append(batch.tolist())
+        if len(seen) == 3:
+            state, private, everywhere = one.state_dict(), one.private(), generators.capture(CPU)
+    other.load_state_dict(state)
+    other.load_private(private, everywhere)
+    assert [batch.tolist() for batch in other] == seen[3:]
+    one.close()
+    other.close()

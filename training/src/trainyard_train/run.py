@@ -294,6 +294,8 @@ class Run(Attempt):
             ConfigError: these ranks cannot continue with it, or have different settings.
             FormatError: another version wrote it.
         """
+        for batches in self._batches:
+            batches.begin_run()
         self._find(whole=False)
         self._agree("tracked", {"tracked": [*self.state.objects]})
         self._loaded = True
@@ -310,7 +312,8 @@ class Run(Attempt):
     def find(self) -> Mapping[str, Any]:
         """Look for the newest checkpoint, and verify it, before anything is tracked.
 
-        `load` uses what is found here; without it, `load` verifies what it reads.
+        From then on `steps` and `epoch` are the checkpoint's. `load` uses what is found here; without it,
+        `load` verifies what it reads.
 
         Returns:
             what it has without tensors, by the name under which it was tracked; empty if there is none.
@@ -321,7 +324,10 @@ class Run(Attempt):
         """
         checkpoint, _ = self._find(whole=True)
         values = checkpoint.manifest.state.get("values", {}) if checkpoint else {}
-        return {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
+        found = {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
+        if _OWN in found:
+            _Position(self).load_state_dict(found[_OWN])
+        return found
 
     def _find(self, whole: bool) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint; `whole`: verified, since the caller acts on it before it is loaded."""
@@ -336,7 +342,7 @@ class Run(Attempt):
         """Restore this rank's random generators; one that is not in the checkpoint is not changed."""
         if self._private is not None:
             for batches, state in zip(self._batches, self._private["batches"], strict=True):
-                batches.load_private(state)
+                batches.load_private(state, self._private["generators"])
             generators.restore(self._private["generators"], self.mesh.device)
 
     def save(self) -> None:

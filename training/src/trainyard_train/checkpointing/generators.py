@@ -7,9 +7,14 @@ from __future__ import annotations
 import base64
 import random
 import sys
-from typing import Any
+from collections.abc import Collection, Mapping
+from types import ModuleType
+from typing import Any, Final
 
 import torch
+
+_MANY: Final = 100
+"""Items from which on a list holds data."""
 
 
 def capture(device: torch.device) -> dict[str, Any]:
@@ -48,6 +53,36 @@ def is_generator(value: object) -> bool:
     if numpy := sys.modules.get("numpy"):
         kinds += (numpy.random.Generator, numpy.random.RandomState)
     return isinstance(value, kinds)
+
+
+def within(value: object, levels: int = 4) -> list[Any]:
+    """The generator objects in an object's attributes and short lists, and in those of these."""
+    if is_generator(value):
+        return [value]
+    if isinstance(value, Mapping):
+        parts: Collection[Any] = value.values()
+    else:
+        parts = value if isinstance(value, list | tuple) else getattr(value, "__dict__", {}).values()
+    if not levels or isinstance(value, type | ModuleType | torch.Tensor) or len(parts) > _MANY:
+        return []
+    found = [each for part in [*parts] for each in within(part, levels - 1)]
+    return list({id(each): each for each in found}.values())
+
+
+def seed(generator: Any, number: int) -> None:  # noqa: ANN401
+    """Begin a generator object anew.
+
+    Args:
+        generator: the object.
+        number: 64 bits.
+    """
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(number)
+    elif isinstance(generator, random.Random):
+        generator.seed(number)
+    else:
+        bits = _bits_of(generator)
+        bits.state = type(bits)(number).state
 
 
 def state_of(generator: Any) -> Any:  # noqa: ANN401

@@ -10,6 +10,7 @@ batch alone.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import json
@@ -58,16 +59,27 @@ class Batches(Generic[Batch]):
     _handed: int = 0
     _short: bool = False
     """Whether the last step took fewer batches than `per_step`, which only the last step of a pass may."""
+    _under_way: bool = False
+    _left: bool = False
+    """Whether the loop left the last pass before its end."""
     _resumed: bool = False
+    _looks: int = 0
+    """Passes of this epoch before this one that ended early, without a step: looks at the first batches."""
     _begin: dict[str, Any] | None = None
     """States of the random generators at the start of this pass, and the digest of its first batch."""
+    _now: dict[str, Any] | None = None
+    """Those at the last finished step, of a run that resumed."""
+    _of_data: list[Any] = field(init=False)
+    """Generators that the dataset draws from in this process."""
     _at_first: list[dict[str, int]] = field(init=False)
     """Counters of the samplers before anything was read."""
     _source: Iterable[Batch] = field(init=False)
     _order: _Order | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._source, self._at_first = self.loader, self._numbers()
+        self._source, self._at_first, self._of_data = self.loader, self._numbers(), []
+        if not getattr(self.loader, "num_workers", 0):
+            self._of_data = generators.within(getattr(self.loader, "dataset", self.loader))
         lazy = inspect.isgeneratorfunction(type(self.loader).__iter__)  # begins too late, as Accelerate's
         is_ordered = isinstance(self.loader, DataLoader) and not isinstance(
             self.loader.dataset, IterableDataset
@@ -75,6 +87,9 @@ class Batches(Generic[Batch]):
         if is_ordered and not lazy:
             self._order = _Order()
             self._source = _ordered_by(self._order, self.loader, self.mesh.rank)
+        elif getattr(self.loader, "persistent_workers", False) and not lazy:
+            self._source = copy.copy(self.loader)  # their generators would go on from those of the last pass
+            self._source.__dict__["persistent_workers"] = False
 
     def __len__(self) -> int:
         """Batches of a whole pass.
@@ -83,6 +98,14 @@ class Batches(Generic[Batch]):
             TypeError: the loader does not know.
         """
         return len(cast(Sized, self.loader))
+
+    @property
+    def position(self) -> int:
+        """Batches in finished steps, of the pass that is under way, or else of the one that begins next.
+
+        For a loop that numbers its batches: `for number, batch in enumerate(loader, loader.position)`.
+        """
+        return self._finished if self._under_way or self._continues() else 0
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Whatever else the loader has, such as its `dataset`."""
@@ -96,13 +119,20 @@ class Batches(Generic[Batch]):
         Raises:
             ConfigError: steps take other numbers of batches than they should.
         """
+        if self._is_look():
+            yield from self._look()
+            return
         iterator = self._open()
-        self._handed = self._finished
-        for batch in iterator:
-            if self._short:
-                raise ConfigError([self._wrong_count(self._handed - self._finished)])
-            self._handed += 1
-            yield batch
+        self._handed, self._under_way, self._left = self._finished, True, True
+        try:
+            for batch in iterator:
+                if self._short:
+                    raise ConfigError([self._wrong_count(self._handed - self._finished)])
+                self._handed += 1
+                yield batch
+            self._left = False
+        finally:
+            self._under_way = False
 
     def close(self) -> None:
         """End workers that persist from pass to pass."""
@@ -138,6 +168,7 @@ class Batches(Generic[Batch]):
             "pass": self._pass,
             "finished": self._finished,
             "samples": self._samples,
+            "looks": self._looks,
             "epoch": self._in_epoch,
             "ranks": self.mesh.world_size,
             "batch_size": self._batch_size(),
@@ -151,7 +182,7 @@ class Batches(Generic[Batch]):
         """
         self._pass, self._in_epoch = state["pass"], state["epoch"]
         self._finished, self._samples = state["finished"], state["samples"]
-        self._resumed = self._pass >= 0
+        self._looks, self._resumed = state.get("looks", 0), self._pass >= 0
         now = (self.mesh.world_size, self._batch_size())
         if now == (state["ranks"], state["batch_size"]):
             return
@@ -167,29 +198,52 @@ class Batches(Generic[Batch]):
             return None
         return {"begin": self._begin, "now": self._generators()}
 
-    def load_private(self, state: dict[str, Any] | None) -> None:
-        """Take back what `private` returned; None on a rank that did not exist then."""
+    def load_private(self, state: dict[str, Any] | None, everywhere: dict[str, Any]) -> None:
+        """Take back what `private` returned; None if this rank began no pass.
+
+        Args:
+            state: what `private` returned.
+            everywhere: states of the process's own generators at that moment.
+        """
         if state is not None:
-            self._begin = state["begin"]
+            self._begin, self._now = state["begin"], {**state["now"], "all": everywhere}
             self._set_generators(state["now"])
 
+    def begin_run(self) -> None:
+        """Forget the passes before the run was loaded: another start makes them again."""
+        self._pass, self._finished, self._in_epoch, self._begin = -1, 0, None, None
+        self._left = False
+
+    def _continues(self) -> bool:
+        return self._resumed and self._in_epoch == self.epoch()
+
+    def _is_look(self) -> bool:
+        """Whether the next pass is one of which no step took a batch before the checkpoint."""
+        if self._resumed and self._in_epoch is not None and self.epoch() is None:
+            return True
+        self._looks -= (look := self._continues() and self._looks > 0)
+        return look
+
+    def _look(self) -> Iterable[Batch]:
+        if self._order is not None:
+            self._order.begin(0, 0)
+        return self._source
+
     def _open(self) -> Iterator[Batch]:
-        device, epoch = self.mesh.device, self.epoch()
-        continues = self._resumed and self._in_epoch == epoch
+        continues, epoch = self._continues(), self.epoch()
         self._resumed = False
-        if continues and self._begin is not None:
-            now, own = generators.capture(device), self._generators()
-            generators.restore(self._begin["all"], device)
-            self._set_generators(self._begin)
+        if continues and self._begin is not None and self._now is not None:
+            self._restore(self._begin)
             iterator = self._skip()
-            generators.restore(now, device)
-            self._set_generators(own)
+            self._restore(self._now)  # whatever the program has drawn since the load
             self._compare(self._begin.get("first"))
             return iterator
         if not continues:
+            looked = self._left and self._in_epoch == epoch and not self._finished
+            self._looks = self._looks + 1 if looked else 0
             self._pass, self._finished, self._samples = self._pass + 1, 0, 0
         self._short, self._in_epoch = False, epoch
-        self._begin = {**self._generators(), "all": generators.capture(device)}
+        self._begin = {**self._generators(), "all": generators.capture(self.mesh.device)}
         iterator = self._skip()
         self._begin["first"] = None if self._order is None else self._order.first
         return iterator
@@ -241,7 +295,7 @@ class Batches(Generic[Batch]):
         return [each for each in owners if hasattr(each, "__dict__")]
 
     def _own_generators(self) -> list[Any]:
-        attributes = [getattr(self.loader, "generator", None)]
+        attributes = [getattr(self.loader, "generator", None), *self._of_data]
         for sampler in self._samplers():
             attributes += vars(sampler).values()
         return list({id(each): each for each in attributes if generators.is_generator(each)}.values())
@@ -259,6 +313,10 @@ class Batches(Generic[Batch]):
             "own": [generators.state_of(each) for each in self._own_generators()],
             "counted": [dict(now.items() - before.items()) for now, before in pairs],
         }
+
+    def _restore(self, states: dict[str, Any]) -> None:
+        generators.restore(states["all"], self.mesh.device)
+        self._set_generators(states)
 
     def _set_generators(self, states: dict[str, Any]) -> None:
         for generator, state in zip(self._own_generators(), states["own"], strict=False):
@@ -329,6 +387,8 @@ class _Seeded:
 
     dataset: Any
     rank: int
+    within: list[Any] = field(default_factory=list)
+    """Random generators within the dataset, such as those of its transforms."""
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -350,6 +410,8 @@ class _Seeded:
         random.seed(seed)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed(seed % (1 << 32))
+        for number, generator in enumerate(self.within, start=1):
+            generators.seed(generator, seed ^ number)
 
 
 def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
@@ -365,7 +427,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
     clone.__dict__[kind] = order
     if loader.num_workers:
         order.numbered = True
-        clone.__dict__["dataset"] = _Seeded(loader.dataset, rank)
+        clone.__dict__["dataset"] = _Seeded(loader.dataset, rank, generators.within(loader.dataset))
         clone.__dict__["worker_init_fn"] = partial(_begin_worker, loader.worker_init_fn)
     return clone
 

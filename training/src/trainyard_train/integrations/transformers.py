@@ -19,8 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.run import Run
@@ -131,13 +132,27 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
 
 @dataclasses.dataclass
 class _TrainerState:
-    """The `trainer_state.json` of a Trainer, as state of the run."""
+    """The `trainer_state.json` of a Trainer, as state of the run, with its callbacks' attributes of now."""
 
     trainer: Any
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self.trainer.state)))
-        return state
+        state = dataclasses.asdict(self.trainer.state)
+        states = [*self._callbacks(), self.trainer.control]
+        state["stateful_callbacks"] = TrainerState(stateful_callbacks=states).stateful_callbacks
+        plain: dict[str, Any] = json.loads(json.dumps(state))
+        return plain
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """No-op: the Trainer reads it through `resume_from_checkpoint`."""
+        """Restore the callbacks' attributes; the Trainer reads the rest through `resume_from_checkpoint`."""
+        saved = {
+            name: states if isinstance(states, list) else [states]
+            for name, states in state["stateful_callbacks"].items()
+        }
+        for callback in self._callbacks():
+            if states := saved.get(type(callback).__name__):
+                vars(callback).update(states.pop(0)["attributes"])
+
+    def _callbacks(self) -> list[Any]:
+        """Those that the Trainer's own checkpoints save, such as EarlyStoppingCallback."""
+        return [each for each in self.trainer.callback_handler.callbacks if isinstance(each, ExportableState)]
