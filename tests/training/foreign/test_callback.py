@@ -66,6 +66,35 @@ run = Run.from_environment(sys.argv[1]) if len(callbacks) == 1 else None
 Trainer(accelerator="cpu", logger=False, callbacks=callbacks).fit(BoringModel())
 """
 
+COUNTS = """
+import os, signal, sys
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+from trainyard_train.integrations.lightning import TrainyardCallback
+
+class Counts(BoringModel):
+    seen = 0
+
+    def training_step(self, batch, batch_idx):
+        if self.seen == 5 and int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.seen += 1
+        return super().training_step(batch, batch_idx)
+
+    def on_save_checkpoint(self, checkpoint):
+        assert "layer.weight" in checkpoint["state_dict"]
+        checkpoint["seen"] = self.seen
+
+    def on_load_checkpoint(self, checkpoint):
+        self.seen = checkpoint["seen"]
+
+callback = TrainyardCallback(sys.argv[1], every_steps=1)
+quiet = {"logger": False, "enable_progress_bar": False}
+trainer = Trainer(max_steps=9, accelerator="cpu", callbacks=[callback], **quiet)
+trainer.fit(model := Counts())
+print("seen", model.seen)
+"""
+
 
 def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and the last line of a program."""
@@ -109,3 +138,9 @@ def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_without(
 ) -> None:
     assert end_of(forks, STOPS_EARLY, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, STOPS_EARLY, tmp_path, "0") == (0, "stopped at 5 of 4")
+
+
+@pytest.mark.ranks
+def test_what_a_lightning_module_adds_to_a_checkpoint_comes_back(tmp_path: Path, forks: Forks) -> None:
+    assert end_of(forks, COUNTS, tmp_path, "1")[0] == -signal.SIGKILL
+    assert end_of(forks, COUNTS, tmp_path, "0") == (0, "seen 9")

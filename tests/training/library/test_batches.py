@@ -142,7 +142,7 @@ def test_a_loop_that_numbers_its_batches_goes_on_with_their_numbers() -> None:
 def test_a_look_at_the_first_batch_is_not_what_was_under_way(epoch: int | None) -> None:
     torch.manual_seed(1)
     mesh = Mesh(0, 1, CPU, "node", dist.HashStore())
-    loader = DataLoader(torch.arange(20), batch_size=2, shuffle=True)  # type: ignore[arg-type]
+    loader: DataLoader[int] = DataLoader([*range(20)], batch_size=2, shuffle=True)  # type: ignore[arg-type]
     now: list[int | None] = [None]
     one, other = (Batches("batches", loader, mesh, 1, 0, lambda: now[0]) for _ in range(2))
     one.begin_run()
@@ -161,7 +161,7 @@ def test_a_look_at_the_first_batch_is_not_what_was_under_way(epoch: int | None) 
     assert [batch.tolist() for batch in other] == seen[3:]
 
 
-class Noise(Dataset[torch.Tensor]):
+class Noise(Dataset[float]):
     """Draws from a generator of a transform of its own."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.run import Run
@@ -160,13 +161,31 @@ class _Progress:
     def state_dict(self) -> dict[str, Any]:
         loops = self.trainer.fit_loop.state_dict()
         loops["state_dict"].pop("combined_loader", None)  # the run saves these itself
-        return {"loops": loops, **{name: each.state_dict() for name, each in self._parts().items()}}
+        parts = {name: each.state_dict() for name, each in self._parts().items()}
+        return {"loops": loops, "module": self._of_module(), **parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.trainer.fit_loop.load_state_dict(state.pop("loops"))
+        if added := state.pop("module", None):
+            self.trainer.lightning_module.on_load_checkpoint({**self._offered(), **added})
         for name, each in self._parts().items():
             if name in state:
                 each.load_state_dict(state[name])
+
+    def _of_module(self) -> dict[str, Any]:
+        """What the module adds to a checkpoint in `on_save_checkpoint`."""
+        if not is_overridden("on_save_checkpoint", self.trainer.lightning_module):
+            return {}
+        offered = self._offered()
+        checkpoint = {**offered}
+        self.trainer.lightning_module.on_save_checkpoint(checkpoint)
+        return {name: value for name, value in checkpoint.items() if name not in offered}
+
+    def _offered(self) -> dict[str, Any]:
+        """What the module finds in a checkpoint already."""
+        trainer = self.trainer
+        weights = trainer.lightning_module.state_dict()
+        return {"epoch": trainer.current_epoch, "global_step": trainer.global_step, "state_dict": weights}
 
     def _parts(self) -> dict[str, Any]:
         parts = {each.state_key: each for each in self.trainer.callbacks if each is not self.owner}
