@@ -1,5 +1,5 @@
-"""`make bench`: runs all benchmarks or the named ones, prints and stores their figures, and exits with 1 if a
-target is missed.
+"""`make bench`: runs all benchmarks but `gpu`, or the named ones; prints and stores their figures, updates
+the docs, and exits with 1 if a target is missed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`Arena`: a separate state folder for a benchmark, with `trainyard` and `kubectl` in it; `arena()` takes the
-cluster down at the end.
+"""`Arena`: runs `trainyard` and `kubectl` on a local stack with a separate state folder; `arena()` yields
+one, and takes its cluster down at the end.
 """
 
 from __future__ import annotations

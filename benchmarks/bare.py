@@ -1,5 +1,5 @@
-"""The peer of the preview benchmarks: a bare Pulumi program that registers the resources of a stack without
-spec, checks or charts.
+"""The peer of the preview benchmarks: a bare Pulumi program that registers a stack's resources without spec,
+checks or charts; with a check that both arms plan the same.
 """
 
 from __future__ import annotations

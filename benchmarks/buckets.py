@@ -1,5 +1,5 @@
-"""Benchmark: time that the policies add to the preview of a plain program of S3 buckets, against packs
-without rules.
+"""Benchmark: time and CPU time that the policies add to the preview of a plain program of S3 buckets, against
+packs without rules and no pack.
 
 The program declares buckets and the resources that secure them, about 2,000 in all, which cost the engine and
 the program least. The time with a pack without rules is the lower bound for any pack.

@@ -1,5 +1,5 @@
-"""Benchmark: training time that a checkpoint costs, against `torch.distributed.checkpoint.async_save` with
-fsync.
+"""Benchmark: step time and CPU time that a checkpoint adds, and time until it is durable, against
+`torch.distributed.checkpoint.async_save` with fsync.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Benchmark: time from `trainyard run` in a folder of 5,000 files to the job's first step, against kubectl
-with the code in place.
+with the code in place, and time to pack the folder.
 
 Both arms start the same program on the same warm cluster, by the same runtime and launcher. The peer's code
 is on the team's volume before the clock starts, as if built into an image. Ours packs the folder, asks the

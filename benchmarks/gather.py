@@ -1,5 +1,5 @@
-"""Benchmark: time until each of 1,000 ranks has a value from every rank through a TCPStore, against the
-former algorithm.
+"""Benchmark: time and store operations until each of 1,000 ranks has a value from every rank through a
+TCPStore, against one read per rank and value.
 
 In the former algorithm each rank asked the store for the value of each. Every rank is a thread with a
 connection to one TCPStore on this host's loopback. The threads share one interpreter in both arms alike.

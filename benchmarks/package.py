@@ -1,4 +1,6 @@
-"""Benchmark: time to preview the local stack through the component package, against our own program."""
+"""Benchmark: time to preview the local stack from a YAML program with the component package, against the
+stack program of this repository.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Benchmark: time that the policies add to the preview of an AWS stack, against packs without rules.
+"""Benchmark: time and CPU time that the policies add to the preview of an AWS stack, against packs without
+rules and no pack.
 
 The stack is `aws-dev` with generated pools, up to about 2,000 resources.
 """

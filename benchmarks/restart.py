@@ -1,5 +1,5 @@
-"""Benchmark: time from the death of a worker to the first new step, against torchrun with `torch.save` or
-`dcp`, and against NVRx.
+"""Benchmark: time from the kill of a worker to the first new step, and peak memory, against torchrun with
+`torch.save` or `dcp`, and against NVRx.
 
 It is measured once more with a state of 515 MiB, which takes time to load, against `dcp.async_save` and
 `dcp.load` under torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as

@@ -1,5 +1,5 @@
-"""Benchmark: samples per second of the training package, against DDP, Accelerate and Lightning with the same
-model and data.
+"""Benchmark: time and CPU time per training sample, against DDP, Accelerate and Lightning with the same model
+and data.
 """
 
 from __future__ import annotations

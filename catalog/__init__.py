@@ -1,4 +1,6 @@
-"""Data on machines, fabrics, regions and dated prices, read without asking a cloud."""
+"""Interface of the catalogue: data on machines, fabrics, regions, quotas, preemption notices, Kubernetes
+versions and dated prices, read from files without asking a cloud.
+"""
 
 from catalog.cost import (
     Cost,

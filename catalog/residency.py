@@ -1,4 +1,4 @@
-"""Jurisdictions of regions, and the matching of residency patterns against them."""
+"""Jurisdictions of regions, and which regions and countries a residency pattern (`eu-*`, `in:eu`) permits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Dataclasses of the catalogue's data files: accelerators, fabrics, machines, prices, regions, quotas.
+"""Dataclasses of the catalogue's data files: accelerators, fabrics, machines, prices, regions, quotas,
+preemption notices and Kubernetes versions.
 
 A figure that no source gives is None, never a guess.
 """

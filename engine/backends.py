@@ -1,4 +1,5 @@
-"""Reads, locks and repairs the engine's state in a file backend or, through `pulumi`, in a remote one.
+"""Queries the engine's state (existence, locks, pending operations, protected resources) in a file backend
+or, through `pulumi`, in a remote one, and repairs a file backend.
 
 A file backend's files are read directly, which costs milliseconds. Any other backend (a bucket, a service) is
 read through the engine.

@@ -1,4 +1,6 @@
-"""Defines every path on a machine that Trainyard reads or writes."""
+"""Defines the folders and files of this host that Trainyard uses: cache, state, engine, stack files,
+policies, PATH entries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cleans up after a killed engine: orphaned processes, stale locks, pending operations (found or dropped)."""
+"""Cleans up after a killed engine: ends orphaned processes, finds stale locks, and settles pending operations
+by looking their resources up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders the policy of an S3 bucket, which gives each team access to its folder only."""
+"""Renders the policy of an S3 bucket: each team may use its folder only, administrators the whole bucket."""
 
 from __future__ import annotations
 

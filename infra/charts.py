@@ -1,4 +1,6 @@
-"""Renders Helm charts and manifests into plain objects with `helm template`, cached by content."""
+"""Renders Helm charts (by `helm template`) and manifests into plain objects and CRD digests, cached by a hash
+of their inputs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pulumi resources for Kubernetes: objects from manifests, Helm releases, CRDs, node labels, kubeconfigs."""
+"""Pulumi resources for Kubernetes (objects from manifests, Helm releases, CRDs, waits for webhooks, node
+labels, kubeconfigs), and the provider that they share.
+"""
 
 from __future__ import annotations
 

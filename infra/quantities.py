@@ -1,4 +1,6 @@
-"""Whole numbers as Kubernetes quantities: 2000 is written `2k` (apimachinery, resource.Quantity)."""
+"""Writes whole numbers as Kubernetes quantities (2000 is `2k`), and reads them (apimachinery,
+resource.Quantity).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Divides a network into subnets, such that adding a zone moves no existing subnet."""
+"""Divides a stack's network into subnets (per zone on AWS, by purpose on GKE and AKS), such that adding a
+zone moves none.
+"""
 
 from __future__ import annotations
 

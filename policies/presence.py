@@ -1,4 +1,4 @@
-"""Records in a PID file that the policy pack evaluates a run, for the component to see.
+"""Records in a PID file that the policy pack evaluates a run, so that the component package can tell.
 
 The engine does not pass policy packs to a component; without the file the component warns.
 """

@@ -1,4 +1,5 @@
-"""Converts the engine's encoding of properties to plain data and back.
+"""Decodes the engine's encoding of properties, finds the secrets in it, and applies a remediation's patch to
+it.
 
 Unknown values and secrets travel as markers inside ordinary structures; the markers are part of the protocol.
 """

@@ -1,4 +1,6 @@
-"""The device of the GPU benchmarks: its name, waiting for its work, and its memory in use."""
+"""The device of the GPU benchmarks (a CPU if there is no GPU): its name, a wait for its queued work, and its
+memory in use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Counts the bytes of checkpoints that a process reads at its start, by the kernel's accounting."""
+"""Counts the bytes that a process reads while it loads a checkpoint (`rchar` of `/proc/self/io`), and writes
+them to a file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lists what a stack buys, as pure functions of the stack's plain data: one module per target."""
+"""Finds what a stack buys: one module per target lists the purchases, as a pure function of the stack's plain
+data.
+"""
 
 from __future__ import annotations
 

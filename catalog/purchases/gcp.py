@@ -1,4 +1,4 @@
-"""Purchases of a Google Cloud stack: machines, filesystems, Cloud Storage, GKE and Cloud NAT."""
+"""Purchases of a Google Cloud stack: machines, Managed Lustre or Filestore, Cloud Storage, GKE, Cloud NAT."""
 
 from __future__ import annotations
 

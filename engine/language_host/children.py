@@ -1,4 +1,4 @@
-"""Tracks the processes that the language host starts, and ends them with the host."""
+"""Starts processes for the language host, streams their output, and ends them with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Finds the Python environment that a program's Pulumi.yaml names, and the packages installed in it."""
+"""Finds the Python environment that a program's Pulumi.yaml names, and the packages and Pulumi plugins
+installed in it.
+"""
 
 from __future__ import annotations
 

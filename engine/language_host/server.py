@@ -1,5 +1,7 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""gRPC server of Pulumi's LanguageRuntime service for Python: runs programs, plugins and installations."""
+"""gRPC server of Pulumi's LanguageRuntime service for Python: runs programs and plugins, installs their
+dependencies, lists packages, and generates SDKs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`trainyard:azure:AgentPoolSize`: sets how many nodes an AKS agent pool should have, without awaiting them.
+"""`trainyard:azure:AgentPoolSize`: sets the minimum number of nodes of an autoscaled AKS agent pool, without
+waiting for them.
 
 An agent pool that asks for nodes when it is made fails where Azure has none (Azure/AKS#1272), and AKS makes
 none whose count is below its minimum (kubernetes-sigs/cluster-api-provider-azure#5947). So it is made with

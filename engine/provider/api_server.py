@@ -1,4 +1,6 @@
-"""Helpers of resources inside a cluster: an API client, error messages for refusals, and a deadline."""
+"""Helpers for resource handlers that call a Kubernetes API server: a client, errors for refusals, and a
+deadline for waits.
+"""
 
 from __future__ import annotations
 

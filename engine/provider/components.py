@@ -1,4 +1,5 @@
-"""Constructs each component in a separate process, so that several can be constructed at once.
+"""Runs the construction of each component resource in a separate process, so that several can be constructed
+at once.
 
 The process may load an SDK that was installed a moment ago, and has the SDK's globals for one component. It
 gets the engine's request on stdin and answers on stdout; stderr is shown where it fails.

@@ -1,4 +1,5 @@
-"""`trainyard:kubernetes:CustomResourceDefinitions`: applies a bundle of CRDs, by name and digest.
+"""`trainyard:kubernetes:CustomResourceDefinitions`: applies changed CRDs of a bundle, waits until they are
+established, and deletes them unless they are retained.
 
 The operators' CRDs are 7 MB, most of them descriptions in schemas. The engine rewrites its state at every
 step, so the state has a digest for each, and the manifests are read from a file.

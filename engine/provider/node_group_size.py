@@ -1,4 +1,4 @@
-"""`trainyard:aws:NodeGroupSize`: sets how many nodes an EKS node group should have, without awaiting them.
+"""`trainyard:aws:NodeGroupSize`: sets how many nodes an EKS node group should have, without waiting for them.
 
 A group that asks for nodes when it is made is CREATE_FAILED where EC2 has none, and takes no change any more
 (aws/containers-roadmap#2204). One that is made empty exists at once; asked for nodes then, it gets them

@@ -1,8 +1,8 @@
-"""`trainyard:gcp:NodePoolSize`: sets how many nodes a GKE node pool should have, without awaiting them.
+"""`trainyard:gcp:NodePoolSize`: sets how many nodes a GKE node pool should have, without waiting for them.
 
 A node pool that asks for nodes when it is made fails where Compute Engine has none, 35 minutes later
 (hashicorp/terraform-provider-google#10121). One that is made empty exists at once; resized then, its
-managed instance groups continue trying for as long as nodes lack. GKE's autoscaler would not: a pool that has
+managed instance groups keep trying while nodes are missing. GKE's autoscaler would not: a pool that has
 fewer nodes than its minimum gets some only when a pod waits (kubernetes/autoscaler#2288).
 """
 

@@ -1,4 +1,5 @@
-"""`trainyard:kubernetes:RotatedKubeconfig`: writes a kubeconfig with an expiring token into a Secret.
+"""`trainyard:kubernetes:RotatedKubeconfig`: writes a kubeconfig with an expiring service account token into a
+Secret, and renews it when due.
 
 The token is requested from the cluster that will accept it, and written into a Secret of the cluster that
 uses it. Neither the engine's state nor its logs hold it: the state has its expiry. At half of its lifetime an

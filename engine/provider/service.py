@@ -1,5 +1,7 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""gRPC service of our Pulumi provider: maps the engine's calls (check, diff, create, …) to resource types."""
+"""gRPC service of our Pulumi provider: maps the engine's calls (check, diff, create, …) to handlers of
+resource types, and constructs components.
+"""
 
 from __future__ import annotations
 

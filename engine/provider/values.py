@@ -1,4 +1,5 @@
-"""Converts properties between the engine's wire format and Python: plain values, unknowns, secrets.
+"""Converts properties between the engine's wire format and Python (plain values, unknowns, secrets), and
+lists the changes between two versions.
 
 The marks are those of `sdk/go/common/resource/plugin/rpc.go` of Pulumi.
 """

@@ -1,4 +1,4 @@
-"""Settings of NVIDIA's Network Operator: how pods get NICs, link type, IP pools and drivers."""
+"""Settings of NVIDIA's Network Operator: link type, IP pools, drivers, and how pods get NICs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NetworkOperatorSettings:
     installs_driver: bool
     pools: tuple[AddressPool, ...] = ()
     pool: str | None = None
-    """Address pool of the pods' NICs; None: no addresses, which RDMA over InfiniBand does not need."""
+    """Address pool of the pods' NICs; None: no addresses; RDMA over InfiniBand needs none."""
     ipoib: tuple[str, str] | None = None
     """Interface of the nodes and address pool of a secondary IPoIB network."""
     architectures: tuple[Architecture, ...] = ("amd64",)

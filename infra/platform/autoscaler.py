@@ -1,4 +1,5 @@
-"""Installs the Cluster Autoscaler, which adds nodes for queued jobs and removes idle ones.
+"""Installs the Cluster Autoscaler, which adds nodes for queued jobs and removes idle ones, and the CRD of its
+ProvisioningRequests.
 
 Values: kubernetes/autoscaler, cluster-autoscaler-chart-9.59.0 (Cluster Autoscaler 1.35.0), read 2026-11-22.
 """

@@ -1,4 +1,6 @@
-"""DaemonSets of device plugins and fabric installers, where the cloud does not bring them."""
+"""DaemonSets that a target asks for: device plugins (NVIDIA, EFA), fabric installers, and the locked-memory
+limit.
+"""
 
 from __future__ import annotations
 

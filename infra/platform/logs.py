@@ -1,4 +1,5 @@
-"""Stores team pods' logs on the shared filesystem (OpenTelemetry Collector), with reader pods and deletion.
+"""Stores team pods' logs on the shared filesystem (OpenTelemetry Collector), with pods to read them and a
+CronJob that deletes old ones.
 
 On each node the OpenTelemetry Collector copies the files that the kubelet writes, line by line and unchanged,
 into `<team>/<pod>_<uid>_<node>/<container>.<restart>.log`. It needs no key, no network and no root: the

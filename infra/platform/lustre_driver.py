@@ -1,7 +1,7 @@
-"""Manifests of the node part of Azure Managed Lustre's CSI driver.
+"""Manifests of the Azure Managed Lustre CSI driver's node plugin, without its controller.
 
 There is no chart. Objects: kubernetes-sigs/azurelustre-csi-driver v0.4.0, deploy, read 2026-11-22; its
-controller makes filesystems, which stacks do themselves.
+controller creates filesystems, which stacks declare themselves.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def manifests() -> Iterator[Manifest]:
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
         "metadata": metadata(DRIVER),
-        # Folders are made for their team beforehand: a mount changes the owner of nothing.
+        # Each team's folder already has its owner: mounting never changes ownership.
         "spec": {"attachRequired": False, "podInfoOnMount": True, "fsGroupPolicy": "None"},
     }
     yield {
@@ -69,7 +69,7 @@ def _pod() -> dict[str, Any]:
     return {
         "priorityClassName": "system-node-critical",
         "serviceAccountName": NAME,
-        # It asks the API for nothing: the taint of nodes that are not ready yet is not ours.
+        # It never calls the API server, since it does not remove the taint of nodes that are not ready.
         "automountServiceAccountToken": False,
         "hostNetwork": True,
         "dnsPolicy": "Default",

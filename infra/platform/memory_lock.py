@@ -1,4 +1,4 @@
-"""A DaemonSet container that raises the limit on locked memory (RLIMIT_MEMLOCK) of a node's new pods.
+"""The pod of a DaemonSet that raises the limit on locked memory (RLIMIT_MEMLOCK) of a node's new pods.
 
 RDMA pins memory, which counts against RLIMIT_MEMLOCK. A container takes its limit from containerd, where
 8 MiB are usual; CAP_IPC_LOCK in a pod would lift it for root alone (kubernetes/kubernetes#56374). For jobs to

@@ -1,4 +1,5 @@
-"""One NetworkPolicy per team: denies all traffic but what the stack and the target name.
+"""One NetworkPolicy per team: allows traffic inside the team, DNS, and the destinations that the stack and
+the target name.
 
 A policy takes addresses, not names, and is applied after a Service's address has become a pod's. The cluster
 must enforce it: each target's guide describes how.

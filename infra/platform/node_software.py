@@ -1,4 +1,4 @@
-"""Installs the vendors' operators that put drivers and plugins on nodes, in the order that works.
+"""Installs the vendors' operators and drivers that put software on nodes, those of NICs before those of GPUs.
 
 NICs before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature Discovery
 is installed once, with the first operator that needs it.

@@ -1,4 +1,6 @@
-"""The stack file's `admission` section: optional admission rules for teams."""
+"""The stack file's `admission` section: optional rules for teams' images, and further controllers that may
+create their pods.
+"""
 
 from __future__ import annotations
 

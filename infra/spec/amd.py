@@ -1,4 +1,4 @@
-"""AMD GPU settings of a provider section, on whatever target."""
+"""The `amd` setting of a provider section: images for pools with AMD GPUs, the same on every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Validators of datasets against the rest of the stack: regions, credentials, teams and jobs."""
+"""Checks of datasets against the rest of the stack (regions, credentials, size, teams, jobs), and of the
+bucket's lifecycle.
+"""
 
 from __future__ import annotations
 

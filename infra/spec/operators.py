@@ -1,4 +1,6 @@
-"""The stack file's `operators` section: which controllers are installed, existing or off."""
+"""The stack file's `operators` section: which job controllers are installed, present or off, and Kueue's
+timeouts.
+"""
 
 from __future__ import annotations
 

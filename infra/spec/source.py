@@ -1,4 +1,6 @@
-"""Reads a stack file as plain data, with the line and column of each value."""
+"""Reads stack, fleet and job files as plain data with the line and column of each value, and finds duplicate
+and unread keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Interface of a target's cloud account: preflight, state backend, deploy role, finder."""
+"""Interface of a target's cloud account (preflight, state backend, deploy role, finder), and problems that
+several accounts report.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Makes a kubeconfig without credentials from the user's own, and answers `trainyard credential` with them.
+"""Makes a kubeconfig from a context of the user's own, with its credentials or without them; `trainyard
+credential` then supplies them.
 
 A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
 runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at

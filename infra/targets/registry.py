@@ -1,4 +1,4 @@
-"""Table of the targets, by the `kind` that a stack file names."""
+"""Table of the targets by the `kind` that a stack file names, each imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Assigns the addresses of nodes, pods and Services from the three CIDRs of the config. Pure."""
+"""Assigns the addresses of nodes, pods and Services from the configuration's three CIDRs; reads and writes
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API server flags of the audit log, which records metadata only."""
+"""Audit policy (metadata only) of the embedded cluster, and the API server flags for its audit log."""
 
 from __future__ import annotations
 

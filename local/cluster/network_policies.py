@@ -18,8 +18,8 @@ USER = "system:network-policies"
 def network_policies(folder: Path, node: str, context: ClusterContext) -> Daemon:
     """Return the daemon of a node.
 
-    It starts before the API server serves: its rules must exist before the first pod, and it waits for
-    the gate itself.
+    Its rules must exist before the first pod, so it starts before the API server serves, and waits for the
+    gate itself.
     """
     argv = (
         context.binary(PROGRAM),

@@ -1,4 +1,6 @@
-"""Checks whether this host can run the embedded cluster: privileges, memory, kernel, artifacts. Read-only."""
+"""Checks, without changing anything, whether this host can run the embedded cluster: privileges, memory,
+kernel, artifacts.
+"""
 
 from __future__ import annotations
 

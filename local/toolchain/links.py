@@ -1,4 +1,4 @@
-"""Links the cached artifacts into `.trainyard`, and gives the environment variables of the engine."""
+"""Links the cached artifacts into `.trainyard`, and returns the engine's environment variables."""
 
 from __future__ import annotations
 

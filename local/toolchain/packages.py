@@ -1,4 +1,4 @@
-"""Installs Debian packages, announced beforehand and without starting their services."""
+"""Installs the Debian packages that `versions.yaml` names, without starting their services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: capacity blocks and commitments must be named in the stack's configuration to be bought."""
+"""Policy: capacity blocks and commitments are bought only if the stack's configuration names them
+(`trainyard:purchases`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: the plan's cost does not exceed the ceilings of each pool and of the stack."""
+"""Policy: the plan's cost stays under the configured hourly and monthly ceilings of each pool and of the
+stack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: an EFA security group allows all traffic from itself and to itself."""
+"""Policy: a security group with a name of EFA's allows all traffic from itself and to itself."""
 
 from __future__ import annotations
 

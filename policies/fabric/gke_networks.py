@@ -9,7 +9,7 @@ from policies.policy import Policy, Resource, Violation
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """All NICs of a node have their network, or GKE attaches it."""
+    """Find node pools with fewer or more networks than fabric NICs, unless GKE attaches the networks."""
     network = resource.props.block("networkConfig")
     machine = resource.props.get("nodeConfig.machineType", "")
     wanted = _networks(machine)
@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 
 def _networks(machine: str) -> int:
-    """Further networks of a node; 0 where its fabric needs none, or the catalogue lacks it.
+    """Additional networks of a node; 0 if its fabric needs none, or the catalogue lacks the machine.
 
     The number of the fabric's last interface in a pod, `eth9`, is the count: A3 Ultra and A4 have a second
     ordinary NIC, `eth1`, besides their eight; on A3 Mega it would replace a GPU's (GKE: GPUDirect-TCPXO; AI

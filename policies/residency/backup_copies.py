@@ -1,4 +1,6 @@
-"""Policy: copies of backups, and standby volumes and instances, are in permitted regions."""
+"""Policy: where a residency is declared, copies of backups, and standby volumes and instances, are in
+permitted regions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: S3 buckets replicate only to buckets that are listed as known."""
+"""Policy: where a residency is declared, S3 buckets replicate only to buckets that the parameter `inside`
+lists.
+"""
 
 from __future__ import annotations
 

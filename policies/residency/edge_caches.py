@@ -1,4 +1,4 @@
-"""Policy: edge caching, which copies data to all regions, is off."""
+"""Policy: where a residency is declared, edge caching, which copies data to all regions, is off."""
 
 from __future__ import annotations
 

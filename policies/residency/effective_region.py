@@ -1,4 +1,4 @@
-"""Policy: the effective region of every resource is permitted."""
+"""Policy: where a residency is declared, the effective region of every cloud resource is permitted."""
 
 from __future__ import annotations
 

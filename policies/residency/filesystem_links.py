@@ -1,4 +1,6 @@
-"""Policy: FSx filesystems link only to buckets that are listed as known."""
+"""Policy: where a residency is declared, FSx filesystems link only to buckets that the parameter `inside`
+lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: Azure storage accounts and vaults are not redundant across regions."""
+"""Policy: where a residency is declared, Azure storage accounts, Backup vaults and Recovery Services vaults
+replicate neither to the paired region nor to another tenant.
+"""
 
 from __future__ import annotations
 

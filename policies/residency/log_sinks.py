@@ -1,4 +1,6 @@
-"""Policy: logs are sent only to permitted regions, or to destinations that are listed as known."""
+"""Policy: where a residency is declared, logs are sent only to permitted regions, or to destinations that
+`inside` lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: all regions of a multi-region bucket or access point are permitted."""
+"""Policy: where a residency is declared, all regions of a multi-region bucket or access point are
+permitted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: a MultiKueue worker cluster carries the label of a permitted region."""
+"""Policy: where a residency is declared, a MultiKueue worker cluster carries the label of a permitted
+region.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: VPC endpoints and peerings connect to permitted regions only."""
+"""Policy: where a residency is declared, VPC endpoints and peerings connect to permitted regions only."""
 
 from __future__ import annotations
 

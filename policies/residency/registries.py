@@ -1,4 +1,4 @@
-"""Policy: ECR registries replicate only to permitted regions."""
+"""Policy: where a residency is declared, ECR registries replicate only to permitted regions."""
 
 from __future__ import annotations
 

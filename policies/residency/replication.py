@@ -1,4 +1,6 @@
-"""Policy: replicas that a service keeps (DynamoDB, secrets, databases, …) are in permitted regions."""
+"""Policy: where a residency is declared, replicas that a service keeps (DynamoDB, secrets, databases, …) are
+in permitted regions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: regions and zones of Karpenter node pools, and of a cluster's provider and pools, are permitted."""
+"""Policy: where a residency is declared, regions and zones of Karpenter node pools, and of a cluster's
+provider and pools, are permitted.
+"""
 
 from __future__ import annotations
 

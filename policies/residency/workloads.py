@@ -1,4 +1,6 @@
-"""Policy: regions and endpoints in a container's environment variables are permitted."""
+"""Policy: where a residency is declared, regions and endpoints in containers' environment variables are
+permitted.
+"""
 
 from __future__ import annotations
 

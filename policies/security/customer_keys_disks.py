@@ -1,4 +1,4 @@
-"""Policy: disks are encrypted with a customer-managed key."""
+"""Policy: disks are encrypted with a customer-managed key, and disks of AKS nodes at the host."""
 
 from __future__ import annotations
 

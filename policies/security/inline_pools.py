@@ -1,4 +1,6 @@
-"""Policy: node pools are resources apart from the cluster's (but AKS's system pool), so policies see them."""
+"""Policy: node pools of GKE and AKS are separate resources, which policies see; only AKS's system pool may be
+inside the cluster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: Kubernetes Services are not exposed to the public internet."""
+"""Policy: Kubernetes Services have no node ports or external IPs, and their load balancers are internal or
+limited to source ranges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: no Helm releases but of allowed charts, since policies cannot see the objects inside them."""
+"""Policy: only charts on the allow list are Helm releases, since policies cannot see the objects inside a
+release.
+"""
 
 from __future__ import annotations
 

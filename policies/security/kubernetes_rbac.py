@@ -1,4 +1,6 @@
-"""Policy: Kubernetes roles grant no wildcards, and nothing binds cluster-admin, but for allowed names."""
+"""Policy: no Kubernetes role grants all verbs on all resources, and nothing binds cluster-admin, except for
+names on the allow list.
+"""
 
 from __future__ import annotations
 

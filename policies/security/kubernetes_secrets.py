@@ -1,4 +1,6 @@
-"""Policy: credentials in pod specs come from Secrets."""
+"""Policy: environment variables of containers that are named like credentials take their values from
+Secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: no bucket is public."""
+"""Policy: no bucket, blob container or storage account is public: by ACL, policy, IAM member, or a missing
+public access block.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: access is by identity: no local accounts, client certificates or account keys."""
+"""Policy: access is by identity: no local accounts on AKS, no client certificates or legacy ABAC on GKE, no
+Azure storage account keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: spot scaling groups allocate by capacity and rebalance before an interruption."""
+"""Policy: EC2 Auto Scaling groups with spot instances allocate by capacity, and rebalance before an
+interruption.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: a spot pool buys in more than one market (machine type and zone)."""
+"""Policy: a spot pool buys in more than one market (machine type and zone), or has a label that says why
+not.
+"""
 
 from __future__ import annotations
 

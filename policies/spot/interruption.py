@@ -1,4 +1,6 @@
-"""Policy: spot scaling groups have an interruption handler, and AKS deletes evicted spot nodes."""
+"""Policy: EC2 Auto Scaling groups with spot instances have an interruption handler, and AKS deletes evicted
+spot nodes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Validates requests with botocore's models of the AWS API: enums, limits, patterns."""
+"""Makes boto3 clients for moto, and validates requests with botocore's models of the AWS API: enums, limits,
+patterns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`FAKE` of CoreWeave: validates inputs by the SDK's types, and fakes node pools as Kubernetes objects."""
+"""CoreWeave in a rehearsal (`FAKE`): validates inputs by the SDK's types, fakes node pools as Kubernetes
+objects, and returns which networks reach the API server.
+"""
 
 from __future__ import annotations
 

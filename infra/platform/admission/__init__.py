@@ -1,4 +1,5 @@
-"""Admission policies of the team namespaces: what the API server refuses there, from whomever.
+"""Admission policies of the team namespaces: ValidatingAdmissionPolicies, and the ConfigMap of each team's
+permitted values.
 
 `rules` has a CEL expression and a message for each rule. `jobs` is the table of paths: where each kind of job
 has its pod templates. `policies` makes ValidatingAdmissionPolicies of the two, and `parameters` the lists

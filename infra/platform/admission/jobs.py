@@ -1,4 +1,6 @@
-"""Admission rules for jobs (queue, priority, size, fabric), and each job kind's pod template paths."""
+"""Admission rules for jobs (queue, priority, size, fabric), and the CEL that applies pod rules to the pod
+templates of each job kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TARGET` of AWS (EKS): its spec, checks, cost, classes, the features that it has, and why not others."""
+"""Declares the AWS target (EKS): its spec, checks, cost, cluster and account classes, supported features, and
+why not others.
+"""
 
 from __future__ import annotations
 

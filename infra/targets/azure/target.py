@@ -1,4 +1,6 @@
-"""`TARGET` of Azure (AKS): its spec, checks, cost, classes, the features that it has, and why not others."""
+"""Declares the Azure target (AKS): its spec, checks, cost, cluster and account classes, supported features,
+and why not others.
+"""
 
 from __future__ import annotations
 

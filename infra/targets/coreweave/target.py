@@ -1,4 +1,6 @@
-"""`TARGET` of CoreWeave (CKS): its spec, checks, cost, classes, features that it has, and why not others."""
+"""Declares the CoreWeave target (CKS): its spec, checks, cost, cluster class, supported features, and why not
+others.
+"""
 
 from __future__ import annotations
 

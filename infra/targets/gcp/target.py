@@ -1,4 +1,6 @@
-"""`TARGET` of Google Cloud (GKE): its spec, checks, cost, classes, its features, and why not others."""
+"""Declares the Google Cloud target (GKE): its spec, checks, cost, cluster and account classes, supported
+features, and why not others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TARGET` of the local target (embedded, kind, any context): its spec, checks, classes and features."""
+"""Declares the local target (an embedded, kind or existing cluster): its spec, checks, cost, cluster class,
+supported features, and why not others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TARGET` of on-premises clusters: spec, checks, cost, classes, features that it has, and why not others."""
+"""Declares the on-premises target (an existing cluster): its spec, checks, cost, cluster class, supported
+features, and why not others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Example program: a data bucket and a machine on AWS, as a Pulumi user writes them without Trainyard.
+"""Example of the policy pack on a program without Trainyard: an S3 bucket and an EC2 instance that violate
+seven policies, or none with `compliant: true`.
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
 the policies see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulumi preview --policy-pack ../..`

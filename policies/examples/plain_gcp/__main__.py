@@ -1,4 +1,5 @@
-"""Example program: a key, a bucket and a firewall on Google Cloud, written without Trainyard.
+"""Example of the policy pack on a program without Trainyard: a KMS key, a bucket and a firewall rule on
+Google Cloud that violate six policies, or none with `compliant: true`.
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
 the policies see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `gcp.compute.Firewall`.

@@ -1,4 +1,4 @@
-"""`AwsAccount`: the AWS account that a stack names, queried with the user's credentials."""
+"""`AwsAccount`: preflight, state backend, deploy role and finder of the AWS account that a stack names."""
 
 from __future__ import annotations
 

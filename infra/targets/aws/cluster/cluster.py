@@ -1,4 +1,6 @@
-"""The AWS target's component: keys, network, EKS control plane, identities, node groups, storage."""
+"""The AWS target's cluster component: keys, network, EKS control plane, identities, node groups, add-ons,
+storage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The VPC: a private subnet per zone, service endpoints, flow logs, and optionally NAT."""
+"""The VPC, new or existing: a private subnet per zone, service endpoints, flow logs, and optionally NAT."""
 
 from __future__ import annotations
 

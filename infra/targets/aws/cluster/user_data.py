@@ -1,4 +1,4 @@
-"""Renders the MIME user data of EKS nodes."""
+"""Renders the MIME user data of EKS nodes: local NVMe disks, locked memory for EFA, and Lustre over EFA."""
 
 from __future__ import annotations
 

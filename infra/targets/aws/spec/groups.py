@@ -1,4 +1,4 @@
-"""Splits a pool into EKS managed node groups, by zone, market and launch template. Pure."""
+"""Splits a pool into EKS managed node groups by zone, market and launch template; no Pulumi resources."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ class NetworkInterface:
     device: int
     """`device_index` of the launch template."""
     kind: Literal["ena", "efa-only"]
-    """Interface type; never `efa`, since an EFA with IP takes an address of the subnet without a benefit
-    here."""
+    """Interface type. It is never `efa`: an EFA with IP would use an address of the subnet for nothing."""
 
     @property
     def interface_type(self) -> str | None:
@@ -29,10 +28,10 @@ class NetworkInterface:
 def network_interfaces(machine: Machine) -> tuple[NetworkInterface, ...]:
     """Lay out the interfaces of an EC2 machine: one ENA for IP, and every EFA that the machine takes.
 
-    The primary interface (card 0, device 0) is an ENA; card 0 takes an EFA at device 1 where it supports
-    one; every further card takes its EFA at device 0. The count comes from the EFA interfaces and not from
-    the cards, of which a machine can have more. Source: EC2 user guide, "Maximize network bandwidth on
-    Amazon EC2 instances with multiple network cards". ValueError for a machine of another cloud.
+    The primary interface (card 0, device 0) is an ENA. Card 0 has an EFA at device 1 if it supports one;
+    every other card has its EFA at device 0. The number of EFA interfaces decides, not that of the cards, of
+    which a machine can have more. Source: EC2 user guide, "Maximize network bandwidth on Amazon EC2 instances
+    with multiple network cards". ValueError for a machine of another cloud.
     """
     if machine.cloud != "aws":
         raise ValueError(f"{machine.name} is a machine of {machine.cloud}: only EC2 lays out interfaces")

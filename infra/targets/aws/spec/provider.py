@@ -1,4 +1,6 @@
-"""The `provider` section of an AWS stack: an EKS cluster in one region and account."""
+"""The `provider` section of an AWS stack: account, region, network, access, filesystem, and existing
+resources to use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`AzureAccount`: the Azure subscription that a stack names, queried with the Azure command line."""
+"""`AzureAccount`: preflight, state backend, deploy role and finder of the Azure subscription that a stack
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Custom role and trust of the deploy identity, derived from the resource types that a stack declares."""
+"""Custom role and federated credential of the identity that deploys (or only previews) a stack on Azure,
+derived from the resource types that the stack declares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The checkpoint container in a storage account: encrypted, private, versioned, retained by `destroy`."""
+"""The checkpoint container in a storage account, new or existing: encrypted, private, versioned, with
+lifecycle rules, retained by `destroy`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Azure target's component: groups, identities, network, keys, AKS control plane, pools, storage."""
+"""The Azure target's cluster component: resource groups, identities, network, keys, AKS control plane, pools,
+storage, and the operators' settings.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ NODE_OS = "ubuntu24.04"
 
 
 class AzureCluster(Cluster):
-    """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and NICs."""
+    """AKS in one region, its nodes in agent pools; NVIDIA's operators install drivers of GPUs and NICs."""
 
     KIND: ClassVar[ProviderKind] = "azure"
 
@@ -183,7 +185,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         access="functions",
         device_ids=NIC_DEVICE_IDS,
         installs_driver=True,
-        # Pools can be empty: queued ones are until a job waits, spot whenever Azure has none.
+        # Pools may be empty: queued ones until a job waits, spot ones while Azure has no capacity.
         waits_for_nics=False,
         driver_environment=DRIVER_ENVIRONMENT,
     )
@@ -195,7 +197,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         installs_lustre_driver=spec.filesystem.kind == "lustre",
         mirror=mirror_of(spec.mirror),
         node_os=NODE_OS,
-        # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
+        # Spot nodes have AKS's own taint. A node that is being deleted needs the drivers until its end.
         tolerates_all=True,
     )
 

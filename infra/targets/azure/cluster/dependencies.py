@@ -1,4 +1,6 @@
-"""Creates what control plane, pools and storage depend on: identities, network, keys."""
+"""Creates what control plane, pools and storage depend on: resource groups, identities, network, private
+endpoints, keys, disk encryption.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The VNet: private subnets with NAT, and private endpoints for Key Vault and storage."""
+"""The VNet, new or existing: private subnets with NAT, and private endpoints for Key Vault and storage."""
 
 from __future__ import annotations
 

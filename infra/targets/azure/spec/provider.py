@@ -1,4 +1,6 @@
-"""The `provider` section of an Azure stack: an AKS cluster in one region and subscription."""
+"""The `provider` section of an Azure stack: subscription, region, network, access, filesystem, and existing
+resources to use.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _size(pool: NodePoolSpec) -> dict[str, Any]:
 
 
 def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
-    """Return the NodePool; the system pool is waited for, since all else runs there."""
+    """Return the NodePool; the system pool is waited for, since the operators run there."""
     annotations: dict[str, str] = {}
     if pool.capacity == "system":
         annotations["pulumi.com/waitFor"] = f"jsonpath={{.status.currentNodes}}={pool.num_nodes}"
@@ -46,7 +46,7 @@ def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
     if pool.spot_waiver:
         annotations[names.SPOT_WAIVER] = pool.spot_waiver
     spec: dict[str, Any] = {
-        # Reserved instances are drawn on by the default class too.
+        # The default class also uses reserved instances.
         "computeClass": "spot" if pool.is_spot else "default",
         "instanceType": pool.machine,
         **_size(pool),

@@ -1,4 +1,6 @@
-"""The `provider` section of a CoreWeave stack: a CKS cluster in one zone."""
+"""The `provider` section of a CoreWeave stack: zone, network, OIDC sign-in, training image, and the bucket's
+access policy.
+"""
 
 from __future__ import annotations
 

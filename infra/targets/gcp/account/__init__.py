@@ -1,4 +1,6 @@
-"""`GcpAccount`: the Google Cloud project that a stack names, queried with the user's credentials."""
+"""`GcpAccount`: preflight, state backend, deploy role and finder of the Google Cloud project that a stack
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Custom role and trust of the deploy service account, derived from the resource types of a stack."""
+"""Custom role and workload identity federation of the service account that deploys (or only previews) a stack
+on Google Cloud, derived from the resource types that the stack declares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The checkpoint bucket: hierarchical namespace, a folder per team, encrypted, private, retained.
+"""The checkpoint bucket: hierarchical namespace, a folder per team, encrypted, private, with lifecycle rules,
+retained by `destroy`.
 
 In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
 can be restored for a month.

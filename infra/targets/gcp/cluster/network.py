@@ -1,4 +1,6 @@
-"""The VPC: one private subnet, optionally Cloud NAT, and a peering for managed filesystems."""
+"""The VPC, new or existing: one private subnet, firewall rules, optionally Cloud NAT, and a peering for
+managed filesystems.
+"""
 
 from __future__ import annotations
 

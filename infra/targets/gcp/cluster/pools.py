@@ -1,4 +1,4 @@
-"""Declares GKE node pools: machine types, drivers, capacity, autoscaling, placement, more networks."""
+"""Declares GKE node pools: machine types, drivers, capacity, autoscaling, placement, additional networks."""
 
 from __future__ import annotations
 

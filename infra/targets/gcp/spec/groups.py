@@ -1,4 +1,6 @@
-"""Splits a pool into GKE node pools: one per TPU slice or NVLink rack, else one for all. Pure."""
+"""Splits a pool into GKE node pools (one per TPU slice or NVLink rack, else one for all); no Pulumi
+resources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The `provider` section of a Google Cloud stack: a GKE cluster in one region and project."""
+"""The `provider` section of a Google Cloud stack: project, region, network, access, filesystem, and existing
+resources to use.
+"""
 
 from __future__ import annotations
 

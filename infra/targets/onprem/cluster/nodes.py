@@ -1,4 +1,6 @@
-"""Labels and topology of existing nodes, by pool. Pure."""
+"""Pool settings, node labels (leaf, spine) and topology levels of an on-premises cluster; no Pulumi
+resources.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
     return fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
-        # A node's list of taints has one owner, who may have set others: whoever wants these sets them.
+        # Server-side apply gives a node's taints one owner, maybe not us: users set them themselves.
         cloud_taints=(resource,) if pool.accelerator else (),
         accelerator_resource=resource,
         node_names=tuple(_nodes(pool.name, spec.leaves or ())),
@@ -27,7 +29,7 @@ def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
 
 
 def node_labels(pool: PoolSettings, leaves: Sequence[LeafSpec]) -> dict[str, dict[str, str]]:
-    """Node → its labels: those of the pool, and of where it stands."""
+    """Node → its labels: those of its pool, its leaf switch and its spine switch."""
     return {
         node: {**pool.labels, names.LEAF_LABEL: leaf.name, names.SPINE_LABEL: leaf.spine}
         for leaf in leaves

@@ -1,4 +1,4 @@
-"""Pulumi resource types by which on-premises nodes change: only labels and taints."""
+"""The Pulumi resource type by which a stack changes on-premises nodes: patches of node labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws a progress bar of a run on standard error, if that is a terminal."""
+"""Metrics listener that draws a run's progress bar on a terminal."""
 
 from __future__ import annotations
 
