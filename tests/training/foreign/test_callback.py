@@ -48,7 +48,8 @@ arguments = TrainingArguments(
 early = EarlyStoppingCallback(early_stopping_patience=4)
 trainer = Trainer(Model(3, 2), arguments, train_dataset=pairs, eval_dataset=pairs, callbacks=[early, Dies()])
 trainer.add_callback(TrainyardCallback(trainer, sys.argv[1], every_steps=1))
-trainer.train()
+loss = trainer.train().training_loss
+assert abs(loss - trainer.state.best_metric) < 1e-6, (loss, trainer.state.best_metric)  # they are all alike
 print("stopped at", trainer.state.global_step, "of", early.early_stopping_patience_counter)
 """
 """The loss never becomes better than after the first epoch."""

@@ -110,6 +110,31 @@ def test_a_preemption_notice_ends_an_evaluation_and_saves_the_step_before(
     assert losses(tmp_path) == [(1, 0.5)]
 
 
+def test_a_run_tells_its_epoch_before_the_load_and_its_epochs_load_it(tmp_path: Path) -> None:
+    """So that a program can build what a later epoch adds."""
+
+    def attempt() -> Run:
+        return Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=9)
+
+    state = {"added": 0}
+    run = attempt()
+    run.track(state=state)
+    assert run.find() == {}
+    for epoch in run.epochs(3):
+        state["added"] += epoch
+        run.step()
+        if epoch == 2:
+            run.save()
+            break
+    run.close()
+    run, state = attempt(), {}
+    assert run.find()["state"] == {"added": 3}
+    assert (run.epoch, run.steps) == (2, 3)
+    run.track(state=state)
+    assert [(epoch, state["added"]) for epoch in run.epochs(4)] == [(2, 3), (3, 3)]
+    run.close()
+
+
 def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:
     """Five steps of two ranks take 20 of an epoch's 48 samples."""
     codes = [code for code, _ in start(train, 2, tmp_path, {"leave_after": 3}).wait()]

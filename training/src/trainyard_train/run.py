@@ -218,7 +218,12 @@ class Run(Attempt):
         return found
 
     def epochs(self, number: int | None) -> Iterator[int]:
-        """The remaining epochs of so many, beginning with the one that the run is in; None: no end."""
+        """The remaining epochs of so many, beginning with the one that the run is in; None: no end.
+
+        Loads the newest checkpoint if nothing did before.
+        """
+        if not self._loaded:
+            self.load()
         self._in_epochs = True
         try:
             while (number is None or self.epoch < number) and not self.preempted:
