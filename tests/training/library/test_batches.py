@@ -182,8 +182,20 @@ class Stream(IterableDataset[int]):
             yield random.randrange(1000)
 
 
+class Numbers(Dataset[int]):
+    """Draws nothing, so that only its order counts."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 @pytest.mark.parametrize(
-    ("data", "workers"), [(Noise, 0), (Noise, 1), (Stream, 1)], ids=["own", "own, in a worker", "stream"]
+    ("data", "workers"),
+    [(Noise, 0), (Noise, 1), (Stream, 1), (Numbers, 1)],
+    ids=["own", "own, in a worker", "stream", "order"],
 )
 def test_what_a_dataset_draws_in_a_second_pass_is_drawn_again(data: type[Any], workers: int) -> None:
     mesh, epoch = Mesh(0, 1, CPU, "node", dist.HashStore()), 0
@@ -197,6 +209,8 @@ def test_what_a_dataset_draws_in_a_second_pass_is_drawn_again(data: type[Any], w
                 num_workers=workers,
                 multiprocessing_context=fork,
                 persistent_workers=workers > 0,
+                shuffle=data is Numbers,
+                generator=torch.Generator().manual_seed(4),
             ),
             mesh,
             1,

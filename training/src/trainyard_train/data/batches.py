@@ -336,10 +336,12 @@ class _Order:
         """Digest of the first batch of the pass, if this iterator started at it."""
         self.numbered = False
         self._samples, self._first, self._seed = 0, 0, 0
+        self._drawn: Iterator[Any] | None = None
+        """Order of the next pass."""
 
     def begin(self, samples: int, first: int) -> None:
         """Let the next pass begin after so many samples of this rank, and then after so many batches."""
-        self._samples, self._first = samples, first
+        self._samples, self._first, self._drawn = samples, first, None
         if self.numbered:
             self._seed = int(torch.empty((), dtype=torch.int64).random_())
 
@@ -350,13 +352,25 @@ class _Order:
         return getattr(self.__dict__["batches"], name)
 
     def __iter__(self) -> Iterator[Any]:
+        """The order of a pass, drawn from the generators as they are now, and not at its first batch.
+
+        A DataLoader that starts workers asks twice, and once if they persist: the order is drawn once.
+        """
+        if self._drawn is None:
+            self._drawn = self._draw()
+        return self._hand_out()
+
+    def _hand_out(self) -> Iterator[Any]:
+        drawn, self._drawn = self._drawn, None
+        yield from drawn or self._draw()
+
+    def _draw(self) -> Iterator[Any]:
         batches = self.batches
         if self._samples:
             assert isinstance(batches, BatchSampler)
             rest = islice(iter(batches.sampler), self._samples, None)
             batches = BatchSampler(rest, batches.batch_size, batches.drop_last)
         left: Iterator[Any] = iter(batches)
-        # Now, and not when the first batch is asked for: a sampler draws from the generators as they are now.
         head = list(islice(left, 1))
         self.first = None if self._samples else _digest(head)
         left = islice(chain(head, left), self._first, None)
