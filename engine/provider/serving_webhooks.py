@@ -71,10 +71,10 @@ def _missing(client: ApiClient, collection: str, manifest: Mapping[str, Any], ev
         answer = client.call_api(*request)
         text: str = answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
-        return str(error)
+        return str(error) or type(error).__name__
     # A webhook that cannot be called is named as well, with status 500.
     if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return text
+        return text or f"the API server answers with status {answer.status}"
     if evidence in text:
         return ""
     if answer.status < HTTPStatus.BAD_REQUEST:

@@ -37,7 +37,7 @@ class ScriptedApiServer(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append((self.path, body))
         code, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        data = json.dumps({"message": text}).encode()
+        data = json.dumps({"message": text}).encode() if text else b""
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -81,6 +81,15 @@ def test_objects_are_tried_until_the_webhooks_evaluate_them_and_never_made(
     ServingWebhooks().create(inputs(server), RecordedProgress())
     path = f"{COLLECTION}?dryRun=All"
     assert ScriptedApiServer.asked == [(path, MADE)] * 4 + [(path, REJECTED)] * 2
+
+
+@pytest.mark.parametrize("status", [404, 429, 502])
+def test_an_answer_without_a_body_is_no_evidence(server: ThreadingHTTPServer, status: int) -> None:
+    ScriptedApiServer.answers += [(status, ""), ADDED, DENIED]
+    progress = RecordedProgress()
+    ServingWebhooks().create(inputs(server), progress)
+    assert len(ScriptedApiServer.asked) == 3
+    assert f"the API server answers with status {status}" in progress.lines
 
 
 def test_an_api_server_that_does_not_know_the_webhooks_yet_is_asked_again(
