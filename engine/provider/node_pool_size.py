@@ -8,14 +8,21 @@ fewer nodes than its minimum gets some only when a pod waits (kubernetes/autosca
 
 from __future__ import annotations
 
+import re
+
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
 from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound
 from infra.clients.gcp import GcpClient, GcpRefusedError
 
 CONTAINER = "https://container.googleapis.com/v1"
-_BUSY = frozenset({400, 409, 429})
-"""HTTP status codes for a running operation on the cluster, if the message contains `operation`."""
+_BUSY = re.compile(
+    r"(Operation \S+|Cluster) is currently |running incompatible operation|Too many operations"
+)
+"""GKE's messages while another operation is under way on the cluster, with status 400 or 429
+(hashicorp/terraform-provider-google#3650, #7638, rancher/gke-operator#509,
+hashicorp/terraform-provider-google#15205). Other refusals with these statuses are final.
+"""
 
 
 class NodePoolSize(GroupSize):
@@ -41,7 +48,7 @@ class NodePoolSize(GroupSize):
         try:
             GcpClient.of_user().ask("POST", url, {"nodeCount": per_zone})
         except GcpRefusedError as error:
-            busy = error.status in _BUSY and "operation" in error.message.lower()
+            busy = bool(_BUSY.search(error.message))
             raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:

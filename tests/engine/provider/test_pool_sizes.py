@@ -106,6 +106,8 @@ def test_a_group_that_is_deleted_takes_its_size_along(
 
 BUSY = [
     (NodePoolSize, GCP, 400, "Operation operation-1 is currently upgrading cluster training. Please wait."),
+    (NodePoolSize, GCP, 400, "Cluster is running incompatible operation operation-1718024305921-fd4f65ea."),
+    (NodePoolSize, GCP, 400, "Cluster is currently being created, deleted, updated or repaired."),
     (NodePoolSize, GCP, 429, "Too many operations: cluster hits the concurrent operations quota 5"),
     (AgentPoolSize, AZURE, 409, "Operation is not allowed: another operation (Scaling) is in progress"),
 ]
@@ -145,6 +147,12 @@ def test_what_is_refused_is_a_problem_with_a_next_step(
     with pytest.raises(TrainyardError, match="run `up` again") as raised:
         kind().create(inputs, RecordedProgress())
     assert raised.value.problems[0].got == "403: no permission"
+
+
+def test_a_refusal_that_only_mentions_an_operation_is_final(cloud: FakeGroupApis) -> None:
+    cloud.refusals = [(400, "This operation is not supported for node pools with flex-start.")]
+    with pytest.raises(TrainyardError, match="400: This operation is not supported"):
+        NodePoolSize().create(GCP, RecordedProgress())
 
 
 @pytest.mark.parametrize(
