@@ -9,11 +9,9 @@ from typing import Any, Protocol
 import urllib3
 import yaml
 
+from trainyard.registry import RETRIES, NoChartError
+
 _TIMEOUT_SECONDS = 30.0
-
-
-class NoChartError(Exception):
-    """The repository does not have the chart, or does not answer."""
 
 
 class _Sought(Protocol):
@@ -47,9 +45,7 @@ class Indexes:
 
     def _asked(self, url: str) -> Mapping[str, Any]:
         try:
-            answer = self.http.request(
-                "GET", url, timeout=_TIMEOUT_SECONDS, retries=urllib3.Retry(1, redirect=3)
-            )
+            answer = self.http.request("GET", url, timeout=_TIMEOUT_SECONDS, retries=RETRIES)
         except urllib3.exceptions.HTTPError as error:
             raise NoChartError(f"{url} cannot be reached ({type(error).__name__})") from error
         if answer.status != 200:

@@ -20,11 +20,11 @@ from engine.progress import Progress, for_stream
 from infra.artifacts import Artifacts
 from infra.errors import Problem, TrainyardError
 from infra.spec import Stack
-from trainyard.chart_index import Indexes, NoChartError
+from trainyard.chart_index import Indexes
 from trainyard.forms import Form
 from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
 from trainyard.plan import declared, prepared
-from trainyard.registry import Partial, Registries
+from trainyard.registry import NoChartError, Partial, Registries
 from trainyard.session import Session
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")

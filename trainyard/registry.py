@@ -31,6 +31,8 @@ _TYPES = ", ".join(
 _CHART = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 """Layer of an OCI artifact that is a chart's archive, bit for bit (Helm: OCI support)."""
 _DOCKER_HUB = "docker.io"
+_HUB_INDEX = "index.docker.io"
+"""Docker Hub's other name: `docker login` stores its login as `https://index.docker.io/v1/`."""
 _HOSTS = {_DOCKER_HUB: "registry-1.docker.io"}
 _LOOPBACK = ("localhost", "127.0.0.1")
 _TIMEOUT_SECONDS = 15.0
@@ -43,6 +45,8 @@ _REASONS = {
     _TOO_MANY: "too many requests: it gives no more for now",
 }
 """Meaning of a status other than 200 for a manifest."""
+RETRIES = urllib3.Retry(None, connect=1, read=1, redirect=3, other=1, respect_retry_after_header=False)
+"""A failed request is repeated once; `total` would count redirects too."""
 _TRIES, _MAX_WAIT_SECONDS = 4, 20.0
 """Limits of retries at a registry that asks to wait; Docker Hub's limits last an hour, which is too long."""
 
@@ -55,13 +59,26 @@ def take_apart(reference: str) -> tuple[str, str, str]:
         name, tag = path, "latest"
     host, slash, rest = name.partition("/")
     if not slash or ("." not in host and ":" not in host and host != "localhost"):
-        host, rest = _DOCKER_HUB, name if slash else f"library/{name}"
+        host, rest = _DOCKER_HUB, name
+    host = _DOCKER_HUB if host == _HUB_INDEX else host
+    if host == _DOCKER_HUB and "/" not in rest:
+        rest = f"library/{rest}"
     return host, rest, digest if separator else tag
+
+
+def _login_host(key: str) -> str:
+    """Return the host of a key of Docker's `auths`, which may be a URL."""
+    host = key.rpartition("://")[2].partition("/")[0]
+    return _DOCKER_HUB if host == _HUB_INDEX else host
 
 
 def _path(host: str, name: str) -> str:
     scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
     return f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
+
+
+class NoChartError(Exception):
+    """A registry or repository does not have the chart, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +117,9 @@ class Registries:
         folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
         file = Path(folder) / "config.json"
         entries = json.loads(file.read_text()).get("auths", {}) if file.is_file() else {}
-        found = {host: entry["auth"] for host, entry in entries.items() if entry.get("auth")}
-        return cls(found)
+        found = {key: entry["auth"] for key, entry in entries.items() if entry.get("auth")}
+        # A login under the host itself goes before one under a URL.
+        return cls({_login_host(key): auth for key, auth in found.items()} | found)
 
     def lack_of(
         self, reference: str, architectures: Collection[str] = ()
@@ -182,9 +200,16 @@ class Registries:
         return answer
 
     def chart_digest(self, reference: str) -> str:
-        """Return the SHA-256 of a chart's archive that a registry has; empty if it has none."""
+        """Return the SHA-256 of a chart's archive that a registry has; empty if it has none.
+
+        Raises:
+            NoChartError: the registry cannot be reached.
+        """
         host, name, version = take_apart(reference)
-        answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
+        try:
+            answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
+        except urllib3.exceptions.HTTPError as error:
+            raise NoChartError(f"{host} cannot be reached ({type(error).__name__})") from error
         layers = json.loads(answer.data).get("layers", ()) if answer.status == 200 else ()
         digests = [layer["digest"] for layer in layers if layer.get("mediaType") == _CHART]
         return str(digests[0]).removeprefix("sha256:") if digests else ""
@@ -217,7 +242,7 @@ class Registries:
             url,
             headers={"Accept": _TYPES, **headers},
             timeout=_TIMEOUT_SECONDS,
-            retries=urllib3.Retry(1, redirect=3, respect_retry_after_header=False),
+            retries=RETRIES,
             preload_content=preload,
         )
 
@@ -229,7 +254,9 @@ class Registries:
             return login
         asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
         realm = asked.pop("realm", "")
-        answer = self.http.request("GET", realm, fields=asked, headers=login, timeout=_TIMEOUT_SECONDS)
+        answer = self.http.request(
+            "GET", realm, fields=asked, headers=login, timeout=_TIMEOUT_SECONDS, retries=RETRIES
+        )
         if answer.status != 200:
             return login
         data = json.loads(answer.data)

@@ -264,6 +264,9 @@ def test_a_registry_that_does_not_answer_is_a_problem() -> None:
         ("host:5000/a/b:1@sha256:00", ("host:5000", "a/b", "sha256:00")),
         ("busybox", ("docker.io", "library/busybox", "latest")),
         ("rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
+        ("docker.io/alpine:3.20", ("docker.io", "library/alpine", "3.20")),
+        ("docker.io/rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
+        ("index.docker.io/library/alpine", ("docker.io", "library/alpine", "latest")),
     ],
 )
 def test_a_reference_is_taken_apart_as_container_runtimes_do(

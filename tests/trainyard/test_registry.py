@@ -1,0 +1,99 @@
+"""How registries are asked: retries, redirects and logins. Images: test_images.py, test_lock.py."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from trainyard.chart_index import Indexes
+from trainyard.images import FetchedChart, Inventory, missing
+from trainyard.registry import MissingManifest, NoChartError, Registries
+
+
+class _RedirectingRegistry(BaseHTTPRequestHandler):
+    """Redirects `/v2/N/…` and `/N/…` N times, to itself, before it has what is asked for."""
+
+    def do_GET(self) -> None:
+        before, number, after = self._parts()
+        if number:
+            self.send_response(307)
+            self.send_header("Location", f"{before}{number - 1}/{after}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = json.dumps({"entries": {"driver": [{"version": "1", "digest": "aa"}]}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body if self.command == "GET" else b"")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _parts(self) -> tuple[str, int, str]:
+        before = "/v2/" if self.path.startswith("/v2/") else "/"
+        number, _, after = self.path.removeprefix(before).partition("/")
+        return before, int(number), after
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _RedirectingRegistry)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_redirects_are_followed_as_often_as_blobs_and_indexes_need(registry: str) -> None:
+    """Registries redirect to a store, whose own address may redirect again."""
+    assert Registries().lack_of(f"{registry}/3/image:1") is None
+    assert Indexes().digest(FetchedChart("driver", "1", f"http://{registry}/3")) == "aa"
+    endless = Registries().lack_of(f"{registry}/4/image:1")
+    assert endless == MissingManifest(f"{registry} cannot be reached (MaxRetryError)")
+
+
+def test_a_failure_of_tls_ends(registry: str) -> None:
+    """The server speaks no TLS. urllib3 counts that neither as a failed connection nor as a failed read."""
+    with pytest.raises(NoChartError, match="cannot be reached"):
+        Indexes().digest(FetchedChart("driver", "1", f"https://{registry}/0"))
+
+
+def test_a_registry_that_breaks_off_between_two_requests_is_a_problem_of_its_chart(
+    registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NoChartError, match="cannot be reached"):
+        Registries().chart_digest("127.0.0.1:1/charts/driver:1")
+    monkeypatch.setattr(Registries, "lack_of", lambda *_: None)  # what it answered a moment ago
+    (problem,) = missing(Inventory((), (FetchedChart("oci://127.0.0.1:1/charts/driver", "1"),)), Registries())
+    assert "cannot be reached" in problem.got
+
+
+@pytest.mark.parametrize(
+    ("key", "host"),
+    [
+        ("https://index.docker.io/v1/", "docker.io"),
+        ("docker.io", "docker.io"),
+        ("https://registry.example.com", "registry.example.com"),
+        ("registry.example.com:5000", "registry.example.com:5000"),
+    ],
+)
+def test_a_login_is_found_under_every_key_that_docker_writes(tmp_path: Path, key: str, host: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {key: {"auth": "bWU6cGFzcw=="}}}))
+    found = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
+    assert found.credentials[host] == "bWU6cGFzcw=="
+
+
+def test_a_login_of_the_host_itself_goes_before_one_of_a_url(tmp_path: Path) -> None:
+    logins = {"registry.example.com": {"auth": "bmV3"}, "https://registry.example.com/v1/": {"auth": "b2xk"}}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": logins}))
+    found = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
+    assert found.credentials["registry.example.com"] == "bmV3"
