@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from infra.errors import Problem, TrainyardError
+
+_NO_FILE_OR_FOLDER = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EINVAL})
+"""Errors for a link, what is no folder, a folder, a socket, and any other that is no file."""
 
 
 def read_from(run_dir: Path, name: str, offset: int) -> bytes:
     """Return what a file of the run has from a position on; nothing where it does not exist.
 
     Raises:
-        TrainyardError: a link, or what is no file, is in its place.
+        TrainyardError: a link, or what is no file, is in its place, or it cannot be read.
     """
     try:
         with _opened(run_dir) as folder, _regular_file(name, folder) as file:
@@ -30,24 +34,28 @@ def read_from(run_dir: Path, name: str, offset: int) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise TrainyardError([_in_the_way(run_dir, name, error)]) from error
+        raise TrainyardError([_problem(run_dir, name, error)]) from error
 
 
 def replace(run_dir: Path, name: str, content: bytes) -> None:
     """Put a file into the run's folder.
 
     Raises:
-        TrainyardError: a link is in the place of a folder.
+        TrainyardError: a link is in the place of a folder, or the file cannot be written.
     """
     try:
         with _opened(run_dir) as folder:
-            staged = f".{name}.{os.getpid()}"
+            staged = f".{name}.{secrets.token_hex(8)}"
             made = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-            with os.fdopen(made, "wb") as file:
-                file.write(content)
-            os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+            try:
+                with os.fdopen(made, "wb") as file:
+                    file.write(content)
+                os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                with suppress(FileNotFoundError):  # it was renamed
+                    os.unlink(staged, dir_fd=folder)
     except OSError as error:
-        raise TrainyardError([_in_the_way(run_dir, name, error)]) from error
+        raise TrainyardError([_problem(run_dir, name, error)]) from error
 
 
 @contextmanager
@@ -72,7 +80,11 @@ def _regular_file(name: str, folder: int) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _in_the_way(run_dir: Path, name: str, error: OSError) -> Problem:
-    allowed = "folders and files that the job itself has made, and no links"
-    fix = f"remove what a job of team {run_dir.parent.parent.name} has put in their place"
+def _problem(run_dir: Path, name: str, error: OSError) -> Problem:
+    if error.errno in _NO_FILE_OR_FOLDER:
+        allowed = "folders and files that the job itself has made, and no links"
+        fix = f"remove what a job of team {run_dir.parent.parent.name} has put in their place"
+    else:
+        allowed = "a folder that you may read and write, on a filesystem with free space"
+        fix = "get the rights, or free space, and run the command again"
     return Problem(str(run_dir / name), str(error.strerror), allowed, fix)
