@@ -14,7 +14,11 @@ from typing import Final
 
 AGENT: Final = "TRAINYARD_AGENT"
 """Variable that an agent sets: the descriptor of the shared memory, and this rank's slot in it."""
-_FIELDS: Final = struct.Struct("=q?")
+# Two threads of a rank write, so each field is written alone; aligned, so that no reader sees half a step.
+_SAVED_STEP: Final = struct.Struct("q")
+_STALLED: Final = struct.Struct("?")
+_STALLED_OFFSET: Final = _SAVED_STEP.size
+_SLOT_BYTES: Final = 2 * _SAVED_STEP.size
 
 
 @dataclass(frozen=True)
@@ -30,33 +34,28 @@ class RankStatus:
     def of(environment: Mapping[str, str] = os.environ) -> RankStatus:
         """This process's; without an agent, memory that is not read."""
         if AGENT not in environment:
-            return RankStatus(mmap.mmap(-1, _FIELDS.size))
+            return RankStatus(mmap.mmap(-1, _SLOT_BYTES))
         descriptor, offset = map(int, environment[AGENT].split(":"))
         return RankStatus(mmap.mmap(descriptor, 0), offset, has_agent=True)
 
     @property
     def saved_step(self) -> int:
         """The newest committed checkpoint's step that the rank knows of."""
-        return self._read()[0]
+        step: int = _SAVED_STEP.unpack_from(self.memory, self.offset)[0]
+        return step
 
     @property
     def stalled(self) -> bool:
         """Whether the rank's work has lasted longer than `timeouts.stall`, or that of a peer has."""
-        return self._read()[1]
+        stalled: bool = _STALLED.unpack_from(self.memory, self.offset + _STALLED_OFFSET)[0]
+        return stalled
 
     def write(self, *, saved_step: int | None = None, stalled: bool | None = None) -> None:
         """Change what is given."""
-        before = self._read()
-        _FIELDS.pack_into(
-            self.memory,
-            self.offset,
-            before[0] if saved_step is None else saved_step,
-            before[1] if stalled is None else stalled,
-        )
-
-    def _read(self) -> tuple[int, bool]:
-        step, stalled = _FIELDS.unpack_from(self.memory, self.offset)
-        return step, stalled
+        if saved_step is not None:
+            _SAVED_STEP.pack_into(self.memory, self.offset, saved_step)
+        if stalled is not None:
+            _STALLED.pack_into(self.memory, self.offset + _STALLED_OFFSET, stalled)
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class RankStatuses:
     def create(count: int) -> RankStatuses:
         """Create the memory for so many ranks, which inherit it."""
         descriptor = os.memfd_create("rank-status")
-        os.ftruncate(descriptor, count * _FIELDS.size)
+        os.ftruncate(descriptor, count * _SLOT_BYTES)
         memory = mmap.mmap(descriptor, 0)
         return RankStatuses(
-            descriptor, tuple(RankStatus(memory, rank * _FIELDS.size) for rank in range(count))
+            descriptor, tuple(RankStatus(memory, rank * _SLOT_BYTES) for rank in range(count))
         )
 
     def environment(self, local_rank: int) -> dict[str, str]:

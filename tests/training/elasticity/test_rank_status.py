@@ -1,0 +1,54 @@
+"""Two threads of a rank write its status: the one that trains, and the one that exchanges heartbeats."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from trainyard_train.elasticity.rank_status import AGENT, RankStatus, RankStatuses
+
+
+@pytest.fixture
+def impatient_threads() -> Iterator[None]:
+    """Let threads take turns within a call, which else happens once in thousands of calls."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("impatient_threads")
+def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> None:
+    (status,) = RankStatuses.create(1).ranks
+    ended = threading.Event()
+
+    def write_stalls() -> None:
+        while not ended.is_set():
+            status.write(stalled=True)
+
+    writers = [threading.Thread(target=write_stalls) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    lost = []
+    for step in range(20_000):
+        status.write(saved_step=step)
+        if status.saved_step != step:
+            lost.append(step)
+    ended.set()
+    for writer in writers:
+        writer.join()
+    assert lost == []
+    assert status.stalled
+
+
+def test_a_rank_writes_into_its_own_slot() -> None:
+    memory = RankStatuses.create(3)
+    middle = RankStatus.of({AGENT: memory.environment(1)[AGENT]})
+    middle.write(saved_step=2**40, stalled=True)
+    assert [rank.saved_step for rank in memory.ranks] == [0, 2**40, 0]
+    assert [rank.stalled for rank in memory.ranks] == [False, True, False]
+    middle.write(stalled=False)
+    assert (memory.saved_step, middle.stalled) == (2**40, False)
