@@ -22,6 +22,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """Find interfaces that EC2 would refuse at launch, or accept with fewer EFAs than the machine has."""
     props = resource.props
     interfaces = props.blocks("networkInterfaces")
+    if interfaces and (machine := props.get("instanceType", "")):
+        yield from miscounted(resource, machine)
     if not number_of_efas(props):
         return
     if props.count("vpcSecurityGroupIds"):
@@ -29,8 +31,6 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation("vpcSecurityGroupIds", "set beside network interfaces", allowed)
     for interface in interfaces:
         yield from _interface(interface)
-    if machine := props.get("instanceType", ""):
-        yield from miscounted(resource, machine)
 
 
 def number_of_efas(template: PropertyBlock) -> int:
@@ -43,11 +43,12 @@ def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
     """A launch template whose number of EFA interfaces differs from the machine type's."""
     wanted = _wanted(template, machine)
     number = number_of_efas(template.props)
+    got = f"{number} EFA interface{'' if number == 1 else 's'}"
     if wanted is None and number:
-        got = f"{number} EFA interfaces on {machine}, which has a number that is not known here"
+        got += f" on {machine}, whose number of EFAs is not in the catalogue"
         yield Violation("networkInterfaces", got, "a machine type of the catalogue, or one in `interfaces`")
     elif wanted is not None and number != wanted:
-        yield Violation("networkInterfaces", f"{number} EFA interfaces", f"{wanted} on {machine}")
+        yield Violation("networkInterfaces", got, f"{wanted} on {machine}")
 
 
 def _wanted(template: Resource, machine: str) -> int | None:
@@ -68,8 +69,12 @@ def _interface(interface: PropertyBlock) -> Iterator[Violation]:
     card, device = interface.get("networkCardIndex", 0), interface.get("deviceIndex", 0)
     if device > 1:
         yield Violation(interface.at("deviceIndex"), device, "0 or 1")
-    if card > 0 and interface.get("interfaceType") != "efa-only":
-        kind = interface.get("interfaceType", "ENA")
+    kind = interface.get("interfaceType", "ENA")
+    if (card, device) == (0, 0) and kind == "efa-only":
+        yield Violation(
+            interface.at("interfaceType"), "efa-only as the primary interface", "interface, or efa"
+        )
+    if card > 0 and kind != "efa-only":
         yield Violation(interface.at("interfaceType"), f"{kind} on card {card}", "efa-only on cards from 1")
     if interface.has("subnetId"):
         yield Violation(interface.at("subnetId"), "a subnet", "none: the node group chooses it")

@@ -47,7 +47,7 @@ def test_a_template_with_one_interface_is_refused_for_a_machine_with_sixteen(
     template: Mapping[str, Any], wanted: object
 ) -> None:
     (output,) = refusals(template, group("p5en.48xlarge", template=wanted))
-    assert output == "networkInterfaces: got 1 EFA interfaces; allowed: 16 on p5en.48xlarge"
+    assert output == "networkInterfaces: got 1 EFA interface; allowed: 16 on p5en.48xlarge"
 
 
 def test_every_group_and_each_of_its_machine_types_counts() -> None:
@@ -67,7 +67,7 @@ def test_a_machine_type_that_is_not_known_at_preview_is_refused() -> None:
 
 def test_a_machine_type_that_the_catalogue_lacks_has_its_number_in_a_parameter() -> None:
     (output,) = refusals({}, group("trn9.32xlarge"))
-    assert "1 EFA interfaces on trn9.32xlarge, which has a number that is not known here" in output
+    assert "1 EFA interface on trn9.32xlarge, whose number of EFAs is not in the catalogue" in output
     assert refusals({}, group("trn9.32xlarge"), interfaces={"trn9.32xlarge": 1}) == []
 
 
