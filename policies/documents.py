@@ -1,4 +1,4 @@
-"""Parses IAM policy documents, given as text or as data."""
+"""Parses IAM policy documents of AWS, given as text or as data, and of Google Cloud."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ def statements(props: PropertyBlock, path: str) -> Iterator[Statement]:
             principals=tuple(text for value in named for text in _texts(value)),
             condition=item.get("Condition", {}),
         )
+
+
+def bindings(props: PropertyBlock) -> Iterator[PropertyBlock]:
+    """Bindings of a role to members on Google Cloud: the resource itself, and those of its `policyData`.
+
+    Raises `UnknownProperty` where it is not known at preview, ValueError where it is no JSON.
+    """
+    yield props
+    document = json.loads(props.get("policyData", "{}"))
+    for index, binding in enumerate(document.get("bindings", [])):
+        yield PropertyBlock(binding, f"{props.at('policyData')}.bindings[{index}]")
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -28,7 +28,6 @@ POLICY = Policy(
     remedy="Add the ARN of a bucket in a permitted region to `inside`, or remove the rule.",
     types=(
         "aws:s3/bucketReplicationConfig:BucketReplicationConfig",
-        "aws:s3/bucketReplicationConfiguration:BucketReplicationConfiguration",
         "aws:s3/bucket:Bucket",
         "aws:s3/bucketV2:BucketV2",
     ),

@@ -15,6 +15,7 @@ TARGETS = {
     "aws:secretsmanager/secret:Secret": ("replicas", "region"),
     "aws:ssmincidents/replicationSet:ReplicationSet": ("regions", "name"),
     "gcp:secretmanager/secret:Secret": ("replication.userManaged.replicas", "location"),
+    "azure-native:cosmosdb:DatabaseAccount": ("locations", "locationName"),
     "azure-native:documentdb:DatabaseAccount": ("locations", "locationName"),
     "azure-native:compute:GalleryImageVersion": ("publishingProfile.targetRegions", "name"),
 }

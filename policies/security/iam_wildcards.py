@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.documents import statements
+from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
+from policies.unknowns import PropertyBlock
 
 BASIC_ROLES = ("roles/owner", "roles/editor")
 ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":policy/IAMFullAccess")
@@ -13,24 +14,38 @@ PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Actions of all services or all of one, on everything; basic roles on Google Cloud; members allUsers."""
-    if resource.type.endswith("PolicyAttachment"):
-        policy = str(resource.props.get("policyArn", ""))
-        if policy.startswith("arn:aws") and policy.endswith(ADMINISTRATORS):
-            yield Violation("policyArn", policy, "a policy of the services that are needed")
-        return
+    """All actions of a service, or of all; administrator policies; basic roles of Google Cloud; allUsers."""
+    props = resource.props
     if resource.type.startswith("aws:"):
-        for statement in statements(resource.props, "policy"):
-            wide = [action for action in statement.actions if action == "*" or action.endswith(":*")]
-            if statement.allows and wide and ("*" in wide or "*" in statement.resources):
-                yield Violation(f"{statement.path}.Action", ", ".join(wide), "the actions that are needed")
+        yield from _administrator_policies(props)
+        for holder in (props, *props.blocks("inlinePolicies")):
+            yield from _wildcards(holder)
         return
-    if resource.props.get("role") in BASIC_ROLES:
-        yield Violation("role", resource.props.get("role"), "a role of the services that are needed")
+    for binding in bindings(props):
+        yield from _basic_or_public(binding)
+
+
+def _administrator_policies(props: PropertyBlock) -> Iterator[Violation]:
+    for name in ("policyArn", "policyArns", "managedPolicyArns"):
+        for policy in props.texts(name):
+            if policy.startswith("arn:aws") and policy.endswith(ADMINISTRATORS):
+                yield Violation(name, policy, "a policy of the services that are needed")
+
+
+def _wildcards(holder: PropertyBlock) -> Iterator[Violation]:
+    for statement in statements(holder, "policy"):
+        wide = [action for action in statement.actions if action == "*" or action.endswith(":*")]
+        if statement.allows and wide:
+            yield Violation(f"{statement.path}.Action", ", ".join(wide), "the actions that are needed")
+
+
+def _basic_or_public(binding: PropertyBlock) -> Iterator[Violation]:
+    if binding.get("role") in BASIC_ROLES:
+        yield Violation(binding.at("role"), binding.get("role"), "a role of the services that are needed")
     for name in ("member", "members"):
-        for member in resource.props.texts(name):
+        for member in binding.texts(name):
             if member in PUBLIC_MEMBERS:
-                yield Violation(name, member, "named members")
+                yield Violation(binding.at(name), member, "named members")
 
 
 POLICY = Policy(
@@ -43,9 +58,19 @@ POLICY = Policy(
         "aws:iam/rolePolicy:RolePolicy",
         "aws:iam/userPolicy:UserPolicy",
         "aws:iam/groupPolicy:GroupPolicy",
+        "aws:iam/role:Role",
+        "aws:iam/policyAttachment:PolicyAttachment",
         "aws:iam/*PolicyAttachment:*PolicyAttachment",
+        "aws:iam/*PolicyAttachmentsExclusive:*PolicyAttachmentsExclusive",
         "gcp:projects/iAMMember:IAMMember",
         "gcp:projects/iAMBinding:IAMBinding",
+        "gcp:projects/iAMPolicy:IAMPolicy",
+        "gcp:folder/iAMMember:IAMMember",
+        "gcp:folder/iAMBinding:IAMBinding",
+        "gcp:folder/iAMPolicy:IAMPolicy",
+        "gcp:organizations/iAMMember:IAMMember",
+        "gcp:organizations/iAMBinding:IAMBinding",
+        "gcp:organizations/iAMPolicy:IAMPolicy",
     ),
     evaluate=evaluate,
     severity=Severity.CRITICAL,

@@ -66,6 +66,7 @@ POLICY = Policy(
     remedy="Name the networks, or reference a security group.",
     types=(
         "aws:ec2/securityGroup:SecurityGroup",
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
         "aws:ec2/securityGroupRule:SecurityGroupRule",
         "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
         "gcp:compute/firewall:Firewall",

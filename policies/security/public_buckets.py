@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.documents import statements
+from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
 from policies.rules import must_equal
+from policies.unknowns import PropertyBlock
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
@@ -31,12 +32,17 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from must_equal(props, "uniformBucketLevelAccess", True, default=False)
     if props.get("acl") in PUBLIC_ACLS:
         yield Violation("acl", props.get("acl"), "private")
-    for name in ("member", "members"):
-        for member in props.texts(name):
-            if member in PUBLIC_MEMBERS:
-                yield Violation(name, member, "named members")
+    for binding in bindings(props):
+        yield from _public_members(binding)
     if kind == "BucketPolicy":
         yield from _public_statements(resource)
+
+
+def _public_members(binding: PropertyBlock) -> Iterator[Violation]:
+    for name in ("member", "members"):
+        for member in binding.texts(name):
+            if member in PUBLIC_MEMBERS:
+                yield Violation(binding.at(name), member, "named members")
 
 
 def _public_statements(resource: Resource) -> Iterator[Violation]:
@@ -53,6 +59,7 @@ POLICY = Policy(
     types=(
         "aws:s3/accountPublicAccessBlock:AccountPublicAccessBlock",
         "aws:s3/bucket:Bucket",
+        "aws:s3/bucketV2:BucketV2",
         "aws:s3/bucketAcl*:BucketAcl*",
         "aws:s3/bucketPolicy:BucketPolicy",
         "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",

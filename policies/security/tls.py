@@ -59,6 +59,7 @@ POLICY = Policy(
     types=(
         "aws:s3/bucketPolicy:BucketPolicy",
         "aws:lb/listener:Listener",
+        "aws:alb/listener:Listener",
         "azure-native:storage:StorageAccount",
     ),
     evaluate=evaluate,

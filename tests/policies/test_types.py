@@ -1,0 +1,68 @@
+"""Types that policies name are types that providers have: a misspelt one is never evaluated."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from policies.pack import POLICIES
+
+pytestmark = pytest.mark.clouds
+
+SDKS = ("pulumi_aws", "pulumi_azure_native", "pulumi_coreweave", "pulumi_gcp", "pulumi_kubernetes")
+REGISTERED = re.compile(r'"([a-z-]+:[^":\s]*:\w+)": "\w+"')
+"""A type in the registry of resources that an SDK's `__init__.py` has as JSON."""
+OTHERS = (
+    "pulumi:*",
+    "trainyard:*",
+    "aws-native:*",
+    "azure:*",
+    # Version 2 of azure-native.
+    "azure-native:documentdb:DatabaseAccount",
+    "azure-native:netapp:Pool",
+    "azure-native:netapp:Volume",
+    # Custom resources.
+    "kubernetes:compute.coreweave.com/*",
+    "kubernetes:jobset.x-k8s.io/*",
+    "kubernetes:karpenter.sh/*",
+    "kubernetes:*kubeflow.org/*",
+    "kubernetes:kueue.x-k8s.io/*",
+    "kubernetes:ray.io/*",
+)
+"""Types that no installed SDK has."""
+
+
+def registered(package: str) -> set[str]:
+    """Types of an SDK, read without its import, which takes seconds."""
+    spec = find_spec(package)
+    assert spec and spec.origin
+    return set(REGISTERED.findall(Path(spec.origin).read_text(encoding="utf-8")))
+
+
+def test_every_type_of_a_policy_is_one_that_its_provider_has() -> None:
+    types = set.union(*map(registered, SDKS))
+    assert len(types) > 5000
+    patterns = {pattern for policy in POLICIES for pattern in (*policy.types, *policy.together_with)}
+    unknown = {pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in types)}
+    assert {each for each in unknown if not any(fnmatchcase(each, other) for other in OTHERS)} == set()
+
+
+GRANTING_NOTHING = {
+    "aws:iam/accountPasswordPolicy:AccountPasswordPolicy",
+    "aws:iam/groupPoliciesExclusive:GroupPoliciesExclusive",
+    "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive",
+    "aws:iam/userPoliciesExclusive:UserPoliciesExclusive",
+}
+"""A rule for passwords; names of inline policies that are resources of their own."""
+
+
+def test_every_type_that_grants_by_iam_is_evaluated() -> None:
+    """`PolicyAttachment` begins in lower case in its token, unlike `RolePolicyAttachment`."""
+    (policy,) = (each for each in POLICIES if each.name == "security-iam-wildcards")
+    granting = {each for each in registered("pulumi_aws") if re.match(r"aws:iam/\w*[pP]olic", each)}
+    missed = {each for each in granting if not any(fnmatchcase(each, pattern) for pattern in policy.types)}
+    assert missed == GRANTING_NOTHING
