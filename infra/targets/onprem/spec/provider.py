@@ -120,8 +120,8 @@ class NfsSpec(FilesystemSpec):
     )
 
     kind: Literal["nfs"]
-    server: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")] = Field(
-        description="host name or IP address of the NFS server"
+    server: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+)$")] = (
+        Field(description="host name or IP address of the NFS server")
     )
     share: Annotated[str, Field(pattern=r"^/[^#\s]*[^/#\s]$")] = Field(
         description="exported path, such as /training"
