@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def test_a_chart_is_rendered_for_the_stated_version_without_hooks(renderer: Rend
     (config,) = renderer.chart("small", "there", {"name": "one"}).objects
     assert config["metadata"] == {"name": "one", "namespace": "there"}
     assert config["data"]["version"] == "v1.35.4"
+
+
+def test_what_a_killed_process_of_the_same_id_left_is_not_in_the_way(renderer: Renderer) -> None:
+    first = renderer.chart("small", "there", {"name": "one"})
+    folder = first.definitions.source.parent
+    folder.rename(folder.with_name(f".{folder.name}.{os.getpid()}"))
+    assert renderer.chart("small", "there", {"name": "one"}) == first
 
 
 def test_definitions_are_apart_with_a_digest_that_the_bundle_confirms(renderer: Renderer) -> None:
