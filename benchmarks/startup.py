@@ -1,7 +1,8 @@
-"""Benchmark: time from nothing to the first optimizer step, `trainyard up` against helm and kubectl.
+"""Benchmark: time to the first optimizer step with no cluster and warm caches, `trainyard up` against a
+script of helm and kubectl.
 
 Both arms start the same embedded cluster, install the same charts with the same values, and submit the
-same job. The peer's script has no wait that it does not need.
+same job. The peer's script waits only where it must.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from tests.infra.plan import Plan, plan
 from trainyard.jobs import manifest
 
 CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
-LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
+WEBHOOK_GROUPS = ("kueue.x-k8s.io", "trainer.kubeflow.org")
 """API groups whose objects a webhook validates, so that its controller must be ready first."""
 
 
 def measure() -> list[Figure]:
-    """Run each arm twice, on a clean host with a filled cache."""
+    """Run each arm in turn, with no cluster at its start and warm caches."""
     with arena() as bench:
         bench.session.toolchain.ensure()
     ours, peer = alternating(_ours, _bare)
@@ -79,12 +80,12 @@ def _install(bench: Arena, recorded: Plan) -> None:
     kubectl = _Tool("kubectl", bench.session.kubeconfig)
     helm = _Tool("helm", bench.session.kubeconfig)
     objects = [_object(each, bench, artifacts) for each in _own_objects(recorded)]
-    late = [each for each in objects if each["apiVersion"].startswith(LATE)]
+    late = [each for each in objects if each["apiVersion"].startswith(WEBHOOK_GROUPS)]
     kubectl("apply", "--server-side", "-f", str(artifacts.chart("mpi-operator")))
     early = sorted(
         (each for each in objects if each not in late), key=lambda each: each["kind"] != "Namespace"
     )
-    kubectl("apply", "-f", "-", given=_documents(early))
+    kubectl("apply", "-f", "-", stdin=_documents(early))
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: _helm_install(helm, name, recorded, artifacts), CHARTS))
     kubectl("wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=300s")
@@ -100,7 +101,7 @@ def _helm_install(helm: _Tool, name: str, recorded: Plan, artifacts: Artifacts) 
         if each.type == f"trainyard:platform:{name.capitalize()}"
     )
     chart = str(artifacts.chart(name))
-    helm("install", name, chart, "--namespace", CHARTS[name], "--values", "-", given=json.dumps(values))
+    helm("install", name, chart, "--namespace", CHARTS[name], "--values", "-", stdin=json.dumps(values))
 
 
 def _own_objects(recorded: Plan) -> list[Any]:
@@ -109,8 +110,8 @@ def _own_objects(recorded: Plan) -> list[Any]:
     return [
         each
         for each in objects
-        if each["kind"] in OURS
-        or each["apiVersion"].startswith(LATE)
+        if each["kind"] in OWN_KINDS
+        or each["apiVersion"].startswith(WEBHOOK_GROUPS)
         or each["metadata"].get("namespace", "").startswith(("team-", "trainyard-"))
     ]
 
@@ -137,7 +138,7 @@ def _until_accepted(kubectl: _Tool, text: str) -> None:
     deadline = time.monotonic() + 120
     while True:
         try:
-            kubectl("apply", "-f", "-", given=text)
+            kubectl("apply", "-f", "-", stdin=text)
         except ToolError:
             if time.monotonic() > deadline:
                 raise
@@ -146,7 +147,7 @@ def _until_accepted(kubectl: _Tool, text: str) -> None:
             return
 
 
-OURS = {"Namespace", "StorageClass", "PersistentVolume"}
+OWN_KINDS = {"Namespace", "StorageClass", "PersistentVolume"}
 """Cluster-wide kinds that only our platform creates; the charts create the others."""
 
 
@@ -161,11 +162,11 @@ class _Tool:
         self._program = program
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
 
-    def __call__(self, *arguments: str, given: str = "") -> None:
+    def __call__(self, *arguments: str, stdin: str = "") -> None:
         path = Path(__file__).parent.parent / ".trainyard" / "bin" / self._program
         command = [str(path), *arguments]
         done = subprocess.run(
-            command, env=self._environment, input=given, text=True, check=False, capture_output=True
+            command, env=self._environment, input=stdin, text=True, check=False, capture_output=True
         )
         if done.returncode:
             raise ToolError(f"{' '.join(command)}: {done.stderr}")

@@ -1,4 +1,6 @@
-"""Fakes our plugin's node group sizes: the group must exist in the fake cloud before it is resized."""
+"""Fake of the resource types that resize node groups: the group must exist in the fake cloud before it is
+resized.
+"""
 
 from __future__ import annotations
 

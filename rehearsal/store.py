@@ -1,4 +1,4 @@
-"""Stores the resources that fakes have created on disk, one file each."""
+"""On-disk store of the resources that fakes have created, one file each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Import hook that skips or defers modules which Kubernetes' client imports and our commands never use, for a
-faster start.
+"""Import hook that stubs or defers modules that the Kubernetes Python client imports and most commands do not
+need, for a faster start.
 
 - `kubernetes.config.kube_config` (37.0) imports Google's and OAuth's packages for the `auth-provider` of a
   kubeconfig. Kubernetes 1.26 removed that, and `infra/targets/kubeconfig.py` refuses it.
@@ -16,13 +16,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-_LATER = frozenset(
+_DEFERRED = frozenset(
     f"kubernetes.{part}" for part in ("dynamic", "informer", "leaderelection", "utils", "watch")
 )
 
 
-def skip_optional() -> None:
-    """Make them missing for the client alone, which then does without; other importers find them."""
+def install() -> None:
+    """Install the hook. It hides these packages from the client alone: other importers find them."""
     sys.meta_path.insert(0, _Finder())
 
 
@@ -30,17 +30,19 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in _LATER and fullname not in _IN_PLACE:
+        if fullname not in _DEFERRED and fullname not in _SUBSTITUTES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            later = fullname in _LATER
-            spec.loader = LazyLoader(spec.loader) if later else _Without(spec.loader, _IN_PLACE[fullname]())
+            deferred = fullname in _DEFERRED
+            spec.loader = (
+                LazyLoader(spec.loader) if deferred else _Without(spec.loader, _SUBSTITUTES[fullname]())
+            )
         return spec
 
 
 class _Without(Loader):
-    """Executes a module that finds others in place of some that it imports; None: it finds none."""
+    """Executes a module with substitutes for some of its imports; None: the import fails."""
 
     def __init__(self, loader: Loader, others: Mapping[str, ModuleType | None]) -> None:
         self._loader, self._others = loader, others
@@ -63,7 +65,7 @@ def _module(name: str, **content: object) -> ModuleType:
 
 
 def _without_sign_in() -> dict[str, ModuleType | None]:
-    """The client continues without Google's where it cannot be imported."""
+    """The client works without `google.auth` if importing it fails."""
     oauth2 = _module("oauthlib.oauth2")
     return {
         "google.auth": None,
@@ -84,8 +86,8 @@ def _should_bypass_proxies(url: str, no_proxy: str | None) -> bool:
     return bool(should_bypass_proxies(url, no_proxy))
 
 
-_IN_PLACE = {
+_SUBSTITUTES = {
     "kubernetes.config.kube_config": _without_sign_in,
     "kubernetes.stream.ws_client": _without_requests,
 }
-"""Module that executes → finder of substitutes for modules that it imports."""
+"""Module → factory of the substitutes for modules that it imports."""

@@ -1,4 +1,4 @@
-"""`trainyard down`: drains the queues and removes the cluster; data is retained unless purged."""
+"""`trainyard down`: stops the jobs and removes the cluster; data is retained unless purged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`trainyard migrate`: converts a stack file to the latest version of its format, and shows the diff."""
+"""`trainyard migrate`: converts a stack or fleet file to the latest version of its format, and shows the
+diff.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the nodes of a stack's pools from the Kubernetes API."""
+"""Lists the nodes of a stack's pools from the Kubernetes API, and reads a node's pool and readiness."""
 
 from __future__ import annotations
 

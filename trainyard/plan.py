@@ -1,4 +1,6 @@
-"""Lists the resources that a stack declares, by running its program against a recorder."""
+"""Lists the resources that a stack declares, by running its program against a mock engine that records
+them.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class PriceReport:
     stack: str
     estimate: Estimate
     transfers: tuple[Transfer, ...] = ()
-    nothing_bought: str = ""
+    why_nothing_bought: str = ""
     """Reason why the stack buys nothing; empty if it buys something."""
 
     @property
@@ -181,7 +181,7 @@ def price_report(stack: Stack, today: date) -> PriceReport:
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
-    """Datasets that come from a cloud; a path exists already, and a web server's traffic costs its owner."""
+    """Transfers of datasets that come from a cloud; others are on disk, or their server's owner pays."""
     target = (stack.provider.kind, stack.provider.price_region)
     for each in stack.datasets:
         if each.cloud is None:
@@ -201,8 +201,8 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
         sys.stdout.write(json.dumps(found.data(), indent=1) + "\n")
     elif form == "markdown":
         sys.stdout.write(found.markdown())
-    elif found.nothing_bought:
-        console.print(f"{stack.name} {found.nothing_bought}: nothing is bought", highlight=False)
+    elif found.why_nothing_bought:
+        console.print(f"{stack.name} {found.why_nothing_bought}: nothing is bought", highlight=False)
         for transfer in found.transfers:
             console.print(f"[yellow]![/] {transfer.remark}", highlight=False)
     else:
@@ -210,7 +210,7 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
 
 
 def remark(cost: Cost) -> str:
-    """What the totals exclude from a cost, or assume; empty if there is nothing to add."""
+    """Say what the totals exclude or assume of a cost; empty if there is nothing to say."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StorageCost):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"

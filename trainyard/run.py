@@ -38,13 +38,14 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     if not session.is_on_host or job.command is not None:  # only the training package writes metrics
         _follow_logs(session, job, run)
         return
-    story = _follow(session, job, run)
+    history = _follow(session, job, run)
     summary = Summary(
-        session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, story
+        session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, history
     )
     show(session.console, summary)
-    if story.state.phase == "failed":
-        raise TrainyardError([_failed(job.name, story.state, f"at step {story.step}")], ExitCode.JOB_FAILED)
+    if history.state.phase == "failed":
+        problem = _failed(job.name, history.state, f"at step {history.step}")
+        raise TrainyardError([problem], ExitCode.JOB_FAILED)
 
 
 def new_run(session: Session, key: JobKey) -> str:

@@ -1,4 +1,4 @@
-"""`trainyard schema`: generates the JSON Schema of stack files.
+"""`trainyard schema`: generates the JSON Schema of stack files and fleet files.
 
 It is made from the models that read a stack file (infra/spec), so that both have the same keys, types, bounds
 and descriptions. Relations between sections (a job in a queue that does not exist) are checked by

@@ -1,4 +1,6 @@
-"""Preempts nodes of the embedded cluster, and restores them, as a cloud does with spot nodes."""
+"""Preempts spot nodes of the embedded cluster, as a cloud does, by command or on a job's schedule, and
+restores them.
+"""
 
 from __future__ import annotations
 

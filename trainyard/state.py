@@ -1,4 +1,6 @@
-"""Resolves where a stack's state is stored: stack file, environment, or this host."""
+"""Resolves the backend that stores a stack's state (stack file, environment, or this host) and the engine's
+variables for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints the summary of an ended job (timeline, figures, next steps), and draws its learning curve."""
+"""Prints the summary of a finished job (timeline, figures, next steps), and draws its learning curve."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Summary:
     run_dir: Path
     started: float
     """Unix seconds at which the command began."""
-    story: JobHistory
+    history: JobHistory
 
     @property
     def seconds_to_first_step(self) -> float | None:
         """From the command's start to the end of the first step; None if the run began before it."""
-        steps = [line["time"] for line in self.story.lines if line["event"] == "step"]
+        steps = [line["time"] for line in self.history.lines if line["event"] == "step"]
         return steps[0] - self.started if steps and steps[0] > self.started else None
 
     @property
@@ -46,7 +46,7 @@ class Summary:
         notice.
         """
         losses: dict[str, tuple[str, float]] = {}
-        for event in self.story.events:
+        for event in self.history.events:
             node, _, fate = event.text.partition(" ")
             if event.actor == "cloud" and fate in {describe_phase("notice"), describe_phase("killed")}:
                 losses.setdefault(node, (event.text, self._until_next_attempt(event.time)))
@@ -55,13 +55,15 @@ class Summary:
     @property
     def repeated_steps(self) -> int:
         """Steps that were computed more than once, since they were not checkpointed when a node failed."""
-        steps = [line["step"] for line in self.story.lines if line["event"] == "step"]
+        steps = [line["step"] for line in self.history.lines if line["event"] == "step"]
         return len(steps) - len(set(steps))
 
     def _until_next_attempt(self, moment: float) -> float:
-        attempt = max((line["attempt"] for line in self.story.lines if line["time"] <= moment), default=0)
+        attempt = max((line["attempt"] for line in self.history.lines if line["time"] <= moment), default=0)
         later = (
-            line["time"] for line in self.story.lines if line["event"] == "step" and line["attempt"] > attempt
+            line["time"]
+            for line in self.history.lines
+            if line["event"] == "step" and line["attempt"] > attempt
         )
         return min(later, default=math.inf) - moment
 
@@ -69,9 +71,13 @@ class Summary:
 def show(console: Console, summary: Summary) -> None:
     """Print the timeline, the figures and the next steps; draw the learning curve beside the checkpoints."""
     plot = draw(summary)
-    parts = Group(timeline.table(summary.story.events), "", _figures(summary), "", _next_steps(summary, plot))
-    colour = "green" if summary.story.state.phase == "complete" else "red"
-    console.print(Panel(parts, title=f"{summary.job.name}: {summary.story.state.phase}", border_style=colour))
+    parts = Group(
+        timeline.table(summary.history.events), "", _figures(summary), "", _next_steps(summary, plot)
+    )
+    colour = "green" if summary.history.state.phase == "complete" else "red"
+    console.print(
+        Panel(parts, title=f"{summary.job.name}: {summary.history.state.phase}", border_style=colour)
+    )
 
 
 def draw(summary: Summary) -> Path | None:
@@ -79,7 +85,7 @@ def draw(summary: Summary) -> Path | None:
 
     Raises TrainyardError where a link is in the way: a job of the team may have put it there.
     """
-    if not any(line["event"] == "step" for line in summary.story.lines):
+    if not any(line["event"] == "step" for line in summary.history.lines):
         return None
     from trainyard_train.observability.report import (
         draw_learning_curve,  # matplotlib takes a second to import
@@ -89,7 +95,7 @@ def draw(summary: Summary) -> Path | None:
     if not os.path.lexists(path) or path.lstat().st_mtime < metrics.lstat().st_mtime:
         picture = io.BytesIO()
         try:
-            draw_learning_curve(summary.run, summary.story.lines, picture)
+            draw_learning_curve(summary.run, summary.history.lines, picture)
         except (KeyError, TypeError, ValueError):  # lines of another program, without what a curve needs
             return None
         run_folder.replace(summary.run_dir, PLOT, picture.getvalue())
@@ -100,19 +106,19 @@ def _figures(summary: Summary) -> Table:
     grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    story = summary.story
+    history = summary.history
     if (seconds := summary.seconds_to_first_step) is not None:
         grid.add_row("command to first step", f"{seconds:.1f} s")
     for loss, seconds in summary.recoveries:
         grid.add_row(f"{loss} → first new step", f"{seconds:.1f} s")
-    attempts = len({line["attempt"] for line in story.lines})
+    attempts = len({line["attempt"] for line in history.lines})
     grid.add_row("attempts", str(attempts))
     grid.add_row("steps computed twice", str(summary.repeated_steps))
-    evaluation = next((line for line in reversed(story.lines) if line["event"] == "evaluation"), None)
+    evaluation = next((line for line in reversed(history.lines) if line["event"] == "evaluation"), None)
     if evaluation:
         grid.add_row("held-out accuracy", f"{evaluation['accuracy']:.1%}")
-    if story.finished:
-        grid.add_row("weights (sha256)", story.finished["sha256"])
+    if history.finished:
+        grid.add_row("weights (sha256)", history.finished["sha256"])
     return grid
 
 

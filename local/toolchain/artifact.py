@@ -104,7 +104,7 @@ class CachedArtifact(Artifact):
         """Write it into `folder`; return its origin in words."""
 
     def plan(self) -> PlanStep:
-        seal = self.store.seal(self.entry)
+        seal = self.store.find_seal(self.entry)
         return (
             PlanStep(self.name, Action.PRESENT, f"in the cache: {seal.origin}") if seal else self.intention()
         )

@@ -19,7 +19,7 @@ from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
 from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
 from local.toolchain.search import find_on_path, version_of
-from local.toolchain.store import ArtifactStore, content_key, file_digests
+from local.toolchain.store import ArtifactStore, file_digests, input_key
 from local.toolchain.versions import Build, Go
 
 RECIPE = 1
@@ -54,7 +54,7 @@ class GoToolchain(CachedArtifact):
         self._answers: list[Problem] | None = None
 
     def key(self) -> str:
-        return content_key(RECIPE, self._requirements.read_text(), ARCHITECTURE)
+        return input_key(RECIPE, self._requirements.read_text(), ARCHITECTURE)
 
     def plan(self) -> PlanStep:
         if self._on_path:
@@ -163,10 +163,10 @@ class GoBuild(CachedArtifact):
     def key(self) -> str:
         folder = self._go.folder_of(self._build.folder)
         inputs = self._build.model_dump(include={"version", "programs", "ldflags", "embed", "versioned"})
-        return content_key(RECIPE, LINK_FLAGS, ARCHITECTURE, inputs, file_digests(folder, folder.iterdir()))
+        return input_key(RECIPE, LINK_FLAGS, ARCHITECTURE, inputs, file_digests(folder, folder.iterdir()))
 
     def plan(self) -> PlanStep:
-        if self.store.seal(self.entry) is None and self._on_path:
+        if self.store.find_seal(self.entry) is None and self._on_path:
             folders = ", ".join(sorted({str(path.parent) for path in self._on_path.values()}))
             return PlanStep(self.name, Action.PRESENT, f"on PATH: {folders}, fits {self._build.path}")
         return super().plan()
@@ -199,7 +199,7 @@ class GoBuild(CachedArtifact):
         return self._compile(folder, task)
 
     def paths(self) -> Mapping[str, Path]:
-        found = {} if self.store.seal(self.entry) else self._on_path
+        found = {} if self.store.find_seal(self.entry) else self._on_path
         programs = self._build.programs
         return {f"binary/{program}": found.get(program, self.folder / program) for program in programs}
 

@@ -17,7 +17,7 @@ from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.golang import GoBuild
 from local.toolchain.process import ProcessRunner
 from local.toolchain.releases import ARCHITECTURE
-from local.toolchain.store import ArtifactStore, content_key, file_digests, sha256
+from local.toolchain.store import ArtifactStore, file_digests, input_key, sha256
 from local.toolchain.versions import Image, TrainingImage
 
 RECIPE = 1
@@ -60,7 +60,7 @@ class ProgramImage(CachedArtifact):
         self._build = build
 
     def key(self) -> str:
-        return content_key(RECIPE, self._image.model_dump(), self._build.key(), sha256(Path(certifi.where())))
+        return input_key(RECIPE, self._image.model_dump(), self._build.key(), sha256(Path(certifi.where())))
 
     def intention(self) -> PlanStep:
         return PlanStep(self.name, Action.ASSEMBLE, f"around {self._image.program}")
@@ -113,7 +113,7 @@ class RootFilesystem(CachedArtifact):
 
     def key(self) -> str:
         recipes = [file_digests(recipe, _ingredients(recipe)) for recipe in self._recipes]
-        return content_key(RECIPE, _suite(), ARCHITECTURE, recipes)
+        return input_key(RECIPE, _suite(), ARCHITECTURE, recipes)
 
     def intention(self) -> PlanStep:
         return PlanStep(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._packages())}")
@@ -184,7 +184,7 @@ class TrainingArchive(CachedArtifact):
     def key(self) -> str:
         digests = file_digests(self._repository, list(self._files()))
         lock = sha256(self._requirements)
-        return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
+        return input_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
 
     def intention(self) -> PlanStep:
         return PlanStep(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")

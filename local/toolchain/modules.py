@@ -13,7 +13,7 @@ from engine.progress import Task
 from local.toolchain.artifact import Action, CachedArtifact, PlanStep
 from local.toolchain.golang import GoBuild, GoToolchain
 from local.toolchain.process import ProcessRunner
-from local.toolchain.store import ArtifactStore, content_key
+from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import Chart, GoPlugin, ManifestFiles, ModuleFiles
 
 RECIPE = 1
@@ -36,7 +36,7 @@ class ModuleArtifact(CachedArtifact):
     def key(self) -> str:
         checksums = (self._go.folder_of(self._pin.folder) / "go.sum").read_text().splitlines()
         ours = sorted(line for line in checksums if line.startswith(f"{self._pin.module} "))
-        return content_key(RECIPE, ours, self._pin.model_dump())
+        return input_key(RECIPE, ours, self._pin.model_dump())
 
     def intention(self) -> PlanStep:
         return PlanStep(self.name, Action.ASSEMBLE, f"from the Go module {self._pin.module}")
@@ -69,7 +69,7 @@ class ChartFolder(ModuleArtifact):
         self.needs = (*self.needs, *(dependency.name for dependency in dependencies.values()))
 
     def key(self) -> str:
-        return content_key(super().key(), [chart.key() for chart in self._dependencies.values()])
+        return input_key(super().key(), [chart.key() for chart in self._dependencies.values()])
 
     def take(self, source: Path, folder: Path) -> None:
         _copy(source / self._chart.path, folder / "chart")

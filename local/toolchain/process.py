@@ -27,7 +27,7 @@ _NO_NETWORK = re.compile(
 
 
 class InterruptedWorkError(Exception):
-    """Other work has failed or a person has interrupted: nothing new is started."""
+    """Other work has failed, or the user has interrupted: no new program is started."""
 
 
 class ProcessRunner:
@@ -119,7 +119,7 @@ def failure(what: str, output: str) -> TrainyardError:
         fix = "check the network (GOPROXY, uv's and apt's settings), then run again: finished parts are kept"
         return HostError([Problem(what, output, allowed, fix)])
     fix = "see the lines above for the cause, then run again: finished parts are kept"
-    return TrainyardError([Problem(what, output, "it ends without an error", fix)], ExitCode.FAILED)
+    return TrainyardError([Problem(what, output, "exit code 0", fix)], ExitCode.FAILED)
 
 
 def no_space(what: str, got: str) -> Problem:

@@ -17,7 +17,7 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.python import locked_versions
 from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
-from local.toolchain.store import ArtifactStore, content_key
+from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import PinnedProvider, PinnedRelease
 
 
@@ -64,10 +64,10 @@ class ProviderPlugin(CachedArtifact):
         return locked_versions(self._repository / self._provider.lock)[self._provider.distribution]
 
     def key(self) -> str:
-        return content_key(self.version, ARCHITECTURE)
+        return input_key(self.version, ARCHITECTURE)
 
     def plan(self) -> PlanStep:
-        if self.store.seal(self.entry) is None and self._installed:
+        if self.store.find_seal(self.entry) is None and self._installed:
             return PlanStep(self.name, Action.PRESENT, f"installed: {self._installed.parent}")
         return super().plan()
 
@@ -89,7 +89,7 @@ class ProviderPlugin(CachedArtifact):
             raise TrainyardError([self._unavailable(str(error))], ExitCode.FAILED) from error
 
     def paths(self) -> Mapping[str, Path]:
-        found = None if self.store.seal(self.entry) else self._installed
+        found = None if self.store.find_seal(self.entry) else self._installed
         return {self.name: found or self.folder / self.program}
 
     @cached_property

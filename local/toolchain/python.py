@@ -11,7 +11,7 @@ from engine.progress import Task
 from infra.errors import Problem
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
-from local.toolchain.store import ArtifactStore, content_key
+from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import Environment
 
 RECIPE = 1
@@ -42,7 +42,7 @@ class PythonEnvironment(CachedArtifact):
         self._runner = runner
 
     def key(self) -> str:
-        return content_key(RECIPE, self._requirements.read_text(), SYSTEM_PYTHON.resolve().name)
+        return input_key(RECIPE, self._requirements.read_text(), SYSTEM_PYTHON.resolve().name)
 
     def intention(self) -> PlanStep:
         why = f"{self._requirements.name} or the Python of the image is new; by hash, for {SYSTEM_PYTHON}"

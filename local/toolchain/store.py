@@ -1,4 +1,4 @@
-"""Content-addressed store of artifacts: locks, atomic publication, verification and pruning.
+"""Input-addressed store of build artifacts: locks, atomic publication, a check of file sizes, and pruning.
 
 Under the root, `<kind>/<name>-<key>/` holds a whole artifact and its seal; `.<name>-<key>.<random>.partial`
 beside it is one in the making; `locks/` holds the locks. A folder without a seal, or with files of other
@@ -48,7 +48,7 @@ class Seal:
     """Relative path of every regular file → size in bytes."""
 
 
-def content_key(*parts: object) -> str:
+def input_key(*parts: object) -> str:
     """Hash the inputs of an artifact: plain values, and files by `file_digests`."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
@@ -80,7 +80,7 @@ class ArtifactStore:
         """Return the path of the artifact, whether it exists or not."""
         return self.root / entry.kind / f"{entry.name}-{entry.key}"
 
-    def seal(self, entry: Entry) -> Seal | None:
+    def find_seal(self, entry: Entry) -> Seal | None:
         """Return the seal of a whole artifact; None if there is none or it is damaged."""
         folder = self.folder(entry)
         try:
@@ -94,11 +94,11 @@ class ArtifactStore:
     def make(self, entry: Entry, fill: Callable[[Path], str]) -> Seal:
         """Return the artifact's seal; if it does not exist, let `fill` write it and return its origin.
 
-        Whoever comes second waits and finds it made. What fails leaves nothing; what a killed run left is
-        swept away. A partial folder's name is never used twice: no orphan of a killed run can write into it.
+        A second caller waits and reuses the result. A failure leaves nothing; leftovers of killed runs are
+        removed. A partial folder's name is never used twice: no orphan of a killed run can write into it.
         """
         with self._locked(entry):
-            seal = self.seal(entry)
+            seal = self.find_seal(entry)
             if seal is not None:
                 return seal
             folder = self.folder(entry)

@@ -18,28 +18,28 @@ from rehearsal.store import ResourceStore
 PLACEMENT_GROUP = "aws:ec2/placementGroup:PlacementGroup"
 
 
-def clients(region: str, made: Path) -> Callable[[str], Any]:
-    """Return what gives a client of a service; `made` is the folder of what the fake has made."""
+def clients(region: str, resource_folder: Path) -> Callable[[str], Any]:
+    """Return a factory of clients by service; `resource_folder` holds the resources that the fake has."""
 
     def client(service: str) -> Client:
         kind = Ec2 if service == "ec2" else Client
-        return kind(models.client(service, region), made)
+        return kind(models.client(service, region), resource_folder)
 
     return client
 
 
 class Client:
-    """A client of moto that answers like AWS: of what moto lacks, nothing exists."""
+    """A client of moto that answers like AWS; what moto does not implement is reported as not found."""
 
-    def __init__(self, client: Any, made: Path) -> None:
+    def __init__(self, client: Any, resource_folder: Path) -> None:
         self._client = client
-        self._made = made
+        self._resource_folder = resource_folder
 
     def __getattr__(self, operation: str) -> Any:
         call = getattr(self._client, operation)
 
         def answer(**parameters: Any) -> Any:
-            with _answered(operation):
+            with _gaps_as_not_found(operation):
                 return call(**parameters)
 
         return answer
@@ -56,8 +56,8 @@ class Client:
 class Ec2(Client):
     """A client of EC2 that knows placement groups, which moto lacks.
 
-    The engine distinguishes two of one type by names that the provider makes up: a group that is not found
-    would be made a second time, and a launch template that names it would roll its nodes.
+    The engine tells two resources of one type apart by generated names. A group that is not found would be
+    created a second time, and a launch template that names it would replace its nodes.
     """
 
     def can_paginate(self, operation: str) -> bool:
@@ -68,7 +68,7 @@ class Ec2(Client):
         """List the groups, all or those of these names."""
         names = [
             str(stored.outputs["name"])
-            for stored in ResourceStore(self._made)
+            for stored in ResourceStore(self._resource_folder)
             if stored.token == PLACEMENT_GROUP
         ]
         return {
@@ -91,17 +91,17 @@ class _Pages:
         self._operation = operation
 
     def __iter__(self) -> Iterator[Any]:
-        with _answered(self._operation):
+        with _gaps_as_not_found(self._operation):
             yield from self._pages
 
     def build_full_result(self) -> Any:
-        with _answered(self._operation):
+        with _gaps_as_not_found(self._operation):
             return self._pages.build_full_result()
 
 
 @contextmanager
-def _answered(operation: str) -> Iterator[None]:
-    """Answer as AWS does of what does not exist, where moto has no such operation or fails at it."""
+def _gaps_as_not_found(operation: str) -> Iterator[None]:
+    """Answer "not found" where moto lacks the operation or fails at it."""
     try:
         yield
     except (NotImplementedError, KeyError) as error:  # a KeyError is moto's for what does not exist

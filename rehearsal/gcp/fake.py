@@ -1,4 +1,6 @@
-"""Google Cloud in a rehearsal (`FAKE`): starts a fake project; returns which networks reach the API."""
+"""Google Cloud in a rehearsal (`FAKE`): starts a fake project; returns which networks reach the API
+server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FAKE` of the local target: returns outputs of an embedded cluster without starting one."""
+"""The local target in a rehearsal (`FAKE`): returns outputs of an embedded cluster without starting one."""
 
 from __future__ import annotations
 

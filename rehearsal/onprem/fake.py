@@ -1,4 +1,6 @@
-"""`FAKE` of on-premises: writes a kubeconfig of a made-up cluster, and moves a leaf as the stack's update."""
+"""On-premises in a rehearsal (`FAKE`): writes the kubeconfig of a made-up cluster; the stack's update changes
+a leaf switch's spine.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ PACK = ROOT / "policies"
 
 
 def check_stack(stack: Stack, run: Run) -> None:
-    """Refuse data outside of `trainyard:residency`, and spot without a fallback. Raises InputError."""
+    """Refuse data outside `trainyard:residency`, and spot pools without a fallback. Raises InputError."""
     token = f"trainyard:infra:{target_of(stack.provider.kind).cluster.rpartition(':')[2]}"
     spec = PropertyBlock({"stack": stack.model_dump(mode="json", by_alias=True)})
     _raise(_found(Resource(token, stack.name, props=spec, stack=_readable(run, "stack"))))
@@ -42,18 +42,18 @@ def check_fleet(fleet: Fleet, run: Run) -> None:
 
 
 def no_policy_warning(run: Run) -> str:
-    """Return how to add the policy pack, where none of this package evaluates the run; else nothing."""
+    """Return a warning that says how to add the policy pack; empty if the pack already evaluates the run."""
     if presence.is_evaluating(run.project, run.name, os.environ):
         return ""
     command = f"pulumi {'preview' if run.dry_run else 'up'} --policy-pack {PACK}"
     return (
-        "no policy evaluates this plan: the component itself refuses only what leaves `trainyard:residency` "
-        f"and spot pools without a fallback. With the pack of this version: {command}"
+        "no policy evaluates this plan: the component itself refuses only two things: data outside "
+        f"`trainyard:residency`, and spot pools without a fallback. With the pack of this version: {command}"
     )
 
 
 def refuse_secrets(paths: Sequence[str]) -> None:
-    """Refuse secret values of a job, of which its TrainJob is readable by the team. Raises InputError."""
+    """Refuse secret values in a job, since its team can read the TrainJob. Raises InputError."""
     allowed = "a value that the TrainJob and the state may show"
     fix = (
         "store it in a Secret of the team's namespace (`trainyard secret set`), and name it in `job.secrets`"

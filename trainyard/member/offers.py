@@ -28,13 +28,13 @@ class Flavor:
     queue: str
     """Name of the cluster queue."""
     pool: Pool
-    most: int
+    max_accelerators: int
     """Maximum number of accelerators that the queue can have in this flavor, with what it can borrow."""
     offer: PoolOffer
 
     def __str__(self) -> str:
         offer = self.offer
-        number = f"{self.most} {offer.accelerator}, {offer.accelerators_per_node} on a node"
+        number = f"{self.max_accelerators} {offer.accelerator}, {offer.accelerators_per_node} on a node"
         return f"{self.pool.name} of {self.queue} ({number}, {offer.fabric}, {offer.capacity})"
 
 
@@ -155,7 +155,7 @@ def _size(job: JobSpec, size: Size, offer: PoolOffer) -> tuple[int, int] | None:
 
 def _is_good(flavor: Flavor, size: tuple[int, int] | None, job: JobSpec, needs: NeedsSpec) -> bool:
     offer = flavor.offer
-    if size is None or size[1] > offer.accelerators_per_node or math.prod(size) > flavor.most:
+    if size is None or size[1] > offer.accelerators_per_node or math.prod(size) > flavor.max_accelerators:
         return False
     if needs.framework not in catalog.fabric(offer.fabric).frameworks:
         return False

@@ -23,7 +23,8 @@ def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
     for flavor in chosen.flavors:
         offer = flavor.offer
         yield (
-            f"       {flavor.pool.name}: {flavor.pool.free} of {flavor.most} {offer.accelerator} free"
+            f"       {flavor.pool.name}: {flavor.pool.free} of {flavor.max_accelerators}"
+            f" {offer.accelerator} free"
             f" ({offer.capacity}, {offer.cloud}{f' {offer.region}' if offer.region else ''})"
         )
     pools = [each.pool.name for each in chosen.flavors]

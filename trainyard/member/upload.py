@@ -1,4 +1,4 @@
-"""Uploads code into the team's store, through the team's upload pod."""
+"""Uploads code into the team's store, unless the store has it, through the team's upload pod."""
 
 from __future__ import annotations
 

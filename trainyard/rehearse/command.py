@@ -1,4 +1,6 @@
-"""`trainyard rehearse`: runs a stack's lifecycle on the real engine with fake providers."""
+"""`trainyard rehearse`: sets up a rehearsal (faults, refusals, assumptions), runs it on the real engine with
+fake providers, and prints its report.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.toolchain.store import SEAL, ArtifactStore, Entry, content_key, file_digests
+from local.toolchain.store import SEAL, ArtifactStore, Entry, file_digests, input_key
 
 ENTRY = Entry("binary", "tool", "0123456789ab")
 
@@ -48,7 +48,7 @@ def test_a_failed_build_leaves_nothing(store: ArtifactStore) -> None:
 
     with pytest.raises(OSError, match="no luck"):
         store.make(ENTRY, fail)
-    assert store.seal(ENTRY) is None
+    assert store.find_seal(ENTRY) is None
     assert left_behind(store) == []
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_artifact_is_made_again(store: ArtifactStore, damage: str) -> 
         (folder / SEAL).unlink()
     else:
         (folder / SEAL).write_text('{"origin": "ma')
-    assert store.seal(ENTRY) is None
+    assert store.find_seal(ENTRY) is None
     store.make(ENTRY, hello)
     assert (folder / "tool").read_text() == "hello"
 
@@ -106,7 +106,7 @@ def test_a_run_that_was_killed_is_swept_away_by_the_next(store: ArtifactStore) -
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert [name for name in left_behind(store) if name.endswith(".partial")]
-    assert store.seal(ENTRY) is None
+    assert store.find_seal(ENTRY) is None
 
     store.make(ENTRY, hello)
     assert left_behind(store) == ["tool-0123456789ab"]
@@ -148,12 +148,12 @@ def test_what_another_checkout_made_today_is_retained(store: ArtifactStore) -> N
 def test_a_key_changes_with_every_input(tmp_path: Path) -> None:
     file = tmp_path / "go.sum"
     file.write_text("a")
-    first = content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
-    assert first == content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
-    others = [content_key(2, {"flags": "-s"}, file_digests(tmp_path, [file]))]
-    others.append(content_key(1, {"flags": "-w"}, file_digests(tmp_path, [file])))
+    first = input_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
+    assert first == input_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
+    others = [input_key(2, {"flags": "-s"}, file_digests(tmp_path, [file]))]
+    others.append(input_key(1, {"flags": "-w"}, file_digests(tmp_path, [file])))
     file.write_text("b")
-    others.append(content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file])))
+    others.append(input_key(1, {"flags": "-s"}, file_digests(tmp_path, [file])))
     file.rename(tmp_path / "go.mod")
-    others.append(content_key(1, {"flags": "-s"}, file_digests(tmp_path, [tmp_path / "go.mod"])))
+    others.append(input_key(1, {"flags": "-s"}, file_digests(tmp_path, [tmp_path / "go.mod"])))
     assert len({first, *others}) == 5

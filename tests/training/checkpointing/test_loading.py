@@ -27,7 +27,7 @@ from trainyard_train.checkpointing.checkpoint import (
 )
 from trainyard_train.checkpointing.digests import digests_of
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.loading import Reading, boxes
+from trainyard_train.checkpointing.loading import Load, boxes
 from trainyard_train.checkpointing.state import Buffer
 from trainyard_train.checkpointing.tensor_files import file_name
 
@@ -96,9 +96,9 @@ def load(checkpoint: Checkpoint, ranks: int, cut: Cut) -> tuple[list[Threads], l
         parts = {name: cut(tensor, mesh.rank, ranks) for name, tensor in WHOLE.items()}
         targets = {name: (offset, torch.full_like(part, -1)) for name, (offset, part) in parts.items()}
         try:
-            reading = Reading(checkpoint, mesh, "one")
-            reading.index(lambda: targets)
-            reading.fill(targets)
+            load = Load(checkpoint, mesh, "one")
+            load.locate(lambda: targets)
+            load.fill(targets)
         except DamagedError as error:
             damages.append(str(error))
             return
@@ -175,9 +175,9 @@ def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Pat
     targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(2)]
 
     def one(rank: int) -> None:
-        reading = Reading(seen[rank], meshes[rank], "one")
-        reading.index(lambda: targets[rank])
-        reading.fill(targets[rank])
+        load = Load(seen[rank], meshes[rank], "one")
+        load.locate(lambda: targets[rank])
+        load.fill(targets[rank])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, range(2)))
@@ -201,9 +201,9 @@ def test_what_all_have_in_memory_is_sent_to_none_and_read_again_where_it_was_alt
     targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(3)]
 
     def one(rank: int) -> None:
-        reading = Reading(replace(saved, held=held[rank]), meshes[rank], "one")
-        reading.index(lambda: targets[rank])
-        reading.fill(targets[rank])
+        load = Load(replace(saved, held=held[rank]), meshes[rank], "one")
+        load.locate(lambda: targets[rank])
+        load.fill(targets[rank])
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(one, range(3)))
@@ -220,9 +220,9 @@ def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
     first_rows = WHOLE["a"][:2]
     target = torch.zeros_like(first_rows)
     mesh = Threads(0, 1, torch.device("cpu"), "node", dist.HashStore())
-    reading = Reading(checkpoint, mesh, "one")
-    reading.index(lambda: {"a": ((0, 0), target)})
-    reading.fill({"a": ((0, 0), target)})
+    load = Load(checkpoint, mesh, "one")
+    load.locate(lambda: {"a": ((0, 0), target)})
+    load.fill({"a": ((0, 0), target)})
     assert target.equal(first_rows)
     assert len(checkpoint.store.ranges) == 1 + 2, "the header, and 240 bytes"
 

@@ -1,5 +1,5 @@
-"""`DeepSpeedRun`: a run whose steps DeepSpeed's engine computes, with our checkpoint folder, preemption
-notices and metrics.
+"""`DeepSpeedRun`: a run whose steps and checkpoints are DeepSpeed's, with our data, learning rate schedule,
+preemption notices and metrics.
 """
 
 from __future__ import annotations

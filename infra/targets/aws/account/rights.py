@@ -1,4 +1,6 @@
-"""IAM policies and trust of AWS's deploy role, derived from the resource types that a stack declares."""
+"""IAM policies and trust policy of the role that deploys (or only previews) a stack on AWS, derived from the
+resource types that the stack declares.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 TAG = "trainyard.dev/stack"
-LONGEST = 6144
+MAX_POLICY_CHARACTERS = 6144
 """Maximum length of a managed policy in characters without white space (IAM and STS quotas)."""
 _READS = re.compile(r"(Describe|Get|List)")
-_LENT = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update|Tag|Untag)")
+_FORBIDDEN_ON_EXISTING = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update|Tag|Untag)")
 """Actions that are never allowed on resources which the stack uses but did not create."""
 _SECTIONS = ("make", "change", "grant", "cluster", "named", "bound", "beside")
 _LAUNCHED = ("instance", "volume", "network-interface")
@@ -33,7 +35,7 @@ Statement = dict[str, Any]
 def deploy_role(
     stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], pipeline: Pipeline
 ) -> DeployRole:
-    """Return trust and policies; KeyError for a type that the table lacks."""
+    """Return the role's trust policy and policies; KeyError for a type that the table lacks."""
     ours = [each for each in declared if each.type.startswith(("aws:", "trainyard:aws:"))]
     statements = list(_Statements(stack, spec, ours, read_only=pipeline.read_only))
     name = f"{stack.name}-{'preview' if pipeline.read_only else 'deploy'}"
@@ -44,11 +46,14 @@ def deploy_role(
 
 def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
     yield "the policy that `trainyard bootstrap` prints: state and its key"
-    yield f"name the role otherwise than `{stack.name}-…`: it changes the trust of roles of such names"
+    yield (
+        f"do not name the role `{stack.name}-…`: it may change the trust policy of every role with that"
+        " prefix"
+    )
     if spec.permissions_boundary is None:
         yield (
-            "name a managed policy in `provider.permissions_boundary`: without one, who has this role can"
-            f" make a role `{stack.name}-…` with rights that this one has not"
+            "name a managed policy in `provider.permissions_boundary`: without one, whoever has this role can"
+            f" create a role `{stack.name}-…` with more rights than its own"
         )
 
 
@@ -90,7 +95,7 @@ class _Statements:
         request, resource = ({f"aws:{what}Tag/{TAG}": stack.name} for what in ("Request", "Resource"))
         self._of_cluster = {f"aws:ResourceTag/kubernetes.io/cluster/{cluster}": "owned"}
         self._of_cni = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": cluster}
-        self._tagged, self._asked = resource, request
+        self._resource_tag, self._request_tag = resource, request
         self._conditions: dict[str, Any] = {
             "make": {"StringEquals": request},
             "change": {"StringEquals": resource},
@@ -98,7 +103,7 @@ class _Statements:
             "cluster": {"StringEquals": self._of_cluster},
         }
         if boundary := spec.permissions_boundary:
-            # IAM evaluates the boundary of the request where it sets one, else by that of the role.
+            # IAM compares the boundary in the request if it sets one, else the role's.
             self._conditions["bound"] = {"StringEquals": {"iam:PermissionsBoundary": boundary}}
 
     def __iter__(self) -> Iterator[Statement]:
@@ -108,7 +113,7 @@ class _Statements:
             for name, actions in sorted(self._gathered(section).items()):
                 condition = self._conditions.get(section)
                 yield from self._statement(f"{section}-{name}", actions, {self._arns[name]}, condition)
-        yield from self._lent()
+        yield from self._on_existing_resources()
         if not self._only_reads:
             yield from self._tagging()
             yield from self._roles()
@@ -117,13 +122,13 @@ class _Statements:
     def _gathered(self, section: str) -> dict[str, set[str]]:
         """Name of an ARN → actions of a section, over all types.
 
-        No two ARNs share a statement: each would be allowed what is for the other one.
+        One statement per ARN: in a shared one, each ARN would get the other's actions.
         """
         found: dict[str, set[str]] = defaultdict(set)
         for rights in self._types:
             for name, actions in rights.get(section, {}).items():
                 found[name].update(f"{self._service(name)}:{action}" for action in actions)
-        if "bound" not in self._conditions:  # without one it would be a right to set any
+        if "bound" not in self._conditions:  # without a required boundary, the right would allow any boundary
             found["role"].discard(_PUT_BOUNDARY)
         return found
 
@@ -149,7 +154,7 @@ class _Statements:
             }
             yield granted | ({"Condition": condition} if condition else {})
 
-    def _lent(self) -> Iterator[Statement]:
+    def _on_existing_resources(self) -> Iterator[Statement]:
         """Statements for resources that the stack uses but did not create: named, as they lack its tag."""
         for name, arns in _existing(self._spec, self._arns).items():
             service = self._service(name)
@@ -158,7 +163,7 @@ class _Statements:
                 for rights in self._types
                 for each in (*self._on(rights, "change", name), *self._on(rights, "grant", name))
             }
-            actions = {f"{service}:{each}" for each in found if not _LENT.match(each)}
+            actions = {f"{service}:{each}" for each in found if not _FORBIDDEN_ON_EXISTING.match(each)}
             yield from self._statement(f"lent-{name}", actions, set(arns))
 
     @staticmethod
@@ -167,7 +172,7 @@ class _Statements:
         return found
 
     def _tagging(self) -> Iterator[Statement]:
-        """EC2's tags are a separate action: at creation, and of what has the stack's tag already.
+        """Allow EC2's separate tagging action at creation, and on resources that already have our tag.
 
         A right to tag any resource as the stack's would give all of the stack's rights to it.
         """
@@ -176,14 +181,16 @@ class _Statements:
         arns = {self._arns[name] for name in made}
         if not creations:
             return
-        at_creation = {"StringEquals": {**self._asked, "ec2:CreateAction": [*creations, "RunInstances"]}}
+        at_creation = {
+            "StringEquals": {**self._request_tag, "ec2:CreateAction": [*creations, "RunInstances"]}
+        }
         template = self._arns["launch-template"]
         machines = {template.replace("launch-template", kind) for kind in _LAUNCHED}
         yield from self._statement("tag-created", {"ec2:CreateTags"}, arns | machines, at_creation)
         tags = {"ec2:CreateTags", "ec2:DeleteTags"}
-        yield from self._statement("tag-own", tags, arns, {"StringEquals": self._tagged})
+        yield from self._statement("tag-own", tags, arns, {"StringEquals": self._resource_tag})
         if any(each.kind == "DefaultSecurityGroup" for each in self._declared):  # made by EC2, without a tag
-            untagged = {"StringEquals": self._asked, "Null": {f"aws:ResourceTag/{TAG}": "true"}}
+            untagged = {"StringEquals": self._request_tag, "Null": {f"aws:ResourceTag/{TAG}": "true"}}
             group = {self._arns["security-group"]}
             yield from self._statement("tag-default-group", {"ec2:CreateTags"}, group, untagged)
 
@@ -233,7 +240,7 @@ def _documents(statements: Sequence[Statement]) -> Iterator[Mapping[str, Any]]:
     """Put the statements into as few policies as take them, in their order."""
     pages: list[list[Statement]] = [[]]
     for statement in statements:
-        if len(_text([*pages[-1], statement])) > LONGEST:
+        if len(_text([*pages[-1], statement])) > MAX_POLICY_CHARACTERS:
             pages.append([])
         pages[-1].append(statement)
     for page in pages:

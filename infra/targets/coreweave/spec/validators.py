@@ -1,4 +1,6 @@
-"""Checks of CoreWeave stack files (network, racks, queues, bucket, users) for what CoreWeave would refuse."""
+"""Checks of CoreWeave stack files (zone, network, machines, racks, autoscaling, bucket, teams) for what
+CoreWeave refuses or what would not work there.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ RESERVED_BUCKETS = ("cw-", "vip-", "log-stitcher-ch-")
 
 
 def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
-    """CoreWeave's API takes zones, spelled as they are."""
+    """The zone must be one of CoreWeave's, spelled exactly."""
     known = [zone.name for zone in catalog.regions("coreweave")]
     if provider.zone not in known:
         yield unknown(("provider", "zone"), provider.zone, known, "a zone of CoreWeave")
@@ -89,7 +91,7 @@ def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
-def autoscaled_pools_need_no_provisioning(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def provisioning_suits_the_pool(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """CKS's autoscaler adds nodes one by one, in half an hour, and no part of a rack."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "provisioning")
@@ -116,7 +118,7 @@ def autoscaled_pools_need_no_provisioning(provider: CoreweaveSpec, pools: Pools)
 def queues_have_pools_with_fixed_nodes(
     provider: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
 ) -> Iterator[Finding]:
-    """Kueue counts nodes that exist, and CKS gives none in advance."""
+    """Kueue counts existing nodes, and CKS adds none before pods wait."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
         fix = "remove `provisioning:` from the pool, or leave it to pods beside the queue"
         yield path, got, "pools of a fixed size", fix
@@ -134,7 +136,7 @@ def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator
     """Nodes of an organisation's reservation go to the first that requests them."""
     for index, pool in enumerate(pools):
         if pool.reservation is not None:
-            fix = "remove it: the organisation's reserved instances are drawn on by themselves"
+            fix = "remove it: the organisation's reserved instances are used automatically"
             yield ("pools", index, "reservation"), repr(pool.reservation.id), "nothing (CoreWeave)", fix
 
 
@@ -161,7 +163,7 @@ def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, .
 
 
 def the_bucket_policy_is_of_a_bucket_of_the_stack(provider: CoreweaveSpec) -> Iterator[Finding]:
-    """A bucket has one policy: it would replace that of whoever made the bucket."""
+    """A bucket has one policy: the stack's would replace the owner's."""
     if provider.bucket_policy and provider.existing_bucket:
         allowed = "nothing for an existing bucket, whose policy is its owner's"
         fix = "add the statements to the bucket's own policy, or have the stack make the bucket"

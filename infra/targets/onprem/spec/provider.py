@@ -1,4 +1,6 @@
-"""The `provider` section of an on-premises stack: an existing cluster, its fabric, NFS and S3."""
+"""The `provider` section of an on-premises stack: an existing cluster, its RDMA NICs, NFS and S3, and which
+software the stack installs or finds present.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from infra.spec.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, ma
 from infra.spec.provider import ContextCluster, ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
-Installed = Literal["install", "present"]
+InstallMode = Literal["install", "present"]
 """Mode of software: `install`; or `present` where others have installed and configured it."""
 
 
@@ -87,7 +89,7 @@ class InfinibandSpec(Spec):
         default="infiniband", description="link layer of the NICs; `ethernet` is RoCE"
     )
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
-    driver: Installed = Field(
+    driver: InstallMode = Field(
         default="install",
         description="NVIDIA DOCA driver for the NICs; `present`: installed on the nodes",
     )
@@ -115,8 +117,8 @@ class NfsSpec(FilesystemSpec):
     """An NFS server or appliance, mounted through the NFS CSI driver."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = (
-        "an export's snapshots are its server's: set a schedule there (those of the NFS CSI driver are"
-        " archives of a whole folder, each written when it is asked for)"
+        "snapshots are made by the NFS server: schedule them there (the NFS CSI driver's snapshots are full"
+        " archives, made on request)"
     )
 
     kind: Literal["nfs"]
@@ -129,7 +131,7 @@ class NfsSpec(FilesystemSpec):
     connections: Annotated[Positive, Field(le=16)] = Field(
         default=8, description="number of TCP connections per node to the server (nconnect)"
     )
-    driver: Installed = Field(
+    driver: InstallMode = Field(
         default="install", description="the NFS CSI driver; `present`: installed in the cluster"
     )
 
@@ -169,28 +171,28 @@ class OnpremSpec(ManagedProviderSpec):
     )
     training_image: Image = Field(description="image that jobs run in, by digest")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
-    gpu_operator: Installed = Field(
+    gpu_operator: InstallMode = Field(
         default="install", description="NVIDIA GPU Operator; `present`: installed in the cluster"
     )
-    gpu_driver: Installed = Field(
+    gpu_driver: InstallMode = Field(
         default="install", description="NVIDIA GPU driver; `present`: installed on the nodes"
     )
-    dra_driver: Installed = Field(
+    dra_driver: InstallMode = Field(
         default="install",
         description="NVIDIA DRA driver for racks with multi-node NVLink; `present`: installed in the cluster",
     )
     node_os: Annotated[str, Field(pattern=r"^[a-z]+\d+(\.\d+)?$")] = Field(
         default="ubuntu24.04", description="operating system of the nodes, as in tags of driver images"
     )
-    network_operator: Installed = Field(
+    network_operator: InstallMode = Field(
         default="install", description="NVIDIA Network Operator; `present`: installed in the cluster"
     )
-    memory_lock: Installed = Field(
+    memory_lock: InstallMode = Field(
         default="install",
         description="DaemonSet that raises the locked-memory limit for RDMA; `present`: the nodes'"
         " containerd or CRI-O unit has LimitMEMLOCK=infinity",
     )
-    amd_operator: Installed = Field(
+    amd_operator: InstallMode = Field(
         default="install", description="AMD GPU Operator; `present`: installed in the cluster"
     )
     infiniband: InfinibandSpec | None = Field(default=None, description="RDMA NICs of the nodes")

@@ -98,15 +98,15 @@ class _Block:
 
 
 @dataclass
-class Reading:
+class Load:
     """One attempt to load a checkpoint, made by all ranks together."""
 
     checkpoint: Checkpoint
     mesh: Mesh
     key: str
-    """Prefix of the reading's keys in the ranks' store, used once."""
+    """Prefix of the load's keys in the ranks' store, used once."""
     headers: dict[str, Header] = field(default_factory=dict, init=False)
-    own: Header | None = field(default=None, init=False)
+    own_header: Header | None = field(default=None, init=False)
     """Header of the file with this rank's number, if there is one."""
     _damage: str = field(default="", init=False)
     _bytes_from_store: int = field(default=0, init=False)
@@ -119,9 +119,9 @@ class Reading:
 
     def __post_init__(self) -> None:
         name = file_name(self.mesh.rank)
-        if name in self.checkpoint.manifest.files and (data := self._raw(name)):
+        if name in self.checkpoint.manifest.files and (data := self._header_bytes(name)):
             self._parse(name, data)
-            self.own = self.headers.get(name)
+            self.own_header = self.headers.get(name)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -129,7 +129,7 @@ class Reading:
         known = (header.pieces for header in self.headers.values())
         return {name: piece.whole for pieces in known for name, piece in pieces.items()}
 
-    def index(self, targets: Callable[[], Targets]) -> Targets:
+    def locate(self, targets: Callable[[], Targets]) -> Targets:
         """Locate the targets: in each rank's own file, or in all files if one rank lacks a target in its own.
 
         Args:
@@ -139,8 +139,8 @@ class Reading:
             DamagedError: on all ranks, if a header was altered.
         """
         found = targets()
-        lacks = self.own is None or bool(self._missing(found))
-        if any(self._agree("index", lacks)):
+        lacks = self.own_header is None or bool(self._missing(found))
+        if any(self._exchange("index", lacks)):
             self._share_headers()
             found = targets()
         return found
@@ -149,17 +149,17 @@ class Reading:
         """Fill the targets from the checkpoint.
 
         Raises:
-            DamagedError: on all ranks, if a part is missing or was altered; what the targets then hold is of
-                no use.
+            DamagedError: on all ranks, if a part is missing or was altered; the targets' content is then
+                undefined.
         """
         if missing := self._missing(targets):
-            self._note(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
+            self._record_damage(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
         for attempt in count():
-            found = self._agree(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
+            found = self._exchange(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
             runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
             with torch.no_grad():
                 self._read(sorted(_events(runs, self.mesh.rank)), runs)
-            read = self._agree(f"read-{attempt}", [self._bytes_from_store, sorted(self._altered)])
+            read = self._exchange(f"read-{attempt}", [self._bytes_from_store, sorted(self._altered)])
             altered = {name for _, names in read for name in names}
             if not altered:
                 break
@@ -173,14 +173,14 @@ class Reading:
             self.checkpoint.held.files.pop(name, None)
             if header := self.headers.get(name):
                 fresh = replace(header, file=self.checkpoint.file(name))
-                self.own = fresh if self.own is header else self.own
+                self.own_header = fresh if self.own_header is header else self.own_header
                 self.headers[name] = fresh
 
     def _missing(self, targets: Targets) -> list[str]:
         """Names of targets that the known files do not cover; sets `_needed_pieces`, own file first."""
         self._needed_pieces, missing = {}, []
-        order = [self.own] if self.own else []
-        order += [header for name, header in sorted(self.headers.items()) if header is not self.own]
+        order = [self.own_header] if self.own_header else []
+        order += [header for name, header in sorted(self.headers.items()) if header is not self.own_header]
         for name, (offset, tensor) in targets.items():
             seen, count, known = set(), 0, False
             for header in order:
@@ -206,8 +206,8 @@ class Reading:
             found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in pieces)
             needs[name] = list(_joined(found))
             pieces.sort(key=lambda each: each[0].begin)
-        if self.own and self.own.unverified:  # one digest over all of it: read all of it
-            needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
+        if self.own_header and self.own_header.unverified:  # one digest over all of it: read all of it
+            needs[self.own_header.file.name] = [(0, len(self.own_header.file.ranges()))]
         return needs
 
     def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Blocks]) -> None:
@@ -255,7 +255,7 @@ class Reading:
                 return _Block(parts[0], is_in_tensor=True)
             return _Block(header.file.block(number, header.digests, buffer)[1], is_in_tensor=False)
         except DamagedError as error:
-            self._note(error)
+            self._record_damage(error)
             return _Block(memoryview(bytes(stop - start)), is_in_tensor=False)
 
     def _verify_whole(self, run: _Blocks, at: int, content: Data, found: Hash) -> None:
@@ -266,7 +266,7 @@ class Reading:
             try:
                 header.file.verify_whole(found)
             except DamagedError as error:
-                self._note(error)
+                self._record_damage(error)
 
     def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
         """Memory that a range of bytes is read into directly; empty if some of them have to be copied."""
@@ -300,23 +300,25 @@ class Reading:
     def _share_headers(self) -> None:
         """Give all ranks the headers of all files, each of which one rank reads."""
         readers = self.checkpoint.readers(self.mesh.world_size)
-        mine = {name: self._raw(name) for name, reader in readers.items() if reader == self.mesh.rank}
+        mine = {
+            name: self._header_bytes(name) for name, reader in readers.items() if reader == self.mesh.rank
+        }
         sizes: dict[str, int] = {}
-        for found in self._agree("headers", {name: len(data) for name, data in mine.items()}):
+        for found in self._exchange("headers", {name: len(data) for name, data in mine.items()}):
             sizes.update(found)
         for name, reader in readers.items():
             data = self.mesh.broadcast_bytes(reader, mine.get(name, memoryview(b"")), sizes[name])
             if name not in self.headers:
                 self._parse(name, data)
-        self._agree("parsed", None)
+        self._exchange("parsed", None)
 
-    def _raw(self, name: str) -> memoryview:
+    def _header_bytes(self, name: str) -> memoryview:
         """Bytes of a file's header; empty if it is damaged."""
         try:
             file = self.checkpoint.file(name)
             header = file.header()
         except DamagedError as error:
-            self._note(error)
+            self._record_damage(error)
             return memoryview(b"")
         self._bytes_from_store += 0 if file.is_held(header) else len(header)
         return header
@@ -325,13 +327,13 @@ class Reading:
         try:
             self.headers[name] = Header.parse(self.checkpoint.file(name), data)
         except DamagedError as error:
-            self._note(error)
+            self._record_damage(error)
 
-    def _note(self, error: DamagedError) -> None:
+    def _record_damage(self, error: DamagedError) -> None:
         self._damage = self._damage or f"{error} (says rank {self.mesh.rank} on {self.mesh.node})"
 
-    def _agree(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
-        """Give all ranks the value of each.
+    def _exchange(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
+        """Gather every rank's value on all ranks.
 
         Raises:
             DamagedError: on all ranks, if one has found damage.
@@ -355,14 +357,14 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
     blocks_of = [0] * len(needs)
     for name in sorted(checkpoint.manifest.files):
         file = checkpoint.file(name)
-        who = {rank: of[name] for rank, of in enumerate(needs) if of.get(name)}
-        segments = list(_segments(who)) if who else []
+        needing = {rank: files[name] for rank, files in enumerate(needs) if files.get(name)}
+        segments = list(_segments(needing)) if needing else []
         if segments and not file.entry.header:  # a file with one digest is read by one rank
-            segments = [(0, len(file.ranges()), sorted(who))]
+            segments = [(0, len(file.ranges()), sorted(needing))]
         for first, last, ranks in segments:
-            able = [rank for rank in ranks if name in held[rank]] or ranks
-            parts = min(len(able), last - first) if file.entry.header else 1
-            readers = sorted(able, key=blocks_of.__getitem__)
+            candidates = [rank for rank in ranks if name in held[rank]] or ranks
+            parts = min(len(candidates), last - first) if file.entry.header else 1
+            readers = sorted(candidates, key=blocks_of.__getitem__)
             for part, reader in enumerate(readers[:parts]):
                 cut = [first + (last - first) * each // parts for each in (part, part + 1)]
                 runs.append(_Blocks(name, range(*cut), reader, ranks, all(name in held[r] for r in ranks)))
@@ -371,7 +373,7 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
 
 
 def boxes(shape: Sequence[int], first: int, last: int) -> Iterator[tuple[Offset, tuple[int, ...]]]:
-    """The boxes that elements `first` to `last` of a row-major array fill, in order: two a dimension at most.
+    """Boxes that elements `first` to `last` of a row-major array fill, in order: at most two per dimension.
 
     Yields:
         where a box begins, and its shape.
@@ -399,11 +401,15 @@ def _events(runs: Sequence[_Blocks], rank: int) -> Iterator[tuple[int, int]]:
             yield from ((at, number) for at in range(len(run.blocks)))
 
 
-def _segments(who: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int, list[int]]]:
+def _segments(needing: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int, list[int]]]:
     """Yield ranges of blocks that the same ranks need: first block, end, and these ranks."""
-    cuts = sorted({end for intervals in who.values() for interval in intervals for end in interval})
+    cuts = sorted({end for intervals in needing.values() for interval in intervals for end in interval})
     for first, last in pairwise(cuts):
-        ranks = [r for r, of in who.items() if any(begin <= first and last <= end for begin, end in of)]
+        ranks = [
+            rank
+            for rank, intervals in needing.items()
+            if any(begin <= first and last <= end for begin, end in intervals)
+        ]
         if ranks:
             yield first, last, ranks
 

@@ -22,7 +22,7 @@ from torch import nn
 from trainyard_train.checkpointing import tensor_files
 from trainyard_train.checkpointing.checkpoint import Checkpoint
 from trainyard_train.checkpointing.digests import Data, room_for_digests
-from trainyard_train.checkpointing.loading import Reading, Targets
+from trainyard_train.checkpointing.loading import Load, Targets
 from trainyard_train.checkpointing.tensor_files import (
     TYPES,
     Offset,
@@ -132,14 +132,14 @@ class State:
             DamagedError: on all ranks, if it lacks a part, or one was altered; weights and moments are then
                 of no use.
         """
-        reading = Reading(checkpoint, self.mesh, key)
+        load = Load(checkpoint, self.mesh, key)
         generators = {
             name: torch.empty(piece.shape, dtype=piece.dtype)
-            for name, piece in (reading.own.pieces.items() if reading.own else ())
+            for name, piece in (load.own_header.pieces.items() if load.own_header else ())
             if name.startswith(_GENERATOR)
         }
-        targets: Targets = reading.index(lambda: self._targets(reading.shapes))
-        reading.fill({**targets, **{name: ((0,), state) for name, state in generators.items()}})
+        targets: Targets = load.locate(lambda: self._targets(load.shapes))
+        load.fill({**targets, **{name: ((0,), state) for name, state in generators.items()}})
         if generators:
             states = {name.removeprefix(_GENERATOR): state for name, state in generators.items()}
             _set_generators(states, self.mesh.device)

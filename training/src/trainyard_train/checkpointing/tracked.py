@@ -19,7 +19,7 @@ import torch
 
 from trainyard_train.checkpointing import values as state_values
 from trainyard_train.checkpointing.checkpoint import Checkpoint
-from trainyard_train.checkpointing.loading import Reading, Targets
+from trainyard_train.checkpointing.loading import Load, Targets
 from trainyard_train.checkpointing.objects import (
     SHARED,
     Tracked,
@@ -176,16 +176,16 @@ class TrackedObjects:
         same_world = checkpoint.manifest.world_size == self.mesh.world_size
         found = self._read()
         self._refuse(_changes(self, checkpoint, found, same_world, key), key)
-        reading = Reading(checkpoint, self.mesh, key)
-        metadata = reading.own.metadata if reading.own and same_world else {}
+        load = Load(checkpoint, self.mesh, key)
+        metadata = load.own_header.metadata if load.own_header and same_world else {}
         values = {**saved["values"]}
         own_values = json.loads(metadata.get("values", "{}"))
         values.update({path: own_values[path] for path in saved["by_rank"] if path in own_values})
         with torch.no_grad():
             targets = self._targets(saved, values, found)
         where: Targets = {name: (offset_of(each), local_of(each).detach()) for name, each in targets.items()}
-        reading.index(lambda: where)
-        reading.fill(where)
+        load.locate(lambda: where)
+        load.fill(where)
         for name, each in self._saved_in(saved).items():
             each.write(dict(_below(name, values, targets)))
         return json.loads(metadata["private"]) if metadata else None
