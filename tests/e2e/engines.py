@@ -82,7 +82,7 @@ class ProjectEngine:
             env=dict(self.environment),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
 
     def preview(self, *options: str) -> subprocess.CompletedProcess[str]:

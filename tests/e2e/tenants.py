@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from local.cluster.pki import Authority, CertificateSubject
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
-from tests.e2e.stack import LocalStack
+from tests.e2e.stack import SECONDS, LocalStack
 from trainyard.cli import app
 
 Command = Callable[..., str]
@@ -37,7 +37,7 @@ class Person:
         context.load_cert_chain(pair.certificate, pair.key)
         admin = yaml.safe_load(stack.kubeconfig.read_text())
         server = admin["clusters"][0]["cluster"]["server"]
-        self._http = httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False)
+        self._http = httpx.Client(base_url=server, verify=context, timeout=SECONDS, trust_env=False)
         self.kubeconfig = _kubeconfig(stack.folder / f"{name}.kubeconfig", server, authority, pair)
 
     def ask(self, verb: str, path: str, body: Manifest | None = None, **query: str) -> httpx.Response:

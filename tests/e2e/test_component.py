@@ -106,7 +106,7 @@ def in_python(folder: Path, stacks: dict[str, Any]) -> None:
 def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the engine, to its end."""
     command = ["pulumi", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
@@ -209,7 +209,7 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
         ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", *NPM],
         ["npx", "tsc", *TSC, "--outDir", "out", "program.ts"],
     ):
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=600)
     shutil.copy(tmp_path / "sdk/package.json", tmp_path / "out/sdk")
 
     def run(stack: Any) -> subprocess.CompletedProcess[str]:

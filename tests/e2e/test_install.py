@@ -49,7 +49,7 @@ class InstalledCommand:
             input=given,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
         )
 
     @property

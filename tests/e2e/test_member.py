@@ -23,7 +23,7 @@ from engine.paths import REPOSITORY
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec import load
 from tests.e2e.manifests import NAMESPACE, train_job
-from tests.e2e.stack import LocalStack, job, overrides
+from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
 from trainyard.jobs import manifest
 from trainyard.member.forward import forward_port
@@ -74,7 +74,7 @@ def in_a_pod(
         input=given,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         check=False,
     )
 
@@ -249,7 +249,7 @@ def has_rotated(stack: LocalStack, node: str) -> bool:
 
 def asked_logs(stack: LocalStack, *words: str) -> subprocess.CompletedProcess[bytes]:
     command, environment = as_mei(stack, "logs", *words)
-    return subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False)
 
 
 def logs_of(stack: LocalStack, *words: str) -> bytes:
@@ -334,7 +334,7 @@ def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
         message = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         errors = process.stderr.read()
-        assert process.wait(60) == 130, errors
+        assert process.wait(SECONDS) == 130, errors
     assert f"submitted {MINE} as run-" in message
     assert "not sent, since git does not track it: notes.txt" in errors
     assert "code to the team's store: done" in errors and "already in the team's store" not in errors

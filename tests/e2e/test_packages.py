@@ -37,7 +37,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=NOT_COPIED)
     for file in ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "versions.yaml"):
         shutil.copy(REPOSITORY / file, folder)
-    subprocess.run([folder / "local" / "bootstrap.sh", "local"], check=True, capture_output=True, timeout=300)
+    subprocess.run([folder / "local" / "bootstrap.sh", "local"], check=True, capture_output=True, timeout=600)
     return folder
 
 
@@ -47,7 +47,7 @@ def run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=clone,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 

@@ -19,7 +19,7 @@ import yaml
 from engine.paths import REPOSITORY
 from tests.e2e import probes
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container
-from tests.e2e.stack import LocalStack
+from tests.e2e.stack import SECONDS, LocalStack
 from tests.e2e.tenants import (
     ATTACKS,
     IMAGE,
@@ -592,7 +592,7 @@ def test_what_a_member_asked_for_is_in_the_audit_log_and_not_what_it_held(
 def kubectl(person: Person, *words: str, given: str = "") -> str:
     """Run kubectl as this person, and return what it prints."""
     command = [str(KUBECTL), f"--kubeconfig={person.kubeconfig}", *words]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
     return done.stdout
 
@@ -657,7 +657,7 @@ def served(stack: LocalStack) -> Iterator[None]:
     try:
         stack.wait_until(lambda: len(stack.addresses(NAMESPACE, "job-name=open")) == 2, "pods of the team")
         stack.wait_until(lambda: len(stack.addresses(OTHER, "job-name=open")) == 1, "pod of the other team")
-        stack.kubectl("wait", "pod/open", "-n", "default", "--for=condition=Ready", "--timeout=120s")
+        stack.kubectl("wait", "pod/open", "-n", "default", "--for=condition=Ready", f"--timeout={SECONDS:g}s")
         yield
     finally:
         for namespace in (NAMESPACE, OTHER):
