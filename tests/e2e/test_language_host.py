@@ -38,6 +38,8 @@ from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 class Sleeper(ResourceProvider):
     def create(self, props):
         time.sleep(float(props["seconds"]))
+        while os.path.exists(os.environ.get("ASLEEP", "")):
+            time.sleep(0.05)
         return CreateResult("one", {**props, "slept": True})
 
 class Nap(Resource):
@@ -146,6 +148,17 @@ def left_running(project: PulumiProject) -> list[psutil.Process]:
     return found
 
 
+def read_until(engine: subprocess.Popen[str], text: str) -> str:
+    """Read what the engine prints, up to a line that has the text."""
+    assert engine.stdout is not None
+    output = ""
+    while text not in output:
+        line = engine.stdout.readline()
+        assert line, f"it ended: {output}"
+        output += line
+    return output
+
+
 def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(project: PulumiProject) -> None:
     code, output = project.run("up", "--yes", "--skip-preview")
     assert code == 0, output
@@ -177,13 +190,14 @@ def test_an_exception_in_the_program_is_shown_once_with_the_users_frames_only(pr
 
 
 def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project: PulumiProject) -> None:
-    project.run("config", "set", "seconds", "6")
+    asleep = project.program / "asleep"
+    asleep.touch()
+    project.environment["ASLEEP"] = str(asleep)
     engine = project.start("up", "--yes", "--skip-preview")
-    assert engine.stdout is not None
-    output = ""
-    while "nap creating" not in output:
-        output += engine.stdout.readline()
+    output = read_until(engine, "nap creating")
     engine.send_signal(signal.SIGINT)
+    output += read_until(engine, "cancelling")
+    asleep.unlink()
     rest, _ = engine.communicate(timeout=TIMEOUT_SECONDS)
     assert "nap created" in rest
     assert "Traceback" not in output + rest
@@ -198,9 +212,7 @@ def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: PulumiP
     with (project.program / "__main__.py").open("a") as program:
         program.write("print('napping', flush=True); time.sleep(600)\n")
     engine = project.start("preview")
-    assert engine.stdout is not None
-    while "napping" not in engine.stdout.readline():
-        continue
+    read_until(engine, "napping")
     engine.kill()
     engine.wait()
     wait_for(lambda: not left_running(project), lambda: f"left running: {left_running(project)}")
