@@ -129,7 +129,7 @@ def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.Mo
         started = time.monotonic()
         exec(compile(program("end_ranks.py"), "end_ranks.py", "exec"), {})
         assert time.monotonic() - started >= 1
-        assert [rank.wait(10) for rank in ranks] == [-signal.SIGTERM, 0]
+        assert [rank.wait(TIMEOUT_SECONDS) for rank in ranks] == [-signal.SIGTERM, 0]
         assert other.poll() is None
     finally:
         for each in (*ranks, other):
