@@ -35,6 +35,8 @@ class Proxy:
     """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
     ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": act on it and lose the answer."""
     requests: list[tuple[str, str]] = field(default_factory=list)
+    faults: int = 0
+    """How often the rule has returned one."""
     conditional: list[bool] = field(default_factory=list)
     """Of each request, whether it has If-None-Match."""
 
@@ -45,7 +47,9 @@ class Proxy:
         with self._lock:
             self.conditional.append(conditional)
             self.requests.append((verb, path))
-            return self.rule(verb, path, len(self.requests) - 1)
+            found = self.rule(verb, path, len(self.requests) - 1)
+            self.faults += bool(found)
+            return found
 
     @property
     def endpoint(self) -> str:
@@ -53,6 +57,7 @@ class Proxy:
 
     def reset(self, rule: Callable[[str, str, int], str] = lambda verb, path, number: "") -> None:
         self.requests.clear()
+        self.faults = 0
         self.conditional.clear()
         self.rule = rule
 

@@ -88,27 +88,31 @@ def test_a_network_that_nccl_does_not_find_is_wrong_configuration_and_no_failed_
     )
 
 
-SLOW_TO_CLEAN_UP = """
-import sys, time
+LATE_CLEAN_UP = """
+import os, sys, time
+import psutil
 from trainyard_train import train
 from trainyard_train.checkpointing.folder_store import FolderStore
 clean_up = FolderStore.clean_up
-def slowly(store, step):
-    time.sleep(6)
+def late(store, step):
+    while len(psutil.Process(os.getppid()).children()) > 1:
+        time.sleep(0.05)
+    time.sleep(3.5)
     clean_up(store, step)
-FolderStore.clean_up = slowly
+FolderStore.clean_up = late
 train.main(sys.argv[1:])
 """
+"""It begins once the other rank has ended, and takes longer than `timeouts.silence`."""
 
 
 @pytest.mark.ranks
 def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_well(tmp_path: Path) -> None:
     chosen = [
         *(f"run_dir={tmp_path}", "steps=20", "model.hidden=16", "checkpoint.every_steps=1"),
-        *("checkpoint.keep_last=1", "timeouts.save=5", "timeouts.silence=3", "restarts=0"),
+        *("checkpoint.keep_last=1", "timeouts.save=60", "timeouts.silence=3", "restarts=0"),
     ]
     arguments = [*TWO_RANKS, *(part for text in chosen for part in ("--set", text))]
-    command = [sys.executable, "-c", SLOW_TO_CLEAN_UP, *arguments]
+    command = [sys.executable, "-c", LATE_CLEAN_UP, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not events(tmp_path, "failed")

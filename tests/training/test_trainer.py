@@ -572,7 +572,7 @@ def started(config: TrainConfig, notice: PreemptionNotice, at_end: Callable[[], 
 def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_the_end(
     tmp_path: Path, undisturbed: str, held_clean_up: threading.Event
 ) -> None:
-    config = configure(tmp_path, timeouts={"save": 10}, checkpoint={"every_steps": 1, "keep_last": 2})
+    config = configure(tmp_path, timeouts={"save": 60}, checkpoint={"every_steps": 1, "keep_last": 2})
     assert started(config, PreemptionNotice(60), held_clean_up.set).run(0)
     assert sha256(tmp_path) == undisturbed
     assert len(events(tmp_path, "checkpoint")) == STEPS

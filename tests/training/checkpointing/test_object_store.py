@@ -16,6 +16,7 @@ from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
+from trainyard_train.checkpointing.lifecycle import marks_of
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError, part_size
 from trainyard_train.checkpointing.stores import open_store
 
@@ -130,9 +131,10 @@ def test_a_process_tags_again_nothing_that_another_has_tagged(url: str, s3: Prox
 
 
 def test_a_store_that_hangs_while_it_tags_times_out_and_the_next_call_continues(url: str, s3: Proxy) -> None:
-    store = ObjectStore(url, Retention(last=1, tag=True), timeout_seconds=1.5)
+    store = ObjectStore(url, Retention(last=1, tag=True))
     save(store, 1)
     save(store, 2)
+    vars(store)["_marks"] = marks_of("s3", 1.5)  # only of what hangs, however slow the machine is
     s3.reset(lambda verb, path, number: "hang" if "?tagging" in path and "step-00000002/" in path else "")
     begin = time.monotonic()
     with pytest.raises(StoreError, match=r"mark .*step-00000002.*raise timeouts\.store"):
@@ -140,6 +142,7 @@ def test_a_store_that_hangs_while_it_tags_times_out_and_the_next_call_continues(
     assert time.monotonic() - begin < HANG_SECONDS / 2
     assert store.read("superseded").decode().split() == ["step-00000001"]
     s3.reset()
+    del vars(store)["_marks"]
     save(store, 4)
     assert {path.split("/")[3] for _, path in s3.requests if "?tagging" in path} == {
         "step-00000002",
@@ -262,7 +265,7 @@ def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_
     s3.reset(rule)
     begin = time.monotonic()
     store.commit(staged, its)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < store.timeout_seconds
     assert any(s3.conditional)
     s3.reset()
     assert newest_step(store) == 5
@@ -280,6 +283,19 @@ def test_a_file_of_any_size_has_parts_that_s3_takes(size: int) -> None:
 def timeout(fault: str) -> float:
     """Seconds for a request: few where nothing else ends the wait for an answer."""
     return 2 if fault == "hang" else 60
+
+
+def error_at_fault(
+    s3: Proxy, make_rule: Callable[[], Callable[[str, str, int], str]], attempt: Callable[[], object]
+) -> StoreError:
+    """The error of an attempt that met a fault: a busy machine may be late for a short timeout before it."""
+    for _ in range(10):
+        s3.reset(make_rule())
+        with pytest.raises(StoreError) as caught:
+            attempt()
+        if s3.faults:
+            return caught.value
+    raise AssertionError(f"no fault came up: {caught.value}")
 
 
 def from_put(number: int, fault: str) -> Callable[[str, str, int], str]:
@@ -308,11 +324,10 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_the_error_has_a_next_st
     url: str, s3: Proxy, short_timeouts: None, fault: str, advice: str, at: int
 ) -> None:
     save(ObjectStore(url), 1)
-    s3.reset(from_put(at, fault))
-    with pytest.raises(StoreError) as caught:
-        save(ObjectStore(url, timeout_seconds=timeout(fault)), 2)
-    assert f"put {BUCKET}/" in str(caught.value)
-    assert advice in str(caught.value)
+    store = ObjectStore(url, timeout_seconds=timeout(fault))
+    error = error_at_fault(s3, lambda: from_put(at, fault), lambda: save(store, 2))
+    assert f"put {BUCKET}/" in str(error)
+    assert advice in str(error)
     s3.reset()
     assert newest_step(ObjectStore(url)) == (2 if at == 3 else 1)
 
@@ -399,10 +414,13 @@ def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginnin
     config = configure(tmp_path, checkpoint={"every_steps": 5, "store": url}, steps=9)
     assert not train(config, NoticeAt(6))
     before = ObjectStore(url).names()
-    s3.reset(lambda verb, path, number: fault if verb == "GET" and asked in path else "")
     timeouts = config.timeouts.model_copy(update={"store": timeout(fault)})
-    with pytest.raises(StoreError, match=advice):
-        train(config.model_copy(update={"timeouts": timeouts}))
+    error = error_at_fault(
+        s3,
+        lambda: lambda verb, path, number: fault if verb == "GET" and asked in path else "",
+        lambda: train(config.model_copy(update={"timeouts": timeouts})),
+    )
+    assert advice in str(error)
     s3.reset()
     assert ObjectStore(url).names() == before
     assert train(config)

@@ -184,7 +184,7 @@ def test_a_store_that_fails_while_text_is_read_ends_the_run_and_what_was_committ
     train(gpt(tmp_path / "whole", shards))
     s3.reset(lambda verb, path, number: fault if number > 40 and "shard-" in path else "")
     with pytest.raises(StoreError, match=rf"get .*/shard-.*; {advice}"):
-        train([*gpt(tmp_path / "parted", url), "--set", f"timeouts.store={timeout(fault)}"])
+        train([*gpt(tmp_path / "parted", url), "--set", f"timeouts.store={max(6, timeout(fault))}"])
     s3.reset()
     assert train(gpt(tmp_path / "parted", url))
     assert events(tmp_path / "parted", "resumed")[0]["step"] > 0

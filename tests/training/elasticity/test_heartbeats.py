@@ -296,8 +296,8 @@ train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "time
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "training: evaluation-00000003 does not end" in done.stderr
-    assert [line["event"] for line in events(tmp_path, "stalled")] == ["stalled"]
-    (stacks,) = (tmp_path / STACKS).iterdir()
+    assert [line["work"] for line in events(tmp_path, "stalled")][-1] == "evaluation-00000003"
+    stacks = tmp_path / STACKS / "evaluation-00000003-rank-00000.txt"
     assert "in _look_at" in stacks.read_text()
 
 

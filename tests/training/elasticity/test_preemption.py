@@ -173,10 +173,10 @@ def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None
         TimeoutConfig(leave=26).until_exit(environment={GRACE_VARIABLE: grace})
 
 
-def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
-    """Preempt a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
-    slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 3, "pace_seconds": 0.1, "steps": 1000}
-    arguments = settings(run_dir, **slow, **{"timeouts.leave": "null"})
+def reported_while_training(run_dir: Path, grace: str, seconds: float) -> tuple[int | None, str]:
+    """Preempt a node of two ranks, whose checkpoint takes so many seconds, in a pod with this grace."""
+    slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": seconds, "pace_seconds": 0.1}
+    arguments = settings(run_dir, **slow, **{"timeouts.leave": "null", "steps": 1000})
     node = Ranks([start_agent(2, arguments, {GRACE_VARIABLE: grace, NOTICE_VARIABLE: "3"})])
     node.until(lambda: reached(run_dir, 2))
     node.send(0, signal.SIGTERM)
@@ -185,7 +185,7 @@ def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]
 
 
 def test_a_save_has_the_pods_grace_and_warns_that_a_spot_node_gives_less(tmp_path: Path) -> None:
-    code, words = reported_while_training(tmp_path, "30")
+    code, words = reported_while_training(tmp_path, "120", 3)
     assert code == 75, words
     [saved] = events(tmp_path, "checkpoint")
     assert saved["reason"] == "notice"
@@ -194,7 +194,7 @@ def test_a_save_has_the_pods_grace_and_warns_that_a_spot_node_gives_less(tmp_pat
 
 
 def test_a_save_that_outlasts_the_pods_grace_is_given_up_before_its_end(tmp_path: Path) -> None:
-    code, words = reported_while_training(tmp_path, "2")
+    code, words = reported_while_training(tmp_path, "2", 60)
     assert code == 1, words
     assert "no checkpoint within 1.5 s of the notice" in words
     assert not events(tmp_path, "checkpoint")

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.processes import TIMEOUT_SECONDS
 from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism import mesh
 from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
@@ -99,6 +100,6 @@ def test_a_rank_that_refuses_waits_for_all_but_not_for_one_that_does_not(
         left = [pool.submit(each.refuse) for each in (first, third)]
         assert not wait(left, timeout=0.2).done, "a rank that is still to connect would lose them"
         second.refuse()
-        assert not wait(left, timeout=5).not_done
+        assert not wait(left, timeout=TIMEOUT_SECONDS).not_done
     monkeypatch.setattr(mesh, "_REFUSE_SECONDS", 0.01)
     Mesh(1, 2, torch.device("cpu"), "node", dist.HashStore()).refuse()
