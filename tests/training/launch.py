@@ -99,6 +99,7 @@ def start(
     *,
     only: Sequence[int] | None = None,
     own: Sequence[Sequence[str]] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Start some ranks of a world, or all, with the same arguments and those that are each rank's own."""
     port = free_port()
@@ -110,6 +111,7 @@ def start(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
+            **(variables or {}),
         }
         ranks.append(_start(environment, [*arguments, *(own[rank] if own else ())]))
     return Ranks(ranks)
@@ -125,24 +127,28 @@ class Nodes(Ranks):
     """The agents of one run, each with one rank, whose collectives wait for ever once a peer has died."""
 
     arguments: Sequence[str]
-    meeting: Mapping[str, str]
+    variables: Mapping[str, str]
 
     @staticmethod
-    def start(count: int, arguments: Sequence[str]) -> Nodes:
+    def start(count: int, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> Nodes:
         """Start so many."""
-        place = {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-        nodes = Nodes([], arguments, {"PET_NNODES": str(count), **place})
+        nodes = Nodes([], arguments, {**meeting(count), **(variables or {})})
         nodes.ranks = [nodes.start_one(number) for number in range(count)]
         return nodes
 
     def start_one(self, number: int) -> Rank:
         """Start the agent of one node, in place of another perhaps."""
         own = {"PET_NODE_RANK": str(number), "NODE_NAME": f"node-{number}"}
-        return _start({**self.meeting, **own}, self.arguments, blocking=True)
+        return _start({**self.variables, **own}, self.arguments, blocking=True)
 
     def rank_of(self, number: int) -> psutil.Process | None:
         """The process of a node's rank, if there is one now."""
         return next(iter(ranks_of(self.ranks[number].process.pid)), None)
+
+
+def meeting(count: int) -> dict[str, str]:
+    """The variables by which the agents of so many nodes find each other on this host."""
+    return {"PET_NNODES": str(count), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
 
 
 def ranks_of(agent: int | None) -> list[psutil.Process]:
@@ -163,10 +169,12 @@ def _start(environment: Mapping[str, str], arguments: Sequence[str], *, blocking
 def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path, blocking: bool) -> None:
     os.environ.update(environment)
     os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
-    if blocking:
-        from tests.training.blocking import install
+    from tests.training import blocking as backend
+    from tests.training import hold
 
-        install()
+    hold.install()
+    if blocking:
+        backend.install()
     train.main(arguments)
 
 

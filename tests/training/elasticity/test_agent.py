@@ -14,8 +14,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
-from tests.training.launch import events, ranks_of, reached, run, settings, sha256
+from tests.processes import TIMEOUT_SECONDS, wait_for
+from tests.training.hold import hold
+from tests.training.launch import (
+    Ranks,
+    events,
+    meeting,
+    ranks_of,
+    reached,
+    run,
+    settings,
+    sha256,
+    start_agent,
+)
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import Agent, Node, combined_exit_code, node_of
 from trainyard_train.elasticity.config import TimeoutConfig
@@ -85,7 +96,13 @@ def test_one_exit_code_covers_all_ranks(ends: list[int], code: int) -> None:
     assert combined_exit_code(ends) == code
 
 
-def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, ranks: int = 2) -> int:
+def agent(
+    folder: Path,
+    work: Callable[[Path, float], int],
+    restarts: int = 3,
+    ranks: int = 2,
+    timeouts: TimeoutConfig = SOON,
+) -> int:
     """Run it in a separate process, as it wants signals for itself; returns its exit code."""
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -94,20 +111,27 @@ def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, r
             Node(PET_NPROC_PER_NODE=str(ranks)),
             lambda _started, timeout: work(folder, timeout),
             restarts,
-            SOON,
+            timeouts,
         ).run(0)
     )
 
 
 def note(folder: Path, text: str) -> int:
-    """Append a line to this rank's file; returns how many there are, of all its attempts."""
-    with (folder / os.environ["RANK"]).open("a") as file:
+    """Append a line to this rank's file; returns how many there are, of all its attempts.
+
+    Only once all ranks of the attempt have: else one that ends early has its agent end the others before.
+    """
+    rank, ranks = int(os.environ["RANK"]), range(int(os.environ["WORLD_SIZE"]))
+    with (folder / str(rank)).open("a") as file:
         file.write(f"{text}\n")
-    return len(notes(folder, int(os.environ["RANK"])))
+    count = len(notes(folder, rank))
+    wait_for(lambda: all(len(notes(folder, other)) >= count for other in ranks))
+    return count
 
 
 def notes(folder: Path, rank: int) -> list[str]:
-    return (folder / str(rank)).read_text().splitlines()
+    file = folder / str(rank)
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def test_a_killed_rank_and_its_peers_are_restarted(tmp_path: Path) -> None:
@@ -195,13 +219,15 @@ def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
         process = os.getpid()
         if note(folder, "came") == 1 and not os.fork():
             os.kill(process, signal.SIGSTOP)
-            time.sleep(1)
+            wait_for(lambda: psutil.Process(process).status() == psutil.STATUS_STOPPED)
+            time.sleep(0.1)  # for its agent to hear of it
             os.kill(process, signal.SIGCONT)
             os._exit(0)
-        time.sleep(SOON.silence + 1)
+        time.sleep(timeouts.silence + 1)
         return 0
 
-    assert agent(tmp_path, work, ranks=1) == 0
+    timeouts = TimeoutConfig(silence=6)
+    assert agent(tmp_path, work, ranks=1, timeouts=timeouts) == 0
     assert len(notes(tmp_path, 0)) == 1
 
 
@@ -244,7 +270,7 @@ def test_an_exception_that_nobody_caught_is_a_failure(
 
 # With real training.
 
-PACED = {"pace_seconds": 0.05, "steps": 60}
+ENDLESS = {"pace_seconds": 0.05, "steps": 10_000}
 
 
 def node(arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
@@ -262,19 +288,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_changed(
     tmp_path: Path, undisturbed: str, lost: int
 ) -> None:
-    meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    long_timeout = settings(tmp_path, **PACED, **{"timeouts.rejoin": TIMEOUT_SECONDS})
-    nodes = [node(long_timeout, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
-    try:
-        wait_for(lambda: reached(tmp_path, 15))
-        for file in tmp_path.glob("checkpoints/step-*/rank-*"):
-            file.write_bytes(bytes(file.stat().st_size))  # who reads it finds it damaged
-        ranks_of(nodes[lost].pid)[0].kill()
-        assert [each.wait(TIMEOUT_SECONDS) for each in nodes] == [0, 0]
-    finally:
-        for each in nodes:
-            each.kill()
-            each.wait()
+    held = tmp_path / "held"
+    variables = {**meeting(2), **hold(held, 15)}
+    long_timeout = settings(tmp_path, **{"timeouts.rejoin": TIMEOUT_SECONDS})
+    nodes = Ranks([start_agent(1, long_timeout, {**variables, "PET_NODE_RANK": str(n)}) for n in range(2)])
+    saved = tmp_path / "checkpoints" / "step-00000010"
+    nodes.until(lambda: reached(tmp_path, 15) and (saved / "manifest.json").exists())
+    for file in saved.glob("rank-*"):
+        file.write_bytes(bytes(file.stat().st_size))  # who reads it finds it damaged
+    ranks_of(nodes.ranks[lost].process.pid)[0].kill()
+    held.unlink()
+    ended = nodes.wait()
+    assert [code for code, _ in ended] == [0, 0], ended
     resumed = events(tmp_path, "resumed")
     assert [line["bytes_from_store"] for line in resumed] == [0] * len(resumed)
     assert [line["attempt"] for line in resumed][-1] >= 2
@@ -283,9 +308,8 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
 
 @pytest.mark.ranks
 def test_a_node_that_does_not_come_back_is_distinguished_from_a_failure(tmp_path: Path) -> None:
-    meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    arguments = settings(tmp_path, **PACED, **{"timeouts.rejoin": 1})
-    nodes = [node(arguments, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
+    arguments, variables = settings(tmp_path, **ENDLESS, **{"timeouts.rejoin": 1}), meeting(2)
+    nodes = [node(arguments, PET_NODE_RANK=str(number), **variables) for number in range(2)]
     try:
         wait_for(lambda: reached(tmp_path, 5))
         nodes[0].kill()
@@ -298,9 +322,9 @@ def test_a_node_that_does_not_come_back_is_distinguished_from_a_failure(tmp_path
 
 @pytest.mark.ranks
 def test_ctrl_c_saves_the_step_and_the_next_start_resumes(tmp_path: Path, undisturbed: str) -> None:
-    arguments = ["--nproc-per-node=2", *settings(tmp_path, **PACED)]
-    process = node(arguments)
-    wait_for(lambda: reached(tmp_path, 15))
+    arguments = ["--nproc-per-node=2", *settings(tmp_path)]
+    process = node([*arguments, "--set", "pace_seconds=0.5"])
+    wait_for(lambda: reached(tmp_path, 3))
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT_SECONDS) == 75
     assert events(tmp_path, "checkpoint")[-1]["reason"] == "notice"
@@ -310,7 +334,7 @@ def test_ctrl_c_saves_the_step_and_the_next_start_resumes(tmp_path: Path, undist
 
 @pytest.mark.ranks
 def test_ranks_do_not_outlive_their_agent(tmp_path: Path) -> None:
-    process = node(["--nproc-per-node=2", *settings(tmp_path, pace_seconds=0.05, steps=10_000)])
+    process = node(["--nproc-per-node=2", *settings(tmp_path, **ENDLESS)])
     wait_for(lambda: reached(tmp_path, 1))
     ranks = psutil.Process(process.pid).children()
     process.kill()

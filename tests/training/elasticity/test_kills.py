@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
+from tests.training.hold import hold
 from tests.training.launch import Rank, events, run, settings, sha256, start_agent
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train.checkpointing.checkpoint import CheckpointStore
@@ -32,12 +33,14 @@ __all__ = ["s3"]
 KILLS = 10
 """In one run."""
 EVERY_STEP = {
-    "steps": 200,  # more than it comes to between kills
+    "steps": 200,
     "checkpoint.every_steps": 1,
     "checkpoint.keep_last": 2,
     "model.dropout": 0.2,
 }
 LONG_TIMEOUTS = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
+LONGEST_LIFE = 40
+"""Steps after which the ranks wait for the next kill, so that the run has not ended before the last one."""
 PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
 CUT_SECONDS = 4.0
 """For which a store is unreachable at most; some cuts last longer than a request may take."""
@@ -53,7 +56,8 @@ class SingleNode:
     """The only machine of a run: an agent and its two ranks; another comes whenever the agent has ended."""
 
     def __init__(self, run_dir: Path, store: str = "", variables: Mapping[str, str] | None = None) -> None:
-        self.run_dir, self.store, self.variables = run_dir, store, variables or {}
+        self.run_dir, self.store, self.held = run_dir, store, run_dir / "held"
+        self.variables = {**(variables or {}), **hold(self.held, LONGEST_LIFE)}
         self.start()
 
     def start(self, pace_seconds: float = 0.02) -> None:
@@ -100,6 +104,7 @@ class SingleNode:
         """Let the run come to its end without delay."""
         self.agent.process.kill()
         self.agent.wait()
+        self.held.unlink()
         self.start(pace_seconds=0)
         self.until((self.run_dir / FINAL).exists)
         assert self.agent.wait()[0] == 0

@@ -1,8 +1,9 @@
 """Losses on 3 to 16 nodes whose collectives wait for ever once a peer has died, as NCCL's do.
 
 Each node is an agent with one rank, all on this host. What is lost, and where, follows from a seed; after
-the loss of a rank the run must take a new step within `silence + rejoin + 3` seconds. After that of an agent
-it must continue: how soon depends on how long another takes to start.
+the loss of a rank the run must take a new step within `silence + rejoin + 3` seconds in `make soak`, and
+beside other tests before any timeout. After that of an agent it must continue: how soon depends on how long
+another takes to start.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.processes import kill, wait_for
+from tests.processes import TIMEOUT_SECONDS, kill, wait_for
+from tests.training.hold import hold
 from tests.training.launch import Nodes, events, reached, run, settings, sha256
 from trainyard_train.elasticity.config import TimeoutConfig
 
@@ -33,8 +35,8 @@ PACED = {**SAVED, "pace_seconds": 0.2, "steps": 10_000}
 
 
 @contextmanager
-def started(count: int, arguments: list[str]) -> Iterator[Nodes]:
-    nodes = Nodes.start(count, arguments)
+def started(count: int, arguments: list[str], variables: Mapping[str, str] | None = None) -> Iterator[Nodes]:
+    nodes = Nodes.start(count, arguments, variables)
     try:
         yield nodes
     finally:
@@ -83,11 +85,15 @@ def losses(seed: int, count: int) -> list[tuple[str, int]]:
 
 @pytest.mark.ranks
 def test_three_nodes_go_on_after_each_loss_in_time_and_no_bit_is_changed(tmp_path: Path) -> None:
-    with started(3, settings(tmp_path, **SAVED, pace_seconds=0.1)) as nodes:
+    held, silence = tmp_path / "held", 60
+    unhurried = {"timeouts.silence": silence, "timeouts.collective": 120, "timeouts.rejoin": TIMEOUT_SECONDS}
+    arguments = settings(tmp_path, **SAVED | unhurried, pace_seconds=0.1)
+    with started(3, arguments, hold(held, 15)) as nodes:
         nodes.until(lambda: reached(tmp_path, 5))
         for what, number in (("killed", 0), ("agent", 1)):
             taken = seconds_to_next_step(nodes, tmp_path, what, number)
-            assert what == "agent" or taken < SECONDS
+            assert what == "agent" or taken < silence, "it did not wait for the rank's node to fall silent"
+        held.unlink()
         assert [code for code, _ in nodes.wait()] == [0, 0, 0]
     alone = run(3, settings(tmp_path / "undisturbed", **SAVED))
     assert sha256(tmp_path) == alone
@@ -98,19 +104,20 @@ def test_three_nodes_go_on_after_each_loss_in_time_and_no_bit_is_changed(tmp_pat
 def test_when_a_node_does_not_come_back_the_others_end_for_the_job_to_start_all(
     tmp_path: Path, lost: int
 ) -> None:
-    with started(3, settings(tmp_path, **PACED)) as nodes:
+    collective = 120
+    with started(3, settings(tmp_path, **PACED | {"timeouts.collective": collective})) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))
         nodes.ranks[lost].process.kill()
         begin = time.monotonic()
         left = [rank.wait() for number, rank in enumerate(nodes.ranks) if number != lost]
         assert [code for code, _ in left] == [76, 76], left
-        assert time.monotonic() - begin < 2 * SECONDS
+        assert time.monotonic() - begin < collective, "no rank waited for a collective to end"
 
 
 @pytest.mark.ranks
 def test_what_fails_on_one_node_ends_the_others_with_no_restart(tmp_path: Path) -> None:
     """A second notice ends a rank with 1, while all of them wait for a checkpoint that takes a minute."""
-    slow = {**PACED, "checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 60}
+    slow = {**PACED, "checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 60, "timeouts.silence": 60}
     with started(3, settings(tmp_path, **slow)) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))
         rank = nodes.rank_of(1)
@@ -121,7 +128,7 @@ def test_what_fails_on_one_node_ends_the_others_with_no_restart(tmp_path: Path) 
         begin = time.monotonic()
         ended = nodes.wait()
         assert [code for code, _ in ended] == [76, 1, 76], ended
-        assert time.monotonic() - begin < SECONDS
+        assert time.monotonic() - begin < 50
         assert not any("starting this node's again" in words for _, words in ended)
 
 

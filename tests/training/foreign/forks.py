@@ -13,12 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from tests.training import hold
 
 _IMPORTED = [
     "trl.trainer.sft_trainer",
@@ -62,11 +64,18 @@ class Forks:
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes)
 
-    def start(self, program: Path, arguments: Sequence[str], log: Path) -> ForkedProgram:
+    def start(
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+    ) -> ForkedProgram:
         """Run a program in its folder, its words added to a log."""
         assert self._process.stdin
         assert self._process.stdout
-        request = {"program": str(program), "arguments": [*arguments], "log": str(log)}
+        request: dict[str, Any] = {"program": str(program), "arguments": [*arguments], "log": str(log)}
+        request["variables"] = dict(variables or {})
         self._process.stdin.write(json.dumps(request) + "\n")
         pid = int(self._process.stdout.readline())
         return ForkedProgram(pid, _exit_file(log, pid))
@@ -115,6 +124,7 @@ def _note_ended(logs: dict[int, Path]) -> None:
 def _become(request: dict[str, Any]) -> str:
     """Make this process what `python FILE ARGUMENT...` would begin with; returns the file."""
     program = Path(request["program"])
+    os.environ.update(request["variables"])
     os.chdir(program.parent)
     words = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
@@ -128,4 +138,5 @@ def _become(request: dict[str, Any]) -> str:
 if __name__ == "__main__":
     for name in _IMPORTED:
         import_module(name)
+    hold.install()
     runpy.run_path(_become(_serve()), run_name="__main__")

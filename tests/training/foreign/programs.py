@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.paths import REPOSITORY
 from tests.training.foreign.models import make_texts
+from trainyard_train.elasticity.config import GRACE_VARIABLE
 
 PACKAGES = REPOSITORY / ".trainyard" / "foreign"
 """By `make foreign`."""
@@ -74,6 +75,7 @@ def environment(folder: Path) -> dict[str, str]:
         "HF_EVALUATE_OFFLINE": "1",
         "HF_HOME": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
+        GRACE_VARIABLE: "120",  # else a save on a notice has ten seconds
         "ACCELERATE_USE_CPU": "true",
     }
 

@@ -11,7 +11,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.foreign.forks import ForkedProgram, Forks
 from tests.training.foreign.programs import PACKAGES, PROGRAMS, WheelProgram, start
+from tests.training.hold import hold
 from tests.training.launch import events
 from trainyard_train.checkpointing.state import load_tensors
 from trainyard_train.checkpointing.stores import open_store
@@ -55,12 +56,14 @@ class ProgramFolder:
     arguments: list[str]
     forks: Forks
 
-    def start(self, name: str, *, anew: bool = False) -> subprocess.Popen[bytes] | ForkedProgram:
-        """By a fork, or as a process that imports everything anew."""
+    def start(
+        self, name: str, *, anew: bool = False, variables: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes] | ForkedProgram:
+        """By a fork, which gets these variables, or as a process that imports everything anew."""
         arguments = [*self.arguments, "--output_dir", str(self.program.parent / name)]
         if anew:
             return start(self.program, arguments, self.log(name))
-        return self.forks.start(self.program, arguments, self.log(name))
+        return self.forks.start(self.program, arguments, self.log(name), variables)
 
     def start_ranks(self, name: str) -> subprocess.Popen[bytes]:
         """Two of them, by torchrun."""
@@ -136,7 +139,8 @@ def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
     run_dir = place.program.parent / name
     for number in chance.sample([signal.SIGTERM, signal.SIGKILL], KILLS):
         known, more = len(events(run_dir, "step")), chance.randrange(1, 12)
-        process = place.start(name, anew=anew)
+        held = hold(run_dir.with_name("held"), more + 1)  # a step's line is written by the next
+        process = place.start(name, anew=anew, variables=held)
         wait_for(
             lambda: len(events(run_dir, "step")) >= known + more or process.poll() is not None,  # noqa: B023
             place.log(name).read_text,

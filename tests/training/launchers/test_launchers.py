@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
+from tests.training.hold import hold
 from tests.training.launch import Ranks, events, reached, run, settings, sha256, start, terminate_ranks
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.state import load_tensors
@@ -66,10 +67,12 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
 def test_when_any_rank_has_a_preemption_notice_all_save_the_same_step_and_exit(
     tmp_path: Path, undisturbed: str, output: list[int]
 ) -> None:
-    ranks = start(2, settings(tmp_path, pace_seconds=0.2))
+    held = tmp_path / "held"
+    ranks = start(2, settings(tmp_path), variables=hold(held, 4))
     ranks.until(lambda: reached(tmp_path, 4))
     for rank in output:
         ranks.send(rank, signal.SIGTERM)
+    held.unlink()
     assert [code for code, _ in ranks.wait()] == [75, 75]
     saved = events(tmp_path, "preempted")[0]["step"]
     assert {f"node-{rank}" for rank in output} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
@@ -84,11 +87,13 @@ def test_kills_without_preemption_notice_at_random_moments_change_no_bit(
     chance = random.Random(seed)
     committed = 0
     for attempt in (1, 2):
-        ranks = start(2, settings(tmp_path, pace_seconds=0.1))
-        goal = committed + chance.randint(5, 20)
+        more, held = chance.randint(5, 20), tmp_path / "held"
+        goal = committed + more
+        ranks = start(2, settings(tmp_path, pace_seconds=0.1), variables=hold(held, more + 8))
         ranks.until(partial(reached, tmp_path, goal, attempt))
         time.sleep(chance.random() * 0.1)
         ranks.send(chance.randrange(2), signal.SIGKILL)
+        held.unlink()
         assert {code for code, _ in ranks.wait()} == {-9, 76}
         committed = max([line["step"] for line in events(tmp_path, "checkpoint")], default=0)
     assert run(2, settings(tmp_path)) == undisturbed
@@ -230,9 +235,11 @@ def test_a_job_adds_a_new_node_and_continues_without_a_failed_one(tmp_path: Path
 def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tmp_path: Path) -> None:
     values = {"model.name": "convnet", "data.batch_size_per_rank": 8, "steps": 12}
     expected = run(4, settings(tmp_path / "whole", **values))
-    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.5, **values))
+    held = tmp_path / "held"
+    ranks = start(4, settings(tmp_path / "parted", **values), variables=hold(held, 3))
     ranks.until(lambda: reached(tmp_path / "parted", 3))
     ranks.send(3, signal.SIGTERM)
+    held.unlink()
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(4, settings(tmp_path / "parted", **values)) == expected
 
@@ -253,10 +260,11 @@ def test_fsdp_and_ddp_agree_in_every_weight_and_moment(tmp_path: Path) -> None:
 
 def test_fsdp_resumes_to_the_bit_and_its_checkpoints_fit_any_strategy_and_world_size(tmp_path: Path) -> None:
     expected = run(2, settings(tmp_path / "whole", **FSDP))
-    parted = tmp_path / "parted"
-    ranks = start(2, settings(parted, pace_seconds=0.2, **FSDP))
+    parted, held = tmp_path / "parted", tmp_path / "held"
+    ranks = start(2, settings(parted, **FSDP), variables=hold(held, 4))
     ranks.until(lambda: reached(parted, 4))
     ranks.send(1, signal.SIGTERM)
+    held.unlink()
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(2, settings(parted, **FSDP)) == expected
     for world_size, strategy in ((1, "ddp"), (4, "fsdp")):  # at its last step: loaded, and nothing changed

@@ -12,12 +12,20 @@ from typing import Any
 import torch
 
 from tests.processes import free_port
+from tests.training import hold
 from tests.training.launch import Rank, Ranks, server
+from trainyard_train.elasticity.config import GRACE_VARIABLE
 
 Program = Callable[[Path, Mapping[str, Any]], int]
 
 
-def start(program: Program, world_size: int, run_dir: Path, settings: Mapping[str, Any]) -> Ranks:
+def start(
+    program: Program,
+    world_size: int,
+    run_dir: Path,
+    settings: Mapping[str, Any],
+    variables: Mapping[str, str] | None = None,
+) -> Ranks:
     """Start all ranks of a world."""
     port = free_port()
     ranks = []
@@ -28,7 +36,9 @@ def start(program: Program, world_size: int, run_dir: Path, settings: Mapping[st
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
+            GRACE_VARIABLE: "120",  # else a save on a notice has ten seconds
             **settings.get("environment", {}),
+            **(variables or {}),
         }
         words = Path(tempfile.mkstemp(prefix="rank-")[1])
         arguments = (program, environment, run_dir, settings, words)
@@ -55,4 +65,5 @@ def _main(
     os.environ.update(environment)
     os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
     torch.set_num_threads(1)
+    hold.install()
     sys.exit(program(run_dir, settings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,6 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
                 optimizer.step()
                 optimizer.zero_grad()
                 run.step(torch.stack(losses).mean() if losses else None)
-                time.sleep(settings.get("pace", 0))
     if not run.exit_code:
         (run_dir / f"rank-{rank}.json").write_text(
             json.dumps({name: each.tolist() for name, each in model.state_dict().items()})

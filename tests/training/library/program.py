@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,6 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
                     optimizer.step()
                     optimizer.zero_grad()
                     run.step(loss * per_step)
-                    time.sleep(settings.get("pace", 0))
                     if run.steps == settings.get("leave_after"):
                         run.notice.request()
             scheduler.step()

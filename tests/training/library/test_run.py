@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.training.hold import hold
 from tests.training.launch import events, reached
 from tests.training.library import pipeline
 from tests.training.library.launch import Program, run, start
@@ -71,9 +72,11 @@ def go_on(
     run(program, ranks, tmp_path / "undisturbed", undisturbed)
     disturbed = tmp_path / "disturbed"
     for attempt, number in enumerate((signal.SIGTERM, signal.SIGKILL), start=1):
-        attempted = start(program, ranks, disturbed, {**settings, "pace": 0.1})
+        held = tmp_path / "held"
+        attempted = start(program, ranks, disturbed, settings, hold(held, 4))
         attempted.until(partial(reached, disturbed, 3 * attempt, attempt))
         attempted.send(ranks - 1, number)
+        held.unlink()
         ended = attempted.wait()
         codes = [code for code, _ in ended]
         assert codes == ([75] * ranks if number is signal.SIGTERM else [76] * (ranks - 1) + [-9]), ended

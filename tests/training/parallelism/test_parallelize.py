@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.training.hold import hold
 from tests.training.launch import events, reached, run, settings, sha256, start
 from tests.training.test_trainer import NoticeAt, configure
 from tests.training.test_trainer import train as train_alone
@@ -175,8 +176,8 @@ def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, a
     compiled = settings(tmp_path / "run", **COMMON, compile=True)
     run(1, compiled)
     assert distance(alone, tmp_path / "run", STEPS) < 1e-3
-    parted = settings(tmp_path / "parted", pace_seconds=0.2, **COMMON, compile=True)
-    ranks = start(1, parted)
+    parted = settings(tmp_path / "parted", **COMMON, compile=True)
+    ranks = start(1, parted, variables=hold(tmp_path / "held", 10))
     ranks.until(lambda: reached(tmp_path / "parted", 10))
     ranks.send(0, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
@@ -259,9 +260,11 @@ def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) 
     values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
     values["data.batch_size_per_rank"] = 16
     expected = run(4, settings(tmp_path / "whole", **values))
-    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.5, **values))
+    held = tmp_path / "held"
+    ranks = start(4, settings(tmp_path / "parted", **values), variables=hold(held, 3))
     ranks.until(lambda: reached(tmp_path / "parted", 3))
     ranks.send(3, signal.SIGTERM)
+    held.unlink()
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(4, settings(tmp_path / "parted", **values)) == expected
     whole, parted = (load_tensors(checkpoint(tmp_path / name, 16)) for name in ("whole", "parted"))

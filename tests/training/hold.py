@@ -1,0 +1,51 @@
+"""Runs that wait for the test that is to disturb them, since it may itself have to wait for a processor."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from tests.processes import TIMEOUT_SECONDS
+
+_VARIABLE = "TRAINYARD_TEST_HOLD"
+
+
+def hold(file: Path, steps: int) -> dict[str, str]:
+    """Return the variable by which a process takes so many steps, and waits until the file is gone.
+
+    A preemption notice of its own ends the wait, too. One that is started again takes as many steps again.
+    """
+    file.touch()
+    return {_VARIABLE: f"{steps} {file}"}
+
+
+def install() -> None:
+    """Let runs of this process, and of its forks, heed the variable."""
+    from trainyard_train.run import Run
+    from trainyard_train.trainer import Trainer
+
+    for kind, name in ((Trainer, "take_step"), (Run, "step")):
+        setattr(kind, name, _held(getattr(kind, name)))
+
+
+def _held(step: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(step)
+    def step_and_wait(run: Any, *values: Any) -> Any:
+        result = step(run, *values)
+        steps, _, file = os.environ.get(_VARIABLE, "").partition(" ")
+        vars(run)["_taken"] = taken = vars(run).get("_taken", 0) + 1
+        if file and taken >= int(steps):
+            _wait(run, Path(file))
+        return result
+
+    return step_and_wait
+
+
+def _wait(run: Any, file: Path) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while file.exists() and not run.notice.requested and time.monotonic() < deadline:
+        time.sleep(0.02)
