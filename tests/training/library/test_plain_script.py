@@ -40,8 +40,20 @@ sys.exit(eval(sys.argv[1]))
 """
 
 
-def start(folder: Path, words: Sequence[str], **output: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "trainyard_train", "run", *words]
+PATIENT = f"""
+import sys
+from trainyard_train.elasticity import agent
+agent._MAX_RESTART_SKEW_SECONDS = {TIMEOUT_SECONDS}
+from trainyard_train.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""A node that waits long for another that is late to start its ranks again."""
+
+
+def start(
+    folder: Path, words: Sequence[str], *, program: Sequence[str] = ("-m", "trainyard_train"), **output: str
+) -> subprocess.Popen[str]:
+    command = [sys.executable, *program, "run", *words]
     environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **output}
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.Popen(
@@ -61,7 +73,8 @@ def test_ranks_of_two_nodes_rendezvous_again_after_one_failed(tmp_path: Path, ki
     (tmp_path / "sub" / "sum.py").write_text(SUM)
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     words = ("sub/sum.py", str(tmp_path / "lost"), str(killed_rank))
-    nodes = [start(tmp_path, words, PET_NPROC_PER_NODE="2", PET_NODE_RANK=str(n), **place) for n in (0, 1)]
+    place |= {"PET_NPROC_PER_NODE": "2"}
+    nodes = [start(tmp_path, words, program=("-c", PATIENT), PET_NODE_RANK=str(n), **place) for n in (0, 1)]
     for number, (code, out, errors) in enumerate(map(ended, nodes)):
         assert code == 0, errors
         assert sorted(out.split("\n")) == ["", f"10 helped 0 2 {number} 4 1", f"10 helped 1 2 {number} 4 1"]
