@@ -113,7 +113,9 @@ def test_a_preemption_notice_ends_an_evaluation_and_saves_the_step_before(
     assert losses(tmp_path) == [(1, 0.5)]
 
 
-def test_a_run_tells_its_epoch_before_the_load_and_its_epochs_load_it(tmp_path: Path) -> None:
+def test_a_run_tells_its_epoch_before_the_load_and_its_epochs_load_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """So that a program can build what a later epoch adds."""
 
     def attempt() -> Run:
@@ -136,6 +138,7 @@ def test_a_run_tells_its_epoch_before_the_load_and_its_epochs_load_it(tmp_path: 
     run.track(state=state)
     assert [(epoch, state["added"]) for epoch in run.epochs(4)] == [(2, 3), (3, 3)]
     run.close()
+    assert "epoch 2 begins anew" in capfd.readouterr().err, "nothing says that its only step is finished"
 
 
 def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:

@@ -231,12 +231,14 @@ class Opaque:
     [
         ({"thing": Opaque()}, r"thing: got a .*Opaque; allowed: a module, an optimizer, a tensor, a dict"),
         ({"extra": {"a": [1, Opaque()]}}, r"extra\.a\.1: got a .*Opaque, which cannot be saved; allowed"),
+        ({"extra": [nn.Linear(1, 1)]}, r"extra\.0: got a .*Linear, .*; allowed: itself, tracked by a name"),
         ({"extra": {"a": defaultdict(lambda: 3)}}, r"extra\.a: got a defaultdict of <lambda>, which cannot"),
         ({"extra": {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}}, r"extra\.a\.b: two tensors have this"),
         (
             {"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))])},
             r"shape \(2,\) that is in no",
         ),
+        ({"model": nn.LazyLinear(3)}, r"model\.weight: got a parameter of a lazy module, which has no shape"),
         ({"extra": torch.ones(2, device="meta")}, r"extra: got a tensor on the meta device"),
         ({"extra": torch.eye(2).to_sparse()}, r"extra: got a torch.sparse_coo tensor"),
     ],

@@ -99,6 +99,8 @@ class Run(Attempt):
     """The run of this process, from its construction until it is closed."""
     _inside = _loaded = _in_epochs = False
     _found: tuple[Checkpoint | None, list[str]] | None = None
+    _resumed_at: int | None = None
+    """Steps that were finished when it resumed."""
     _private: Mapping[str, Any] | None = None
     """This rank's private state from the checkpoint."""
     _held: tuple[int, Late | float | None] | None = None
@@ -224,6 +226,11 @@ class Run(Attempt):
         """
         if not self._loaded:
             self.load()
+        if self._resumed_at == self.steps and not self._batches and self.epoch != number:
+            log_line(
+                f"epoch {self.epoch} begins anew, although steps of it may be finished: wrap its loader by"
+                " run.batches(), or count steps instead of epochs, from run.steps on"
+            )
         self._in_epochs = True
         try:
             while (number is None or self.epoch < number) and not self.preempted:
@@ -310,6 +317,7 @@ class Run(Attempt):
             self._found = checkpoint, damages
             self.restore_generators()
             self._begin(checkpoint, damages)
+        self._resumed_at = self.steps if checkpoint else None
         self.notice.begin_steps()
         self._since = time.monotonic()
         return checkpoint is not None

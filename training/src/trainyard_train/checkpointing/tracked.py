@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from trainyard_train.checkpointing import values as state_values
 from trainyard_train.checkpointing.checkpoint import Checkpoint
@@ -412,10 +413,12 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
 
 def _wrong(tensor: torch.Tensor) -> str:
     """Reason why a tensor cannot be saved; empty if it can."""
+    if is_lazy(tensor):
+        return "a parameter of a lazy module, which has no shape yet; call the module once before the load"
     if is_distributed(tensor):
-        if any(each.is_partial() for each in tensor.placements):  # type: ignore[attr-defined]
-            return "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
-        return _wrong(local_of(tensor))
+        partial = any(each.is_partial() for each in tensor.placements)  # type: ignore[attr-defined]
+        allowed = "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
+        return allowed if partial else _wrong(local_of(tensor))
     if tensor.is_meta:
         return "a tensor on the meta device, which has no values; give it some with to_empty() and an init"
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:

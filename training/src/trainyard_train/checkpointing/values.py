@@ -134,7 +134,8 @@ def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
     if isinstance(value, str):
         return str.__str__(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise ConfigError([f"{path}: got a {kind}, which cannot be saved; allowed: {_ALLOWED}"])
+    allowed = "itself, tracked by a name of its own" if hasattr(value, "state_dict") else _ALLOWED
+    raise ConfigError([f"{path}: got a {kind}, which cannot be saved; allowed: {allowed}"])
 
 
 def _pack_array(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> dict[str, Any]:  # noqa: ANN401
