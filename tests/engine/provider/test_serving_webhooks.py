@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
+from kubernetes.client import ApiClient
+from urllib3.exceptions import HTTPError
 
 from engine.provider import api_server, serving_webhooks
 from engine.provider.resource import Cancelled
@@ -90,6 +92,24 @@ def test_an_answer_without_a_body_is_no_evidence(server: ThreadingHTTPServer, st
     ServingWebhooks().create(inputs(server), progress)
     assert len(ScriptedApiServer.asked) == 3
     assert f"the API server answers with status {status}" in progress.lines
+
+
+def test_a_failed_request_without_a_message_is_no_evidence(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, failures = ApiClient.call_api, [HTTPError()]
+
+    def failing_once(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(*arguments)
+
+    monkeypatch.setattr(ApiClient, "call_api", failing_once)
+    ScriptedApiServer.answers += [ADDED, DENIED]
+    progress = RecordedProgress()
+    ServingWebhooks().create(inputs(server), progress)
+    assert len(ScriptedApiServer.asked) == 2
+    assert "HTTPError" in progress.lines
 
 
 def test_an_api_server_that_does_not_know_the_webhooks_yet_is_asked_again(
