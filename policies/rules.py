@@ -37,6 +37,11 @@ def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Viola
         yield Violation(path, target, "a target that the parameter `inside` lists")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words: `1 network`, `0 networks`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 INSIDE_PARAMETER = {
     "inside": {
         "type": "array",

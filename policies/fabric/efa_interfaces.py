@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from policies.policy import Policy, Resource, Violation
+from policies.rules import counted
 from policies.unknowns import PropertyBlock
 
 EFA_TYPES = ("efa", "efa-only")
@@ -43,7 +44,7 @@ def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
     """A launch template whose number of EFA interfaces differs from the machine type's."""
     wanted = _wanted(template, machine)
     number = number_of_efas(template.props)
-    got = f"{number} EFA interface{'' if number == 1 else 's'}"
+    got = counted(number, "EFA interface")
     if wanted is None and number:
         got += f" on {machine}, whose number of EFAs is not in the catalogue"
         yield Violation("networkInterfaces", got, "a machine type of the catalogue, or one in `interfaces`")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from policies.policy import Policy, Resource, Violation
+from policies.rules import counted
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -18,7 +19,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     found = network.count("additionalNodeNetworkConfigs")
     if found != wanted:
         path = "networkConfig.additionalNodeNetworkConfigs"
-        yield Violation(path, f"{found} networks", f"{wanted} on {machine}, or an acceleratorNetworkProfile")
+        yield Violation(
+            path, counted(found, "network"), f"{wanted} on {machine}, or an acceleratorNetworkProfile"
+        )
 
 
 def _networks(machine: str) -> int:
