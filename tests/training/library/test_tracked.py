@@ -212,6 +212,25 @@ def test_moments_keep_their_type_where_weights_have_another(tmp_path: Path) -> N
     assert all(torch.equal(torch.as_tensor(was[key]), torch.as_tensor(now[key])) for key in was)
 
 
+class Sums(nn.Module):
+    """Has a state, and neither parameters nor buffers, as a metric of torchmetrics."""
+
+    total = torch.zeros(1)
+
+    def get_extra_state(self) -> torch.Tensor:
+        return self.total
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.total = state
+
+
+def test_a_module_without_parameters_gets_its_state_back(tmp_path: Path) -> None:
+    sums, fresh = Sums(), Sums()
+    sums.total = torch.full((1,), 3.0)
+    again(tmp_path, {"sums": sums}, {"sums": fresh})
+    assert fresh.total.item() == 3
+
+
 def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
     model[1].weight = model[0].weight

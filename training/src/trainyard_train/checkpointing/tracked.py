@@ -375,7 +375,7 @@ def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Foun
         mine = {f"{name}.{path}": path for path in (*each.parameters(), *SHARED)}
         return [path for path in here if path in mine and each.takes(mine[path], values[path])]
     bare = [path for path in found.tensors if path not in here and _is_below(name, path)]
-    return [*(bare if each.live() else ()), *here]
+    return [*(bare if isinstance(each, TrackedModule | TrackedTensor) else ()), *here]
 
 
 def _below(
