@@ -1,4 +1,4 @@
-"""Reads the YAML tables beside the fakes' code, each once."""
+"""Reads the YAML tables beside the fakes' code, and caches them."""
 
 from __future__ import annotations
 

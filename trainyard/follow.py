@@ -76,7 +76,7 @@ class JobHistory:
 
 
 class Follower:
-    """Polls a job, its metrics and the nodes' events; `story` has all that it saw."""
+    """Polls a job, its metrics and the nodes' events; `history` has all that it saw."""
 
     def __init__(self, jobs: Jobs, key: JobKey, run_dir: Path, node_events: Path) -> None:
         self._jobs = jobs
@@ -85,17 +85,17 @@ class Follower:
         self._node_events = node_events
         self._seen_node_events = 0
         self._since = time.time()
-        self.story = JobHistory()
+        self.history = JobHistory()
 
     def poll(self) -> list[TimelineEvent]:
         """Look once, and return the events that are new."""
         new = sorted([*self._queue_events(), *self._job_events(), *self._cloud_events()])
-        self.story.events += new
+        self.history.events += new
         return new
 
     def _queue_events(self) -> Iterator[TimelineEvent]:
-        before, now = self.story.state, self._jobs.state(self._key)
-        self.story.state = now
+        before, now = self.history.state, self._jobs.state(self._key)
+        self.history.state = now
         for text in changes(before, now):
             yield TimelineEvent(time.time(), "queue", text)
 
@@ -103,7 +103,7 @@ class Follower:
         lines = self._tail.new_lines()
         for line in lines:
             text = describe(line, first_of_attempt=self._first_step_of_attempt(line))
-            self.story.lines.append(line)
+            self.history.lines.append(line)
             if text:
                 yield TimelineEvent(line["time"], "job", text)
 
@@ -120,7 +120,7 @@ class Follower:
             return False
         return not any(
             seen["event"] == "step" and seen["attempt"] == line["attempt"]
-            for seen in reversed(self.story.lines)
+            for seen in reversed(self.history.lines)
         )
 
 
@@ -205,8 +205,8 @@ def until_ended(follower: Follower, look: Callable[[JobHistory, list[TimelineEve
     """Poll until the job has ended; `look` is called after each poll, with what is new."""
     while True:
         new = follower.poll()
-        look(follower.story, new)
-        if follower.story.state.ended:
+        look(follower.history, new)
+        if follower.history.state.ended:
             follower.poll()  # lines that were written between the last look and the end
-            return follower.story
+            return follower.history
         time.sleep(POLL_SECONDS)

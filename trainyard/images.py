@@ -24,7 +24,7 @@ from trainyard.chart_index import Indexes
 from trainyard.forms import Form
 from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
 from trainyard.plan import declared, prepared
-from trainyard.registry import NoChartError, Partial, Registries
+from trainyard.registry import MissingArchitectures, NoChartError, Registries
 from trainyard.session import Session
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
@@ -163,8 +163,8 @@ def _missing_references(found: Inventory, registries: Registries) -> list[Proble
     problems = []
     for reference, what in wanted.items():
         architectures = found.architectures.get(reference, ())
-        lack = registries.lack_of(reference, architectures)
-        if isinstance(lack, Partial):
+        lack = registries.find_problem(reference, architectures)
+        if isinstance(lack, MissingArchitectures):
             allowed = f"the image for {' and '.join(architectures)}"
             fix = "build it for each: docker buildx bake --set '*.platform=linux/amd64,linux/arm64'"
             problems.append(Problem(reference, lack.answer, allowed, fix))

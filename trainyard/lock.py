@@ -20,7 +20,7 @@ from infra.spec.images import ImagesSpec
 from infra.spec.source import STACK_KEY, node_of, read
 from trainyard.images import inventory
 from trainyard.plan import prepared
-from trainyard.registry import MissingManifest, Registries
+from trainyard.registry import Registries, Unavailable
 from trainyard.session import Session
 
 _AT_ONCE = 4
@@ -73,7 +73,7 @@ def resolve(images: Sequence[str], registries: Registries) -> dict[str, str]:
     problems = [
         Problem(image, answer.answer, "the image", fix)
         for image, answer in answers
-        if isinstance(answer, MissingManifest)
+        if isinstance(answer, Unavailable)
     ]
     if problems:
         raise TrainyardError(problems)

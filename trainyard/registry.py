@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 15.0
 _CHUNK_BYTES = 1 << 20
 _TOO_MANY = 429
 _REASONS = {
-    401: "not without a login",
+    401: "login required",
     403: "not with this login",
     404: "missing",
     _TOO_MANY: "too many requests: it gives no more for now",
@@ -51,8 +51,8 @@ _TRIES, _MAX_WAIT_SECONDS = 4, 20.0
 """Limits of retries at a registry that asks to wait; Docker Hub's limits last an hour, which is too long."""
 
 
-def take_apart(reference: str) -> tuple[str, str, str]:
-    """Return host, name and tag or digest; a short name is Docker Hub's, as everywhere."""
+def parse_reference(reference: str) -> tuple[str, str, str]:
+    """Split an image reference into host, name, and tag or digest; a name without a host is Docker Hub's."""
     path, separator, digest = reference.partition("@")
     name, colon, tag = path.rpartition(":")
     if not colon or "/" in tag:
@@ -82,29 +82,29 @@ class NoChartError(Exception):
 
 
 @dataclass(frozen=True)
-class MissingManifest:
-    """No manifest: what was answered in place of it."""
+class Unavailable:
+    """A manifest that the registry did not return, and why."""
 
     answer: str
 
 
 @dataclass(frozen=True)
-class Partial:
-    """An image that exists, but not for all requested processors."""
+class MissingArchitectures:
+    """An image that exists, but not for all requested architectures."""
 
     architectures: tuple[str, ...]
     """Architectures of the image."""
 
     @property
     def answer(self) -> str:
-        """The registry's answer, in words."""
+        """The problem, in words."""
         known = " and ".join(self.architectures)
-        return f"for {known} alone" if known else "for no processor that it names"
+        return f"for {known} only" if known else "names no architecture"
 
 
 @dataclass(frozen=True)
 class Registries:
-    """Registries, and what one has logged in to them with."""
+    """Client of registries, with the credentials for each host."""
 
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Host → base64 of `user:password`."""
@@ -113,7 +113,7 @@ class Registries:
 
     @classmethod
     def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> Registries:
-        """Read what `docker login` and its like have written; credential helpers are not asked."""
+        """Read the logins in Docker's configuration file; credential helpers are not run."""
         folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
         file = Path(folder) / "config.json"
         entries = json.loads(file.read_text()).get("auths", {}) if file.is_file() else {}
@@ -121,35 +121,35 @@ class Registries:
         # A login under the host itself goes before one under a URL.
         return cls({_login_host(key): auth for key, auth in found.items()} | found)
 
-    def lack_of(
+    def find_problem(
         self, reference: str, architectures: Collection[str] = ()
-    ) -> MissingManifest | Partial | None:
-        """Ask for the manifest, and whether the image is for each of `architectures`; None: no problem."""
-        host, name, version = take_apart(reference)
+    ) -> Unavailable | MissingArchitectures | None:
+        """Return why an image is unusable: no manifest, or not for all of `architectures`; else None."""
+        host, name, version = parse_reference(reference)
         path = _path(host, name)
         try:
             answer = self._ask("GET" if architectures else "HEAD", host, f"{path}/manifests/{version}")
             if answer.status == 200 and architectures:
                 found = self._architectures(host, path, json.loads(answer.data))
-                return None if found >= {*architectures} else Partial(tuple(sorted(found)))
+                return None if found >= {*architectures} else MissingArchitectures(tuple(sorted(found)))
         except urllib3.exceptions.HTTPError as error:
-            return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
+            return Unavailable(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status == 200:
             return None
-        return MissingManifest(_REASONS.get(answer.status, f"status {answer.status}"))
+        return Unavailable(_REASONS.get(answer.status, f"status {answer.status}"))
 
-    def digest(self, reference: str) -> str | MissingManifest:
-        """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
-        host, name, version = take_apart(reference)
+    def digest(self, reference: str) -> str | Unavailable:
+        """Return the digest that a tag has now; for an image of several architectures, its index's."""
+        host, name, version = parse_reference(reference)
         try:
             answer = self._with_retries("GET", host, f"{_path(host, name)}/manifests/{version}")
         except urllib3.exceptions.HTTPError as error:
-            return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
+            return Unavailable(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status != 200:
-            return MissingManifest(_REASONS.get(answer.status, f"status {answer.status}"))
+            return Unavailable(_REASONS.get(answer.status, f"status {answer.status}"))
         found = f"sha256:{hashlib.sha256(answer.data).hexdigest()}"
         digest = answer.headers.get("Docker-Content-Digest", found)
-        return found if digest == found else MissingManifest(f"{host} calls it {digest}, and sends {found}")
+        return found if digest == found else Unavailable(f"{host} calls it {digest}, and sends {found}")
 
     def _with_retries(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         """Send the request, and repeat it after the delay that an overloaded registry asks for."""
@@ -163,12 +163,12 @@ class Registries:
         return answer
 
     def image(self, reference: str) -> RegistryImage:
-        """Return what reads the parts of an image; nothing is asked yet."""
-        host, name, version = take_apart(reference)
+        """Return a reader of an image's parts; no request is sent yet."""
+        host, name, version = parse_reference(reference)
         return RegistryImage(self, host, _path(host, name), version)
 
     def read(self, host: str, url: str) -> bytes:
-        """Return what exists.
+        """Return the content at a registry's URL.
 
         Raises:
             UnreadableImageError: the content cannot be read; the text is the reason.
@@ -177,7 +177,7 @@ class Registries:
 
     @contextmanager
     def stream(self, host: str, url: str) -> Iterator[io.BufferedReader]:
-        """Open what exists, to be read once and as far as one likes.
+        """Open the content at a registry's URL as a stream, which can be read once, and in part.
 
         Raises:
             UnreadableImageError: the content does not exist, or the connection broke.
@@ -205,7 +205,7 @@ class Registries:
         Raises:
             NoChartError: the registry cannot be reached.
         """
-        host, name, version = take_apart(reference)
+        host, name, version = parse_reference(reference)
         try:
             answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
         except urllib3.exceptions.HTTPError as error:
@@ -231,7 +231,7 @@ class Registries:
         if answer.status != 401:
             return answer
         answer.drain_conn()
-        login = self._answer(host, answer.headers.get("WWW-Authenticate", ""))
+        login = self._authorization(host, answer.headers.get("WWW-Authenticate", ""))
         return self._once(method, url, login, preload=preload)
 
     def _once(
@@ -246,8 +246,8 @@ class Registries:
             preload_content=preload,
         )
 
-    def _answer(self, host: str, challenge: str) -> dict[str, str]:
-        """Return what a registry wants to see: a token for this one manifest, or the login itself."""
+    def _authorization(self, host: str, challenge: str) -> dict[str, str]:
+        """Return the Authorization header that a challenge asks for: a token, or the login itself."""
         login = {"Authorization": f"Basic {self.credentials[host]}"} if host in self.credentials else {}
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() != "bearer":
@@ -265,7 +265,7 @@ class Registries:
 
 @dataclass(frozen=True)
 class RegistryImage:
-    """The parts of an image in a registry, as `read_image` takes them."""
+    """Reads the parts of an image in a registry, for `read_image`."""
 
     registries: Registries
     host: str

@@ -209,12 +209,12 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
     progress = session.progress
     with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
 
-        def look(story: JobHistory, new: list[TimelineEvent]) -> None:
+        def look(history: JobHistory, new: list[TimelineEvent]) -> None:
             for event in new:
                 progress.log(f"  {event.actor:<5}  {event.text}")
-            task.advanced(story.step, story.num_steps, story.measure)
-            if story.state.phase == "running" and (due := losses.due(story.step)):
-                taker.take(story.state.nodes, due.notice_seconds)
+            task.advanced(history.step, history.num_steps, history.measure)
+            if history.state.phase == "running" and (due := losses.due(history.step)):
+                taker.take(history.state.nodes, due.notice_seconds)
 
         return until_ended(follower, look)
 

@@ -18,14 +18,14 @@ from typing import BinaryIO
 from infra.errors import Problem, TrainyardError
 
 _NO_FILE_OR_FOLDER = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EINVAL})
-"""Errors for a link, what is no folder, a folder, a socket, and any other that is no file."""
+"""Error codes for a link, a parent that is not a folder, a folder, a socket, and another special file."""
 
 
 def read_from(run_dir: Path, name: str, offset: int) -> bytes:
-    """Return what a file of the run has from a position on; nothing where it does not exist.
+    """Return a file's content from an offset on; empty if the file does not exist.
 
     Raises:
-        TrainyardError: a link, or what is no file, is in its place, or it cannot be read.
+        TrainyardError: a link, a folder or a special file is in its place, or it cannot be read.
     """
     try:
         with _opened(run_dir) as folder, _regular_file(name, folder) as file:
@@ -38,7 +38,7 @@ def read_from(run_dir: Path, name: str, offset: int) -> bytes:
 
 
 def replace(run_dir: Path, name: str, content: bytes) -> None:
-    """Put a file into the run's folder.
+    """Write a file of the run's folder atomically.
 
     Raises:
         TrainyardError: a link is in the place of a folder, or the file cannot be written.

@@ -1,9 +1,10 @@
-"""`trainyard:kubernetes:ServingWebhooks`: waits until an operator's admission webhooks serve.
+"""`trainyard:kubernetes:ServingWebhooks`: waits until the API server calls an operator's admission
+webhooks.
 
-A ready pod is not yet reachable from the API server: its endpoints and routes follow. Objects that are
-created in between are rejected. An API server that does not know a webhook yet admits them without it, and
-rejects the next one while the webhook has no CA bundle. So this resource retries dry-run creations until the
-answers show that the webhooks evaluated the objects.
+A ready pod is not yet reachable from the API server: its endpoints and routes follow, and objects that are
+created in between are rejected. The API server admits objects unchecked until it knows the webhook, then
+rejects them until the webhook has its CA bundle. So this resource retries dry-run creations until the answers
+show that the webhooks evaluated the objects.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class ServingWebhooks(WaitResource):
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
         deadline = Deadline(SERVING_SECONDS, late, EXPECTED, progress)
         for probe in inputs["probes"]:
-            while why := _missing(client, inputs["collection"], probe["manifest"], probe["evidence"]):
+            while why := _why_not_serving(client, inputs["collection"], probe["manifest"], probe["evidence"]):
                 progress.log(why)
                 deadline.wait(why)
         return {}
 
 
-def _missing(client: ApiClient, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
-    """Return why the dry-run creation shows no evaluation; empty if the answer has the evidence.
+def _why_not_serving(client: ApiClient, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
+    """Create an object as a dry run; return why its webhook did not evaluate it, or empty if it did.
 
-    Raises TrainyardError if waiting does not help: something else rejects the object itself.
+    Raises TrainyardError if something else rejects the object, so that waiting does not help.
     """
     from urllib3.exceptions import HTTPError
 

@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of all components of a cluster."""
+"""Issues the certificates and kubeconfigs of an embedded cluster's components, nodes and administrator."""
 
 from __future__ import annotations
 

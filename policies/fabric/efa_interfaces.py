@@ -24,7 +24,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     props = resource.props
     interfaces = props.blocks("networkInterfaces")
     if interfaces and (machine := props.get("instanceType", "")):
-        yield from miscounted(resource, machine)
+        yield from check_count(resource, machine)
     if not number_of_efas(props):
         return
     if props.count("vpcSecurityGroupIds"):
@@ -40,8 +40,8 @@ def number_of_efas(template: PropertyBlock) -> int:
     return sum(kind in EFA_TYPES for kind in kinds)
 
 
-def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
-    """A launch template whose number of EFA interfaces differs from the machine type's."""
+def check_count(template: Resource, machine: str) -> Iterator[Violation]:
+    """Find a launch template whose number of EFA interfaces differs from its machine type's."""
     wanted = _wanted(template, machine)
     number = number_of_efas(template.props)
     got = counted(number, "EFA interface")

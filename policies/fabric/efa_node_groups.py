@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.fabric.efa_interfaces import INTERFACES, miscounted, number_of_efas
+from policies.fabric.efa_interfaces import INTERFACES, check_count, number_of_efas
 from policies.policy import Policy, Resource, Violation
 
 REFERENCES = (("launchTemplate.id", "id"), ("launchTemplate.name", "name"))
@@ -20,7 +20,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         allowed = "an instanceType, or a node group with instanceTypes that uses the template"
         yield Violation("instanceType", "EFA interfaces for no machine type", allowed)
     for machine in dict.fromkeys(machines):
-        yield from miscounted(resource, machine)
+        yield from check_count(resource, machine)
 
 
 def _groups(template: Resource) -> Iterator[Resource]:

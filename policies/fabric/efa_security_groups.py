@@ -1,4 +1,6 @@
-"""Policy: a security group with a name of EFA's allows all traffic from itself and to itself."""
+"""Policy: a security group for EFA, recognised by its resource's name, allows all traffic from and to
+itself.
+"""
 
 from __future__ import annotations
 

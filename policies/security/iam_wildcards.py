@@ -1,4 +1,6 @@
-"""Policy: IAM grants no wildcard actions, administrator policies, basic roles or public members."""
+"""Policy: IAM grants no wildcard actions (`*`, `SERVICE:*`), administrator policies, basic roles or public
+members.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """All actions of a service, or of all; administrator policies; basic roles of Google Cloud; allUsers."""
+    """Find wildcard actions, administrator policies (AWS), basic roles and public members (Google Cloud)."""
     props = resource.props
     if resource.type.startswith("aws:"):
         yield from _administrator_policies(props)

@@ -110,7 +110,7 @@ def test_the_first_step_of_each_attempt_is_reported_and_the_others_are_not(tmp_p
     append(tmp_path / "metrics.jsonl", *steps)
     output = [event.text for event in followed.poll() if event.actor == "job"]
     assert output == ["step 1: the first of attempt 1", "step 2: the first of attempt 2"]
-    assert followed.story.step == 2
+    assert followed.history.step == 2
 
 
 def test_what_a_cloud_did_before_this_job_is_not_part_of_its_story(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import stack_file
 from tests.trainyard.layers import blobs, layer
 from trainyard.images import FetchedChart, Inventory, inventory, missing, unfit
-from trainyard.registry import MissingManifest, Registries, take_apart
+from trainyard.registry import Registries, Unavailable, parse_reference
 
 LOGIN = base64.b64encode(b"me:password").decode()
 
@@ -200,14 +200,14 @@ def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(fo
 def test_what_names_no_processor_is_for_none(registry: str) -> None:
     reference = f"{registry}/artifact:1"
     (problem,) = missing(Inventory((reference,), (), {reference: ("amd64",)}), Registries())
-    assert problem.got == "for no processor that it names"
+    assert problem.got == "names no architecture"
 
 
 def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None:
     both, one = f"{registry}/both:1", f"{registry}/one:1"
     wanted = dict.fromkeys((both, one), ("amd64", "arm64"))
     (problem,) = missing(Inventory((both, one), (), wanted), Registries())
-    assert (problem.path, problem.got) == (one, "for amd64 alone")
+    assert (problem.path, problem.got) == (one, "for amd64 only")
     assert problem.allowed == "the image for amd64 and arm64"
     assert "linux/arm64" in problem.fix
     assert missing(Inventory((one,), (), {one: ("amd64",)}), Registries()) == []
@@ -225,9 +225,7 @@ def test_images_of_ranks_are_looked_into_for_what_their_fabrics_need(registry: s
         "no /etc/libibverbs.d/mlx5.driver",
     ]
     assert "libibverbs1" in lacking[0].fix
-    assert [(each.path, each.got) for each in problems if each not in lacking] == [
-        (lost, "not without a login")
-    ]
+    assert [(each.path, each.got) for each in problems if each not in lacking] == [(lost, "login required")]
 
 
 def test_ranks_of_a_stack_run_in_images_that_its_fabrics_are_known_of(found: Inventory) -> None:
@@ -245,13 +243,13 @@ def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(
     (tmp_path / "config.json").write_text(json.dumps(config))
     private = f"{registry}/private/driver:1"
     logged_in = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
-    assert logged_in.lack_of(private) is None
-    assert Registries().lack_of(private) == MissingManifest("not without a login")
+    assert logged_in.find_problem(private) is None
+    assert Registries().find_problem(private) == Unavailable("login required")
     assert LOGIN not in repr(logged_in)
 
 
 def test_a_registry_that_does_not_answer_is_a_problem() -> None:
-    lack = Registries().lack_of("127.0.0.1:1/a:1")
+    lack = Registries().find_problem("127.0.0.1:1/a:1")
     assert lack
     assert "cannot be reached" in lack.answer
 
@@ -272,4 +270,4 @@ def test_a_registry_that_does_not_answer_is_a_problem() -> None:
 def test_a_reference_is_taken_apart_as_container_runtimes_do(
     reference: str, parts: tuple[str, str, str]
 ) -> None:
-    assert take_apart(reference) == parts
+    assert parse_reference(reference) == parts

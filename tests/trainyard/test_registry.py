@@ -12,7 +12,7 @@ import pytest
 
 from trainyard.chart_index import Indexes
 from trainyard.images import FetchedChart, Inventory, missing
-from trainyard.registry import MissingManifest, NoChartError, Registries
+from trainyard.registry import NoChartError, Registries, Unavailable
 
 
 class _RedirectingRegistry(BaseHTTPRequestHandler):
@@ -55,10 +55,10 @@ def registry() -> Iterator[str]:
 
 def test_redirects_are_followed_as_often_as_blobs_and_indexes_need(registry: str) -> None:
     """Registries redirect to a store, whose own address may redirect again."""
-    assert Registries().lack_of(f"{registry}/3/image:1") is None
+    assert Registries().find_problem(f"{registry}/3/image:1") is None
     assert Indexes().digest(FetchedChart("driver", "1", f"http://{registry}/3")) == "aa"
-    endless = Registries().lack_of(f"{registry}/4/image:1")
-    assert endless == MissingManifest(f"{registry} cannot be reached (MaxRetryError)")
+    endless = Registries().find_problem(f"{registry}/4/image:1")
+    assert endless == Unavailable(f"{registry} cannot be reached (MaxRetryError)")
 
 
 def test_a_failure_of_tls_ends(registry: str) -> None:
@@ -72,7 +72,7 @@ def test_a_registry_that_breaks_off_between_two_requests_is_a_problem_of_its_cha
 ) -> None:
     with pytest.raises(NoChartError, match="cannot be reached"):
         Registries().chart_digest("127.0.0.1:1/charts/driver:1")
-    monkeypatch.setattr(Registries, "lack_of", lambda *_: None)  # what it answered a moment ago
+    monkeypatch.setattr(Registries, "find_problem", lambda *_: None)  # what it answered a moment ago
     (problem,) = missing(Inventory((), (FetchedChart("oci://127.0.0.1:1/charts/driver", "1"),)), Registries())
     assert "cannot be reached" in problem.got
 

@@ -237,7 +237,7 @@ def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer_and_no_crash(
 ) -> None:
     def work(_folder: Path, _: float) -> int:
         faulthandler.disable()  # pytest's
-        RankStatus.of().write(stalled=stalled)
+        RankStatus.from_environment().write(stalled=stalled)
         os.abort()
 
     assert agent(tmp_path, work, restarts=0, ranks=1) == code
@@ -251,7 +251,7 @@ def test_restarts_are_counted_since_the_last_newer_checkpoint(
 
     def work(folder: Path, _: float) -> int:
         attempt = note(folder, "came")
-        RankStatus.of().write(saved_step=saves[attempt - 1])
+        RankStatus.from_environment().write(saved_step=saves[attempt - 1])
         return 76
 
     assert agent(tmp_path, work, restarts=2, ranks=1) == 1

@@ -46,7 +46,7 @@ def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> No
 
 def test_a_rank_writes_into_its_own_slot() -> None:
     memory = RankStatuses.create(3)
-    middle = RankStatus.of({AGENT: memory.environment(1)[AGENT]})
+    middle = RankStatus.from_environment({AGENT: memory.environment(1)[AGENT]})
     middle.write(saved_step=2**40, stalled=True)
     assert [rank.saved_step for rank in memory.ranks] == [0, 2**40, 0]
     assert [rank.stalled for rank in memory.ranks] == [False, True, False]

@@ -1,4 +1,4 @@
-"""The registry from which EKS serves its images, by region.
+"""The ECR registry from which EKS serves its images, by region.
 
 Source: Amazon EKS user guide, "View Amazon container image registries for Amazon EKS add-ons"
 (add-ons-images.html), as the guide of GuardDuty's agent for EKS repeats it, read 2026-11-23.

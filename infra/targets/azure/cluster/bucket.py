@@ -1,5 +1,5 @@
-"""The checkpoint container in a storage account, new or existing: encrypted, private, versioned, with
-lifecycle rules, retained by `destroy`.
+"""The checkpoint container behind a private endpoint, in a new or existing storage account; a new one is
+encrypted, versioned, has lifecycle rules, and is retained by `destroy`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The checkpoint bucket: hierarchical namespace, a folder per team, encrypted, private, with lifecycle rules,
-retained by `destroy`.
+"""The checkpoint bucket, new or existing, with a folder per team; a new one is hierarchical, encrypted,
+private, has lifecycle rules, and is retained by `destroy`.
 
 In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
 can be restored for a month.

@@ -144,7 +144,7 @@ class Heartbeats:
     """Folder of the stacks, which all ranks share."""
     record: RecordEvent
     clock: Callable[[], float] = time.monotonic
-    status: RankStatus = field(default_factory=RankStatus.of)
+    status: RankStatus = field(default_factory=RankStatus.from_environment)
     _heard: dict[int, float] = field(default_factory=dict)
     _latest: dict[int, Heartbeat] = field(default_factory=dict)
     _slow: set[int] = field(default_factory=set)

@@ -28,11 +28,11 @@ class RankStatus:
     memory: mmap.mmap
     offset: int = 0
     has_agent: bool = False
-    """Whether an agent watches this process, so that the process need not listen for others' heartbeats."""
+    """Whether an agent watches this process; without one, it listens for its peers' heartbeats itself."""
 
     @staticmethod
-    def of(environment: Mapping[str, str] = os.environ) -> RankStatus:
-        """This process's; without an agent, memory that is not read."""
+    def from_environment(environment: Mapping[str, str] = os.environ) -> RankStatus:
+        """Return this process's slot; without an agent, memory that nobody reads."""
         if AGENT not in environment:
             return RankStatus(mmap.mmap(-1, _SLOT_BYTES))
         descriptor, offset = map(int, environment[AGENT].split(":"))
@@ -40,18 +40,18 @@ class RankStatus:
 
     @property
     def saved_step(self) -> int:
-        """The newest committed checkpoint's step that the rank knows of."""
+        """Step of the newest committed checkpoint that the rank knows of."""
         step: int = _SAVED_STEP.unpack_from(self.memory, self.offset)[0]
         return step
 
     @property
     def stalled(self) -> bool:
-        """Whether the rank's work has lasted longer than `timeouts.stall`, or that of a peer has."""
+        """Whether work of the rank or of a peer has lasted longer than `timeouts.stall`."""
         stalled: bool = _STALLED.unpack_from(self.memory, self.offset + _STALLED_OFFSET)[0]
         return stalled
 
     def write(self, *, saved_step: int | None = None, stalled: bool | None = None) -> None:
-        """Change what is given."""
+        """Write the fields that are given."""
         if saved_step is not None:
             _SAVED_STEP.pack_into(self.memory, self.offset, saved_step)
         if stalled is not None:
@@ -60,14 +60,14 @@ class RankStatus:
 
 @dataclass(frozen=True)
 class RankStatuses:
-    """The memory, as the agent has it."""
+    """The agent's view of the shared memory: the slots of all ranks of its node."""
 
     descriptor: int
     ranks: tuple[RankStatus, ...]
 
     @staticmethod
     def create(count: int) -> RankStatuses:
-        """Create the memory for so many ranks, which inherit it."""
+        """Create the memory with a slot for each of `count` ranks, which inherit its descriptor."""
         descriptor = os.memfd_create("rank-status")
         os.ftruncate(descriptor, count * _SLOT_BYTES)
         memory = mmap.mmap(descriptor, 0)
@@ -76,15 +76,15 @@ class RankStatuses:
         )
 
     def environment(self, local_rank: int) -> dict[str, str]:
-        """Variables by which a rank finds its slot."""
+        """Return the environment variables by which a rank finds its slot."""
         return {AGENT: f"{self.descriptor}:{self.ranks[local_rank].offset}"}
 
     def clear_stalled(self) -> None:
-        """Forget what ranks of an earlier round were busy with."""
+        """Clear the flags that the ranks of an earlier round have left."""
         for rank in self.ranks:
             rank.write(stalled=False)
 
     @property
     def saved_step(self) -> int:
-        """The newest committed checkpoint's step that any of the ranks knows of."""
+        """Step of the newest committed checkpoint that any of the ranks knows of."""
         return max(rank.saved_step for rank in self.ranks)
