@@ -16,6 +16,8 @@ from infra.spec.operators import OperatorsSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec, lenders, lent, most
 from infra.spec.source import KeyPath
 
+_UNNAMED = 0
+"""Priority that Kueue gives a job without a priority class."""
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
 Teams = tuple[TeamSpec, ...]
@@ -97,7 +99,7 @@ def a_teams_pods_hold_a_job(teams: Teams) -> Iterator[Finding]:
 
 
 def priorities_of_teams_exist(teams: Teams, priorities: Mapping[str, int]) -> Iterator[Finding]:
-    """A team's priorities are the stack's, and each is listed once."""
+    """A team's priorities are the stack's, each is listed once, and one is no less than a job without has."""
     for index, team in enumerate(teams):
         for position, name in enumerate(team.priorities):
             path: KeyPath = ("teams", index, "priorities", position)
@@ -105,6 +107,11 @@ def priorities_of_teams_exist(teams: Teams, priorities: Mapping[str, int]) -> It
                 yield unknown(path, name, priorities, "a priority of this stack")
             elif name in team.priorities[:position]:
                 yield path, repr(name), "each priority once", "remove one of the two"
+        values = [priorities[name] for name in team.priorities if name in priorities]
+        if values and max(values) < _UNNAMED:
+            allowed = f"{_UNNAMED} or more for one of them: a job that names no priority has {_UNNAMED}"
+            fix = "raise its value under priorities"
+            yield ("teams", index, "priorities"), f"{max(values)} at most", allowed, fix
 
 
 def the_job_keeps_to_its_team(
