@@ -30,6 +30,7 @@ from catalog.pricing import (
 from catalog.residency import (
     ENDPOINT_VARIABLE,
     JURISDICTION,
+    REGION,
     REGION_IN_HOST,
     REGION_VARIABLES,
     Jurisdiction,
@@ -89,6 +90,7 @@ __all__ = [
     "HOURS_PER_MONTH",
     "JURISDICTION",
     "NOTICE_MARGIN",
+    "REGION",
     "REGION_IN_HOST",
     "REGION_VARIABLES",
     "STALE_AFTER_DAYS",

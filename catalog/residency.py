@@ -13,8 +13,11 @@ from catalog.schema import Cloud, Region
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
 """Environment variables that tell a program its region."""
 ENDPOINT_VARIABLE = r"^AWS_ENDPOINT_URL(_\w+)?$"
-REGION_IN_HOST = r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com"
-"""Regular expression that Python and RE2 read alike: plan-time policies and the API server share it."""
+REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
+REGION_IN_HOST = rf"[.-]({REGION})\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)"
+"""AWS's region in a host's name in lower case: `s3.eu-west-1.amazonaws.com`, `s3-eu-west-1.amazonaws.com`,
+`ID.s3.eu-west-1.vpce.amazonaws.com`. Python and RE2 read it alike: plan-time policies and the API server
+share it."""
 JURISDICTION = "in:"
 """Prefix of a pattern that names a jurisdiction: `in:eu`, `in:de`."""
 

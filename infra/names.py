@@ -32,6 +32,16 @@ NOTICE_ANNOTATION = "trainyard.dev/notice-seconds"
 """Annotation of a job's pods with the shortest preemption notice of the spot pools that they may run on."""
 CHECKPOINT_ANNOTATION = "trainyard.dev/checkpoint-seconds"
 """Annotation of a job with the time that its checkpoint takes."""
+DEVICE_VARIABLES = (
+    "AMD_VISIBLE_DEVICES",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "NVIDIA_VISIBLE_DEVICES",
+)
+"""Environment variables by which the GPUs' container toolkits give a container accelerators, the NICs of a
+fabric, NVLink switches or channels of another job's NVLink domain, whatever its pod requests
+(nvidia-container-toolkit, internal/modifier/gated.go). Jobs may set none of them."""
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label with the reason for buying spot in one market."""
 ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")

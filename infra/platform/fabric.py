@@ -65,7 +65,8 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     interfaces = [{"interfaceName": name, "network": network} for name, network in asked.items()]
     return {
         "networking.gke.io/default-interface": "eth0",
-        "networking.gke.io/interfaces": json.dumps(interfaces),
+        # Without spaces: admission's lists have ", " between their entries.
+        "networking.gke.io/interfaces": json.dumps(interfaces, separators=(",", ":")),
         **extra,
     }
 
@@ -122,15 +123,17 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
 def _with_mounts(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
     """Mount /dev/shm of the pod's memory size, since 64 MiB are too few for NCCL, and paths of the node."""
     mounts = [_MEMORY_MOUNT, *_mounts(fabric.host_paths)]
-    claims = [
-        {"name": host_claim(path), "persistentVolumeClaim": {"claimName": host_claim(path)}}
-        for path in host_paths(fabric.name)
-    ]
+    claims = [_host_volume(path, each) for path, each in host_paths(fabric.name).items()]
     return {
         **pod,
         "containers": [_mounting(container, mounts) for container in pod["containers"]],
         "volumes": [*pod["volumes"], _MEMORY, *claims],
     }
+
+
+def _host_volume(path: str, given: HostPath) -> dict[str, Any]:
+    read_only = {} if given.writable else {"readOnly": True}
+    return {"name": host_claim(path), "persistentVolumeClaim": {"claimName": host_claim(path), **read_only}}
 
 
 def _mounts(paths: Mapping[str, HostPath]) -> list[dict[str, Any]]:

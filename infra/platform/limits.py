@@ -20,6 +20,9 @@ LIMITS = "team"
 _ENDED_PODS = 10
 """Number of ended pods per running pod that a quota allows, since ended pods remain until their job is
 deleted."""
+_FILLED = 4
+"""Multiple of a container's scratch that all containers of a pod may have together: the kubelet evicts a pod
+by the sum of its containers' limits, so that many containers would be no limit."""
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
 """Default requests of a container: with a quota, pods without CPU and memory requests are refused.
 
@@ -48,10 +51,11 @@ class Limits(Layer):
 
 
 def limit_range(team: TeamSpec) -> Manifest:
-    """Return the defaults of each container, and the maximum that it may write to its node."""
+    """Return the defaults of each container, and the maximum that it and its pod may write to their node."""
     scratch = {"ephemeral-storage": f"{team.limits.scratch_gib}Gi"}
     container = {"type": "Container", "default": scratch, "max": scratch, "defaultRequest": _LEAST}
-    return _object("v1", "LimitRange", team, {"limits": [container]})
+    pod = {"type": "Pod", "max": {"ephemeral-storage": f"{_FILLED * team.limits.scratch_gib}Gi"}}
+    return _object("v1", "LimitRange", team, {"limits": [container, pod]})
 
 
 def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manifest:

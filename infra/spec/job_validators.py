@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from infra import names
 from infra.spec.finding import Checks, Finding
 from infra.spec.job import InterruptionSpec, JobSpec, NeedsSpec, SecretSpec, Setting, starts_by_rank
 from infra.spec.source import KeyPath
@@ -21,8 +22,6 @@ _SECRET_VALUE = re.compile(
 """Prefixes of tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack and AWS, and of private keys."""
 _RANKS = re.compile(r"(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
 _OURS = ("PET_", "TRAINYARD_", "TORCHELASTIC_", "OMPI_", "PRTE_", "PMIX_")
-_DEVICES = frozenset({"NVIDIA_VISIBLE_DEVICES"})
-"""Variables that the API server refuses in any job."""
 _TAKEN_PORTS = {
     2222: "sshd of MPI jobs",
     29500: "the ranks' own meeting",
@@ -137,7 +136,7 @@ def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Findin
         if _RANKS.fullmatch(name) or name.startswith(_OURS):
             allowed = "variables that neither the launcher nor the runtime sets"
             yield ("environment", name), "a variable of the launcher", allowed, "remove it"
-        elif name in _DEVICES:
+        elif name in names.DEVICE_VARIABLES:
             allowed = "a variable that the API server admits"
             yield ("environment", name), name, allowed, "remove it: accelerators_per_node sets the number"
 

@@ -25,7 +25,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
                 if name in catalog.REGION_VARIABLES and variable.has("value"):
                     yield from must_be_permitted(resource, variable.at("value"), variable.get("value"))
                 if ENDPOINT_VARIABLE.match(name) and variable.has("value"):
-                    for region in REGION_IN_HOST.findall(variable.get("value")):
+                    for region in REGION_IN_HOST.findall(variable.get("value").lower()):
                         yield from must_be_permitted(resource, variable.at("value"), region)
 
 

@@ -236,6 +236,7 @@ _OTHER_TEAM = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname", "na
 _ZONE = {"labelSelector": {}, "topologyKey": "topology.kubernetes.io/zone"}
 _BY_POOL = {"key": "trainyard.dev/pool", "operator": "NotIn", "values": ["spot"]}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _SIGNED = {"path": "token", "expirationSeconds": 3600, "audience": "vault"}
 
 
@@ -331,6 +332,22 @@ ATTACKS: Mapping[str, Attack] = {
         # Trainer itself takes no volume without its name.
         train_job=False,
     ),
+    "a shared claim, given to the pod's group": Attack(
+        _spec(
+            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": False}}],
+            securityContext={"fsGroup": 4242},
+        ),
+        "read only",
+        train_job=False,
+    ),
+    "a volume made for others": Attack(
+        _volume(ephemeral={"volumeClaimTemplate": {"spec": {**_CLAIM, "volumeName": "others"}}}),
+        "volumes.ephemeral",
+    ),
+    "another network": Attack(
+        {"metadata": {"annotations": {"v1.multus-cni.io/default-network": "kube-system/host"}}},
+        "network policy",
+    ),
     "every taint": Attack(_spec(tolerations=[{"operator": "Exists"}]), "tolerations"),
     "a notice's taint": Attack(
         _spec(tolerations=[{"key": "trainyard.dev/preempting", "operator": "Exists"}]), "tolerations"
@@ -379,6 +396,14 @@ ATTACKS: Mapping[str, Attack] = {
     "every GPU by a variable": Attack(
         _main(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "NVIDIA_VISIBLE_DEVICES"
     ),
+    "the fabric by a variable": Attack(
+        _main(env=[{"name": "NVIDIA_MOFED", "value": "enabled"}]), "NVIDIA_MOFED"
+    ),
+    "every GPU by a Secret's key": Attack(
+        _main(envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "mine"}}]),
+        "prefixes of envFrom",
+        train_job=False,
+    ),
     "a claim of one's own": Attack(
         _spec(resourceClaims=[{"name": "all", "resourceClaimTemplateName": "mine"}]),
         "resourceClaims",
@@ -422,6 +447,14 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
     for kind in ("MPIJob", "PyTorchJob"):
         outliving = merged(CARRIERS[kind]({}), {"spec": {"runPolicy": {"cleanPodPolicy": "None"}}})
         yield "workers that outlive the job", kind, outliving, "cleanPodPolicy"
+    scaled = {"elasticPolicy": {"maxReplicas": 9, "metrics": [{"type": "Resource"}]}}
+    yield "a size that grows", "PyTorchJob", merged(pytorch(), {"spec": scaled}), "elasticPolicy.metrics"
+    template = {
+        "metadata": {"name": "mine"},
+        "spec": {**_CLAIM, "storageClassName": "", "volumeName": "others"},
+    }
+    claims = {"spec": {"volumeClaimPolicies": [{"templates": [template]}]}}
+    yield "a volume made for others", "JobSet", merged(job_set(), claims), "volumeClaimPolicies"
     exclusive = {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}}}
     yield "a domain for oneself", "JobSet", merged(job_set(), exclusive), "exclusive-topology"
     for kind, made in (("MPIJob", mpi()), ("PyTorchJob", pytorch())):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra import names
-from infra.platform.admission.rules import AdmissionRule
+from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, AdmissionRule
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,19 @@ JOB_RULES: Sequence[AdmissionRule] = (
         " double(said) <= double(each.substring(size(queue)))))))",
         f"annotation {names.CHECKPOINT_ANNOTATION}: seconds that fit into the notice of the queue's spot"
         " pools, at most {checkpoint_seconds}; make checkpoints faster, or submit to a queue without spot.",
+    ),
+    AdmissionRule(
+        "elastic-policy",
+        "!object.spec.?elasticPolicy.?metrics.hasValue()",
+        "elasticPolicy.metrics: leave it out; an autoscaler would change the size of a job that its queue has"
+        " admitted.",
+    ),
+    AdmissionRule(
+        "claims-of-a-job",
+        "object.spec.?volumeClaimPolicies.orValue([]).all(policy, policy.?templates.orValue([]).all(each,"
+        f" [each.?spec].all(claim, {CLAIM_OF_NO_VOLUME})))",
+        "volumeClaimPolicies.templates: leave out volumeName and selector, and give no storageClassName or"
+        " one with a name; else the claim could take a volume that was made for others.",
     ),
     AdmissionRule(
         "managed-by",

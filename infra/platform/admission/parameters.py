@@ -9,7 +9,7 @@ from catalog import Sidecar
 from infra import names
 from infra.charts import Manifest
 from infra.platform.base import PlatformContext, metadata
-from infra.platform.fabric import claims, host_claim, host_paths, privileged_daemons
+from infra.platform.fabric import claims, host_claim, host_paths, pod_annotations, privileged_daemons
 from infra.platform.runtimes import longest_grace_seconds
 from infra.spec.limits import limits_of
 from infra.spec.queue import TeamSpec
@@ -55,6 +55,7 @@ def config_map(context: PlatformContext, *, shared: bool) -> Manifest:
 
 LISTS = (
     "accelerators",
+    "annotations",
     "checkpoint_seconds",
     "claim_templates",
     "daemons",
@@ -83,6 +84,7 @@ def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, 
     admission = context.stack.admission
     found = {
         "accelerators": {pool.accelerator_resource for pool in pools},
+        "annotations": [f"{key}={value}" for each in fabrics for key, value in pod_annotations(each).items()],
         "checkpoint_seconds": _checkpoint_seconds(team, context),
         "claim_templates": [template for fabric in fabrics for template in claims(fabric).values()],
         "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
@@ -127,14 +129,13 @@ def _daemons(fabrics: Iterable[str]) -> list[Sidecar]:
 
 
 def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
-    """Yield containers and pod of a daemon, in the format of the rules `daemon` and `node-resources`."""
+    """Yield the container of a daemon, in the format of the rule `daemon`."""
     yield f"image {context.image(daemon.image)}"
     yield f"name {daemon.name}"
     yield f"command {' '.join(daemon.command)}"
     yield from (f"env {name}={value}" for name, value in daemon.environment.items())
     yield from (f"mount {host_claim(path)} {each.mount}" for path, each in daemon.host_paths.items())
     yield from (f"capability {name}" for name in daemon.capabilities)
-    yield from (f"annotation {name}={value}" for name, value in daemon.annotations.items())
 
 
 def _fabric_resources(fabrics: Sequence[str]) -> list[str]:

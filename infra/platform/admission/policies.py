@@ -63,8 +63,10 @@ def manifests(
         name, rule = ("deleted-jobs", _deletion_rule()) if orphans else ("deleted", _orphaning_rule())
         if resources:
             yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, controllers, _USERS)
-    for name, resource, rule in _OTHERS:
-        yield from _bound(name, [resource], {rule.name: (rule.holds, rule)}, controllers, _USERS)
+    for name, resource, rules in _OTHERS:
+        yield from _bound(
+            name, [resource], {rule.name: (rule.holds, rule) for rule in rules}, controllers, _USERS
+        )
 
 
 Rules = Mapping[str, tuple[str, AdmissionRule]]
@@ -141,35 +143,68 @@ _ONLY_PAUSED = (
 )
 """CEL condition that a workload changes only in the field which pauses its job."""
 
-_OTHERS: Sequence[tuple[str, dict[str, Any], AdmissionRule]] = (
+_OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
     (
         "shells",
         _resource("", ["v1"], ["pods/exec", "pods/attach"], "CONNECT"),
-        AdmissionRule(
-            "daemon-shell",
-            "!(('name ' + object.?container.orValue('')) in allowed.daemons)",
-            "container: choose one of the job's own, such as node; the fabric's daemon runs as root.",
-        ),
+        [
+            AdmissionRule(
+                "daemon-shell",
+                "!(('name ' + object.?container.orValue('')) in allowed.daemons)",
+                "container: choose one of the job's own, such as node; the fabric's daemon runs as root.",
+            )
+        ],
     ),
     (
         "secrets",
         _resource("", ["v1"], ["secrets"]),
-        AdmissionRule(
-            "secret-type",
-            "!(object.?type.orValue('Opaque') in ['kubernetes.io/service-account-token',"
-            " 'bootstrap.kubernetes.io/token'])",
-            "type of a Secret: use Opaque; a Secret that Kubernetes fills in would be somebody else's token.",
-        ),
+        [
+            AdmissionRule(
+                "secret-type",
+                "!(object.?type.orValue('Opaque') in ['kubernetes.io/service-account-token',"
+                " 'bootstrap.kubernetes.io/token'])",
+                "type of a Secret: use Opaque; a Secret that Kubernetes fills in would be somebody else's"
+                " token.",
+            ),
+            AdmissionRule(
+                "secret-finalizers",
+                "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
+                " oldObject.metadata.?finalizers.orValue([]))",
+                "metadata.finalizers of a Secret: leave them out; one that cannot be deleted holds the whole"
+                " namespace when the platform removes it.",
+            ),
+            AdmissionRule(
+                "secret-variables",
+                f"object.?data.orValue({{}}).all(key, !(key in {list(names.DEVICE_VARIABLES)!r}))",
+                f"keys of a Secret: other than {', '.join(names.DEVICE_VARIABLES)}; envFrom would make"
+                " variables of them that give a container devices.",
+            ),
+        ],
+    ),
+    (
+        "services",
+        _resource("", ["v1"], ["services"]),
+        [
+            AdmissionRule(
+                "external-addresses",
+                "size(object.spec.?externalIPs.orValue([])) == 0"
+                " && object.spec.?type.orValue('') != 'ExternalName'",
+                "externalIPs, type ExternalName of a Service: leave them out; nodes would send it what others"
+                " send to these addresses, and ask the platform for a destination (network.egress).",
+            )
+        ],
     ),
     (
         "workloads",
         _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
-        AdmissionRule(
-            "workloads-by-queue",
-            _ONLY_PAUSED,
-            "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
-            " set spec.active to false, and nothing else.",
-        ),
+        [
+            AdmissionRule(
+                "workloads-by-queue",
+                _ONLY_PAUSED,
+                "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
+                " set spec.active to false, and nothing else.",
+            )
+        ],
     ),
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import catalog
+from infra import names
 
 Of = Literal["any", "whole", "made"]
 """Objects of a rule. `any`: pods, pod templates and a TrainJob's overrides of its runtime. `whole`: pods
@@ -63,6 +64,22 @@ _HANDLERS = " + ".join(
         "lifecycle.?preStop",
     )
 )
+_NETWORK_ANNOTATIONS = (
+    "cni.projectcalico.org/allowedSourcePrefixes",
+    "cni.projectcalico.org/floatingIPs",
+    "cni.projectcalico.org/hwAddr",
+    "cni.projectcalico.org/ipAddrs",
+    "cni.projectcalico.org/ipAddrsNoIpam",
+    "cni.projectcalico.org/ipv4pools",
+    "ipam.cilium.io/ip-pool",
+    "k8s.v1.cni.cncf.io/networks",
+    "networking.gke.io/default-interface",
+    "networking.gke.io/interfaces",
+    "v1.multus-cni.io/default-network",
+)
+"""Annotations of Calico, Cilium, GKE and Multus by which a pod gets further interfaces, another main one or
+an address of its choice: NetworkPolicies know a pod by its main interface's address. What the plugins
+report about a pod has other names."""
 _INLINE_DRIVERS = ("gcsfuse.csi.storage.gke.io", "secrets-store.csi.k8s.io")
 """CSI drivers of inline volumes that mount only data readable by the pod's service account. Other drivers,
 such as Azure Files, mount shares by name."""
@@ -83,6 +100,13 @@ _AS_THE_STACK_HAS_IT = (
 )
 """CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
 program as root."""
+
+CLAIM_OF_NO_VOLUME = (
+    "!claim.?volumeName.hasValue() && !claim.?selector.hasValue()"
+    " && claim.?storageClassName.orValue('default') != ''"
+)
+"""CEL condition that a claim asks for no volume by name, by labels, or without a class. The platform's own
+volumes name their claims; those that others have made by hand often do not."""
 
 NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -124,12 +148,26 @@ NODE: Sequence[AdmissionRule] = (
         f" pod. Inline volumes are for {' and '.join(_INLINE_DRIVERS)}.",
     ),
     AdmissionRule(
+        "claimed-volumes",
+        "pod.?spec.?volumes.orValue([]).all(volume, [volume.?ephemeral.?volumeClaimTemplate.?spec].all(claim,"
+        f" {CLAIM_OF_NO_VOLUME}))",
+        "volumes.ephemeral: leave out volumeName and selector, and give no storageClassName or one with a"
+        " name; else the claim could take a volume that was made for others.",
+    ),
+    AdmissionRule(
         "node-resources",
         "pod.?metadata.?annotations.orValue({}).all(key,"
-        " !key.matches('^((cdi|cdi-devices|devices|mounts|ulimits)[.]|io[.]kubernetes[.]cri-o[.])') ||"
-        " ('annotation ' + key + '=' + pod.metadata.annotations[key]) in allowed.daemons)",
+        " !key.matches('^((cdi|nvidia[.]cdi|cdi-devices|devices|mounts|ulimits)[.]|io[.]kubernetes[.]cri-o[.]"
+        "|io[.]katacontainers[.])') || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
         "annotations of the node's runtime and plugins (cdi.…, devices.…, mounts.…, ulimits.…,"
         " io.kubernetes.cri-o.…): leave them out; devices come by resources.limits.",
+    ),
+    AdmissionRule(
+        "network-interfaces",
+        f"pod.?metadata.?annotations.orValue({{}}).all(key, !(key in {list(_NETWORK_ANNOTATIONS)!r})"
+        " || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
+        "annotations that name a pod's networks or addresses: leave them out, or copy them from the runtime"
+        " of this pool; another interface would pass the network policy.",
     ),
     AdmissionRule(
         "host-ports",
@@ -239,10 +277,12 @@ IDENTITY: Sequence[AdmissionRule] = (
         "read-only-claims",
         "pod.?spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
         " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
-        " containers.all(c,"
+        # The node gives a volume that it may write to the pod's group, file by file.
+        " (!pod.?spec.?securityContext.?fsGroup.hasValue() && containers.all(c,"
         " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
-        " mount.?readOnly.orValue(false))))",
-        "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true.",
+        " mount.?readOnly.orValue(false)))))",
+        "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true in"
+        " persistentVolumeClaim.",
     ),
 )
 """Rules for a pod's service account and for its writable volumes."""
@@ -320,22 +360,36 @@ DEVICES: Sequence[AdmissionRule] = (
         "devices-with-accelerators",
         "containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
         " name in ['cpu', 'memory', 'ephemeral-storage'] || name in allowed.accelerators)))"
+        " && size(pod.?spec.?resourceClaims.orValue([])) == 0"
         " || containers.exists(c, allowed.accelerators.exists(each,"
         " string(c.?resources.?limits[?each].orValue('0')) != '0'))",
         "resources: hugepages and devices of a fabric come with accelerators ({accelerators}); ask for these"
         " as well, since the queue counts nothing else, or leave them out.",
     ),
     AdmissionRule(
+        "devices-of-a-pod",
+        "['limits', 'requests'].all(part, pod.?spec.?resources[?part].orValue({}).all(name,"
+        " name in ['cpu', 'memory']))",
+        "resources of a pod: cpu and memory alone; ask for hugepages and accelerators in a container's"
+        " resources.",
+        of="whole",
+    ),
+    AdmissionRule(
         "devices-by-environment",
-        "containers.all(c, c.?env.orValue([]).all(each, each.name != 'NVIDIA_VISIBLE_DEVICES' ||"
-        " each.?value.orValue('') in ['none', 'void']))",
-        "env NVIDIA_VISIBLE_DEVICES: leave it out; ask for accelerators in resources.limits.",
+        f"containers.all(c, c.?env.orValue([]).all(each, !(each.name in {list(names.DEVICE_VARIABLES)!r}) ||"
+        " each.?value.orValue('') in ['none', 'void', 'disabled'])"
+        # A Secret's keys are not known here: none may be a variable's name, nor its end.
+        " && c.?envFrom.orValue([]).all(each, each.?prefix.orValue('') == '' ||"
+        f" !{list(names.DEVICE_VARIABLES)!r}.exists(name, name.startsWith(each.prefix))))",
+        f"env {', '.join(names.DEVICE_VARIABLES)}, prefixes of envFrom that begin them: leave them out; ask"
+        " for accelerators in resources.limits.",
     ),
     AdmissionRule(
         "resource-claims",
         "pod.?spec.?resourceClaims.orValue([]).all(each, each.?resourceClaimTemplateName.orValue('') in"
-        " allowed.claim_templates)",
-        "resourceClaims: use the templates that the platform has made here: {claim_templates}.",
+        " allowed.claim_templates && size(pod.spec.resourceClaims.filter(other,"
+        " other.?resourceClaimTemplateName == each.?resourceClaimTemplateName)) == 1)",
+        "resourceClaims: use each template that the platform has made here ({claim_templates}) once.",
     ),
     AdmissionRule(
         "runtime-class",
@@ -377,6 +431,7 @@ PLACED_BY_QUEUE = AdmissionRule(
 """Rules for pods of jobs in clusters with queues. Pods that users create directly have no devices, and are
 rare."""
 
+_REGION_OF_HOST = f"host.find(r'{catalog.REGION}')"
 _IS_PERMITTED = "allowed.regions.exists(region, {name}.matches('^(' + region + ')$'))"
 RESIDENCY: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -390,13 +445,12 @@ RESIDENCY: Sequence[AdmissionRule] = (
     AdmissionRule(
         "endpoints",
         f"containers.all(c, c.?env.orValue([]).all(each, !each.name.matches(r'{catalog.ENDPOINT_VARIABLE}')"
-        f" || each.?value.orValue('').findAll(r'{catalog.REGION_IN_HOST}').all(host,"
-        f" {_IS_PERMITTED.format(name='host.substring(1, size(host) - 14)')})))",
+        f" || each.?value.orValue('').lowerAscii().findAll(r'{catalog.REGION_IN_HOST}').all(host,"
+        f" {_IS_PERMITTED.format(name=_REGION_OF_HOST)})))",
         "env AWS_ENDPOINT_URL: data of this stack may be in {regions}; name an endpoint there, or leave it"
         " out.",
     ),
 )
-"""Rules for data residency: no Pulumi resource shows where a job writes. 14 is the length of
-`.amazonaws.com`."""
+"""Rules for data residency: no Pulumi resource shows where a job writes."""
 
 POD_RULES: Sequence[AdmissionRule] = (*NODE, *IDENTITY, *PLACEMENT, *DEVICES, *IMAGES, *RESIDENCY)

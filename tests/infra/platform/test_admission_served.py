@@ -135,11 +135,120 @@ def test_devices_of_a_fabric_come_with_accelerators(
 
 
 @pytest.mark.parametrize(
-    "annotation", ["cdi.k8s.io/gpu", "devices.gke.io/container.main", "io.kubernetes.cri-o.Devices"]
+    "annotation",
+    [
+        "cdi.k8s.io/gpu",
+        "devices.gke.io/container.main",
+        "io.katacontainers.config.hypervisor.path",
+        "io.kubernetes.cri-o.Devices",
+        "nvidia.cdi.k8s.io/gpu",
+    ],
 )
 def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: str) -> None:
     asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "/dev/nvidia7"}}}
     assert "annotations of the node's runtime" in message(server, asked)
+
+
+def with_spec(**fields: Any) -> dict[str, Any]:
+    asked = pod()
+    asked["spec"] |= fields
+    return asked
+
+
+def claimed(**claim: Any) -> dict[str, Any]:
+    """A pod with an ephemeral volume."""
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    template = {"spec": {**size, **claim}}
+    return with_spec(volumes=[{"name": "more", "ephemeral": {"volumeClaimTemplate": template}}])
+
+
+def mounted(read_only: bool, **user: Any) -> dict[str, Any]:
+    """A pod that mounts a claim of all teams read only in its container."""
+    source = {"claimName": names.TRAINING_ENV_CLAIM, "readOnly": read_only}
+    asked = pod(volumeMounts=[{"name": "env", "mountPath": "/env", "readOnly": True}])
+    asked["spec"] |= {"volumes": [{"name": "env", "persistentVolumeClaim": source}]}
+    asked["spec"]["securityContext"] = {**USER, **user}
+    return asked
+
+
+PAGES = {"hugepages-2Mi": "1Gi", "memory": "2Gi"}
+SECRET = {"secretRef": {"name": "mine"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "output"),
+    [
+        (with_spec(resources={"requests": PAGES, "limits": PAGES}), "resources of a pod: cpu and memory"),
+        (with_spec(resources={"requests": {"memory": "2Gi"}}), ""),
+        (
+            with_spec(resourceClaims=[{"name": "nics", "resourceClaimTemplateName": "mine"}]),
+            "come with accelerators",
+        ),
+        (pod(env=seen("NVIDIA_MOFED", "enabled")), "env AMD_VISIBLE_DEVICES"),
+        (pod(env=seen("NVIDIA_IMEX_CHANNELS", "0")), "env AMD_VISIBLE_DEVICES"),
+        (pod(env=seen("AMD_VISIBLE_DEVICES", "all")), "env AMD_VISIBLE_DEVICES"),
+        (pod(env=seen("NVIDIA_MOFED", "disabled")), ""),
+        (pod(envFrom=[{"prefix": "NVIDIA_VISIBLE_", **SECRET}]), "prefixes of envFrom"),
+        (pod(envFrom=[{"prefix": "N", **SECRET}]), "prefixes of envFrom"),
+        (pod(envFrom=[{"prefix": "NCCL_", **SECRET}, SECRET]), ""),
+        (mounted(read_only=False, fsGroup=4242), "set readOnly: true in persistentVolumeClaim"),
+        (mounted(read_only=False), ""),
+        (mounted(read_only=True, fsGroup=4242), ""),
+        (claimed(volumeName="others"), "volumes.ephemeral"),
+        (claimed(selector={"matchLabels": {"for": "others"}}), "volumes.ephemeral"),
+        (claimed(storageClassName=""), "volumes.ephemeral"),
+        (claimed(storageClassName="fast"), ""),
+        (claimed(), ""),
+        (
+            with_spec(containers=[{**MAIN, "name": f"c{n}"} for n in range(5)]),
+            "ephemeral-storage usage per Pod",
+        ),
+        (with_spec(containers=[{**MAIN, "name": f"c{n}"} for n in range(4)]), ""),
+    ],
+)
+def test_what_no_list_of_a_pods_devices_and_volumes_shows(
+    server: ApiServer, asked: Manifest, output: str
+) -> None:
+    """Other ways to devices, to files that teams share and to the node's disk."""
+    answer = message(server, asked)
+    assert (output in answer) and bool(answer) is bool(output), answer
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "cni.projectcalico.org/ipAddrs",
+        "k8s.v1.cni.cncf.io/networks",
+        "networking.gke.io/interfaces",
+        "v1.multus-cni.io/default-network",
+    ],
+)
+def test_no_annotation_gives_a_pod_another_interface_or_address(server: ApiServer, annotation: str) -> None:
+    asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "kube-system/host"}}}
+    assert "another interface would pass the network policy" in message(server, asked)
+
+
+def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest:
+    metadata = {"name": "trial", "namespace": TEAM, **(about or {})}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields}
+
+
+@pytest.mark.parametrize(
+    ("asked", "output"),
+    [
+        (of_team("Secret", {"finalizers": ["example.com/mine"]}), "metadata.finalizers of a Secret"),
+        (of_team("Secret", stringData={"NVIDIA_VISIBLE_DEVICES": "all"}), "keys of a Secret"),
+        (of_team("Secret", stringData={"WANDB_API_KEY": "0"}), ""),
+        (of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"port": 443}]}), "externalIPs"),
+        (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
+        (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
+    ],
+)
+def test_secrets_and_services_reach_no_further_than_their_team(
+    server: ApiServer, asked: Manifest, output: str
+) -> None:
+    answer = server.refusal(asked)
+    assert (output in answer) and bool(answer) is bool(output), answer
 
 
 @pytest.mark.parametrize(
@@ -177,6 +286,11 @@ def test_a_refusal_is_no_missing_right(server: ApiServer) -> None:
         ("CLOUDSDK_COMPUTE_REGION", "asia-east1", False),
         ("AWS_ENDPOINT_URL", "https://s3.eu-west-1.amazonaws.com", True),
         ("AWS_ENDPOINT_URL_S3", "https://bucket.s3.us-west-2.amazonaws.com/path", False),
+        ("AWS_ENDPOINT_URL_S3", "https://S3.US-EAST-1.AMAZONAWS.COM", False),
+        ("AWS_ENDPOINT_URL_S3", "https://s3-us-west-2.amazonaws.com", False),
+        ("AWS_ENDPOINT_URL_S3", "https://vpce-1-2.s3.us-east-1.vpce.amazonaws.com", False),
+        ("AWS_ENDPOINT_URL_S3", "https://s3.us-east-1.api.aws", False),
+        ("AWS_ENDPOINT_URL_S3", "https://my-us-east-1.s3-eu-west-1.amazonaws.com", True),
         ("AWS_ENDPOINT_URL_S3", "https://cwobject.com", True),
         ("MY_REGION", "us-east-1", True),
     ],
