@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream.ws_client import portforward_call, websocket_call
+from websocket import WebSocketConnectionClosedException
 
 from infra.errors import Problem, TrainyardError
 from trainyard import plain
@@ -74,7 +76,9 @@ class Remote:
         asked = {"container": pod.container, "command": list(command), **given}
         address = plain.url(self._api, _path(pod, "exec"), asked)
         try:
-            return self._open(websocket_call, address, capture_all=False, binary=True)
+            return with_optional_close_reply(
+                self._open(websocket_call, address, capture_all=False, binary=True)
+            )
         except ApiException as error:
             raise _refusal(pod, error) from error
 
@@ -105,6 +109,21 @@ class Remote:
 
 def _path(pod: PodContainer, verb: str) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{verb}"
+
+
+def with_optional_close_reply(connection: Any) -> Any:  # noqa: ANN401 -- the client's own
+    """Return the connection, whose reply to the server's close frame may fail.
+
+    A client that is slow to read gets that frame, behind all output, when the server has closed already.
+    """
+    reply = connection.sock.send_close
+
+    def send_close(*arguments: Any) -> None:  # noqa: ANN401
+        with suppress(WebSocketConnectionClosedException, OSError):
+            reply(*arguments)
+
+    connection.sock.send_close = send_close
+    return connection
 
 
 def rounds(connection: Any) -> Iterator[bool]:  # noqa: ANN401 -- the client's own

@@ -12,6 +12,8 @@ import pytest
 from kubernetes.stream import ws_client
 from websocket import ABNF, WebSocket
 
+from trainyard.member.remote import with_optional_close_reply
+
 STDOUT, STDERR, STATUS = 1, 2, 3
 
 
@@ -27,7 +29,9 @@ class Program:
         )
         patch.setattr(ws_client, "create_websocket", lambda *_: client)
         client_of: Any = ws_client.WSClient
-        self.connection: Any = client_of(None, "", {}, capture_all=False, binary=True)
+        self.connection: Any = with_optional_close_reply(
+            client_of(None, "", {}, capture_all=False, binary=True)
+        )
 
     def after_reading(self, channel: int, then: Callable[[], None]) -> None:
         """Let something happen there as soon as this channel was read here for the first time."""
@@ -51,3 +55,7 @@ class Program:
         status = {"status": "Failure" if code else "Success", "details": {"causes": causes}}
         self.writes(STATUS, json.dumps(status).encode())
         self._there.sendall(ABNF.create_frame(b"", ABNF.OPCODE_CLOSE).format())
+
+    def is_gone(self) -> None:
+        """The server has closed its end, and takes no reply."""
+        self._there.close()

@@ -94,6 +94,14 @@ def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) 
     assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
 
 
+def test_a_slow_reader_whose_server_has_closed_already_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.writes(STDOUT, b"one\ntwo\n")
+    program.ends(0)
+    program.is_gone()
+    assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
+
+
 def test_a_job_that_has_ended_is_followed_until_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = count(step=2.0)  # seconds: whoever takes the lines is slow
     monkeypatch.setattr("trainyard.member.logs.time.monotonic", lambda: next(now))
