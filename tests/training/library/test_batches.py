@@ -67,6 +67,16 @@ class Buckets(Sampler[list[int]]):
         yield from (order[at : at + 2] for at in range(first, 19, 2))
 
 
+class Shard(Sampler[list[int]]):
+    """Hands out another sampler's batches, as Accelerate's does on several ranks."""
+
+    def __init__(self, seed: object) -> None:
+        self.batch_sampler = Buckets(seed)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.batch_sampler
+
+
 class Unseeded(Buckets):
     """Nothing that is saved decides on its order."""
 
@@ -78,7 +88,7 @@ class Unseeded(Buckets):
         yield from ([index] for index in self.hidden[0].sample(range(20), 20))
 
 
-def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int]]]:
+def _in_second_pass(kind: type[Any]) -> tuple[list[list[int]], list[list[int]]]:
     """The rest after three batches of the second pass, for a run that continues, and one that resumes."""
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     epoch = 0
@@ -106,8 +116,11 @@ def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int
     return seen[3:], [batch.tolist() for batch in other]
 
 
-def test_a_sampler_with_a_separate_generator_and_count_gives_its_order_again() -> None:
-    left, found = _in_second_pass(Buckets)
+@pytest.mark.parametrize("kind", [Buckets, Shard])
+def test_a_sampler_with_a_separate_generator_and_count_gives_its_order_again(
+    kind: type[Sampler[list[int]]],
+) -> None:
+    left, found = _in_second_pass(kind)
     assert found == left
 
 

@@ -290,9 +290,13 @@ class Batches(Generic[Batch]):
         return ""
 
     def _samplers(self) -> list[Any]:
-        batches = getattr(self.loader, "batch_sampler", None)
-        owners = (getattr(self.loader, "sampler", None), batches, getattr(batches, "sampler", None))
-        return [each for each in owners if hasattr(each, "__dict__")]
+        """The loader's, and those within them, such as in the shards of Accelerate's on several ranks."""
+        found: list[Any] = []
+        for owner in chain([self.loader], found):  # which grows
+            for each in (getattr(owner, name, None) for name in ("sampler", "batch_sampler")):
+                if hasattr(each, "__dict__") and not any(each is known for known in found):
+                    found.append(each)
+        return found
 
     def _own_generators(self) -> list[Any]:
         attributes = [getattr(self.loader, "generator", None), *self._of_data]
