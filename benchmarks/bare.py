@@ -1,5 +1,7 @@
-"""The peer of the preview benchmarks: a bare Pulumi program that registers a stack's resources without spec,
-checks or charts; with a check that both arms plan the same.
+"""Baseline of the preview benchmarks: writes a plain Pulumi project that registers the same resources as a
+stack, and checks that both plans have as many resources of each type.
+
+Its program has no spec, checks or charts.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def write_bare(folder: Path, name: str, stack: Stack) -> Path:
 
 
 def _spelled(kind: str, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """Return the inputs, and module and class of the SDK, which has Python's names for them; or neither."""
+    """Return the inputs under the SDK's Python names, with the SDK's module and class.
+
+    Of Kubernetes and our own types the inputs are returned as they are, and two empty strings.
+    """
     if kind.partition(":")[0] in ("trainyard", "kubernetes"):
         return inputs, "", ""
     own_class = sdk.resource_of(kind)

@@ -61,8 +61,8 @@ def placed(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
 def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Let the provider continue once the object exists.
 
-    It believes a Service 10 s after the last change of its endpoints (`pkg/await/service.go`); who needs to
-    know that one serves waits for the pods behind it, or for `ServingWebhooks`.
+    It considers a Service ready 10 s after its endpoints last changed (`pkg/await/service.go`). To know that
+    a Service serves, wait for its pods or for `ServingWebhooks`.
     """
     metadata = manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), "pulumi.com/skipAwait": "true"}
@@ -74,7 +74,7 @@ _CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
 
 @contextmanager
 def named_after(cluster: str) -> Iterator[None]:
-    """Put a cluster's name before that of each object declared meanwhile.
+    """Prefix the logical names of all objects declared in this context with the cluster's name.
 
     A program may declare several clusters, and a URN has the types of the parents, not their names.
     Each object has its plain name as an alias, so that a program with one cluster can adopt the component.
@@ -232,7 +232,7 @@ def known_once_served(manifest: Mapping[str, Any], webhooks: Sequence[ServingWeb
 
 
 class RotatedKubeconfig(pulumi.CustomResource):
-    """The holder's way into the issuer: in a Secret of the holder, its token renewed by updates."""
+    """Kubeconfig for another cluster, the issuer, in a Secret of the holder; updates renew its token."""
 
     expires: pulumi.Output[str]
 
@@ -269,7 +269,7 @@ def connect(
     parent: pulumi.Resource,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> Access:
-    """Return the way into a cluster; `owner` takes all objects along, `depends_on` is what they run on."""
+    """Return the connection to a cluster: deleting `owner` deletes its objects; `depends_on` come first."""
     provider = Provider(
         name,
         kubeconfig=kubeconfig,

@@ -1,4 +1,4 @@
-"""On-disk store of the resources that fakes have created, one file each."""
+"""On-disk store of the resources that fake providers have created, one file each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""GPU check: two ranks on one GPU under the agent can use CUDA after a fork, and a killed rank frees its GPU
-memory.
+"""GPU benchmark: kills one of two ranks on a GPU repeatedly; measures the time to the next new step, and
+checks the weights, the bytes read from the store and the GPU memory that stays in use.
 
 A process cannot use a GPU after a fork if it used one before, so the agent must not have; and a rank that
 ends by SIGKILL must free its memory on the GPU. gloo runs the collectives, since NCCL takes one rank per GPU.

@@ -1,5 +1,5 @@
-"""Saves a state on all ranks, or loads it under another layout and measures time and memory: by our saver, or
-by `dcp.save` and `dcp.load`.
+"""One rank of the resharding benchmark: saves a checkpoint, or loads it under another layout and measures
+time and peak memory, with our `Saver` or PyTorch DCP.
 
 The peer is tuned as ours is: it gets the optimizer's slots as ours makes them, without the step that
 `get_state_dict` takes to have them, and loads in place, with nothing copied afterwards.

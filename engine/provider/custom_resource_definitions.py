@@ -36,7 +36,7 @@ MANAGER = "trainyard"
 DIGEST = "trainyard.dev/digest"
 """Annotation with the digest of the applied manifest; the server's defaults prevent a direct comparison."""
 WORKERS = 8
-ESTABLISHED_SECONDS = 60.0
+ESTABLISHED_SECONDS = 300.0
 REMOVED_SECONDS = 120.0
 EXPECTED = "an API server that accepts the definitions"
 REMOVE = (

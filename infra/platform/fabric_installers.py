@@ -1,4 +1,4 @@
-"""Pods that install NCCL plugins and device injectors of Google Cloud's fabrics on nodes.
+"""Pods that install NCCL plugins, or run the device injector, of Google Cloud's fabrics on nodes.
 
 They run as root on the node, which they change; Google Cloud publishes no other way.
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.

@@ -32,7 +32,7 @@ _FOLDERS = {
     "devices": "/dev",
     "os-release": ("/etc/os-release", "File"),
 }
-"""Host path of each volume, and its type where the folder does not exist beforehand."""
+"""Host path of each volume, with its type where that is not `Directory`."""
 _SMALL = {"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "100m", "memory": "100Mi"}}
 
 

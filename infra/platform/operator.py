@@ -60,7 +60,7 @@ class DefinitionsLayer(Layer):
 
 
 class Operator(Layer):
-    """Objects of an operator; `ready` has those after which the operator serves."""
+    """Objects of an operator, which serves once all resources in `ready` exist."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Operator(Layer):
         super().__init__(context, plan.name, {"namespace": plan.namespace, "values": plan.values}, parent)
         self._stack_name = context.stack.name
         objects = [placed(each, plan.namespace) for each in plan.rendered.objects]
-        # A controller is ready when its certificate is in the webhooks, so these cannot wait for it.
+        # A controller is ready once its certificate is in the webhooks: these must not depend on it.
         webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
         workloads = [_declared(each) for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]

@@ -1,4 +1,6 @@
-"""RBAC of teams: roles for members and viewers, bound to the teams' groups in each team's namespace."""
+"""RBAC of teams: roles for members and viewers, bound to the teams' groups in each team's namespace, and
+rights to the queues of the cluster and to the team's kept logs.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ _SEEN: Mapping[str, Sequence[str]] = {
 _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}
 """API group → resources that members may only create: other verbs return the content of a Secret."""
 _ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}
-"""API group → subresources that members enter: kubectl's WebSocket needs `get`, and since Kubernetes 1.35
-`create`."""
+"""API group → subresources for exec and port-forward: over WebSocket kubectl needs `get`, and also `create`
+since Kubernetes 1.35."""
 _PAUSED: Mapping[str, Sequence[str]] = {"kueue.x-k8s.io": ("workloads",)}
 """API group → resources with which members pause a job (`spec.active`); admission refuses other changes."""
 _CATALOGUE: Mapping[str, Sequence[str]] = {
@@ -43,7 +45,9 @@ _CATALOGUE: Mapping[str, Sequence[str]] = {
 
 
 class RoleBindings(Layer):
-    """Two roles, bound in each team's namespace to the groups that the stack file names."""
+    """Roles for members and viewers, bound in each team's namespace to the groups that the stack file names;
+    one cluster-wide role to list queues and runtimes; access to the team's kept logs.
+    """
 
     def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         teams = {team.name: list(team.groups) for team in context.stack.teams}
@@ -72,7 +76,7 @@ class RoleBindings(Layer):
         self.register_outputs({})
 
     def _let_read_logs(self, team: str, members: Sequence[str], namespaces: Namespaces) -> None:
-        """Let the members of a team into one pod by its name: the one that has the folder of its logs."""
+        """Let a team's members exec into one pod, named in the role: the reader of the team's logs."""
         about = metadata(names.team_namespace(team), names.LOGS_NAMESPACE)
         reader = {"apiGroups": [""], "resourceNames": [names.logs_reader(team)]}
         rules = [

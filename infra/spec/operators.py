@@ -24,7 +24,7 @@ _REFUSED_KINDS = {
 
 
 def _legacy_kind(value: object) -> object:
-    """Refuse the kinds that cannot be had, each with its reason."""
+    """Refuse kinds that are not supported, each with its reason."""
     if isinstance(value, str) and value in _REFUSED_KINDS:
         raise wrong(
             "legacy_kind", "PyTorchJob, TFJob, XGBoostJob, PaddleJob or JAXJob", _REFUSED_KINDS[value]

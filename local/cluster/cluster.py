@@ -1,4 +1,6 @@
-"""`EmbeddedCluster`: creates, updates, inspects and removes a Kubernetes cluster of local processes."""
+"""`EmbeddedCluster`: creates, updates, inspects and removes a Kubernetes cluster of local processes, and
+preempts and restores its nodes.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ class ClusterStatus:
 class EmbeddedCluster:
     """One cluster on this host.
 
-    Every method finds out what exists before it acts, so each can follow a crash of any other.
+    Every method first checks what exists, so each can be called after another has crashed.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class EmbeddedCluster:
     def update(self, old: ClusterConfig, new: ClusterConfig) -> ClusterInfo:
         """Change the cluster from `old` to `new`, in place.
 
-        Raises InputError for a change that only a new cluster can have.
+        Raises InputError for a change that needs a new cluster.
         """
         before, after = old.to_json(), new.to_json()
         fix = "take the cluster down first, or leave the value as it was"

@@ -115,8 +115,8 @@ class ClusterSite:
     def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
         """Start these where they do not run, with their images; `await_nodes` waits for them.
 
-        Images are unpacked, and containerd starts, while the API server does; kubelets wait for both, since
-        one that cannot reach them ends, and takes a second of a core each time.
+        Images are unpacked, and containerd starts, while the API server does; kubelets wait for both: one
+        that cannot reach them exits and is restarted, which costs a second of CPU each time.
         """
         for node in nodes:
             self._stock(node)

@@ -1,4 +1,6 @@
-"""Policy: no cluster, TrainJob or pod falls back to TCP silently (the fabric lint, at plan time)."""
+"""Policy: clusters, TrainJobs and pods request and configure their nodes' fabric, so that NCCL does not fall
+back to TCP silently.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: storage and listeners accept TLS only."""
+"""Policy: S3 buckets and load balancer listeners refuse plain HTTP; Azure storage accounts take HTTPS with
+TLS 1.2 or later.
+"""
 
 from __future__ import annotations
 

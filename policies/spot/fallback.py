@@ -1,4 +1,6 @@
-"""Policy: each spot pool has a queue, and each queue with a spot pool has an on-demand or reserved pool."""
+"""Policy: each queue with a spot pool also has an on-demand or reserved pool, and each spot pool with
+accelerators has a queue.
+"""
 
 from __future__ import annotations
 

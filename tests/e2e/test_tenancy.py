@@ -319,16 +319,14 @@ def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: P
     assert wrong == []
 
 
-INTERNS, GRACE_SECONDS = "team-interns", 12
+INTERNS = "team-interns"
 
 
 def stubborn(stack: LocalStack, name: str) -> Manifest:
-    """A job of one accelerator, all that its team may have, that ends when its grace is over."""
+    """A job of one accelerator, all that its team may have, that ends when its grace is over or cut short."""
     command = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
     main = {"image": stack.training_image, "command": command}
-    made = job(
-        {"spec": {"containers": [main], "terminationGracePeriodSeconds": GRACE_SECONDS}}, queue="interns"
-    )
+    made = job({"spec": {"containers": [main], "terminationGracePeriodSeconds": 240}}, queue="interns")
     return merged(made, {"metadata": {"name": name, "namespace": INTERNS}})
 
 
@@ -355,10 +353,17 @@ def test_a_cancelled_jobs_accelerators_count_until_its_pods_have_ended(stack: Lo
         kubectl(member, "-n", INTERNS, "create", "-f-", given=yaml.safe_dump(stubborn(stack, "second")))
         stack.wait_until(lambda: "exceeded quota: team" in events(), "pod that the quota refuses")
         assert running() == ["first"], "the queue has admitted the second job while the first one ends"
+        cut_grace_short(stack)
         stack.wait_until(lambda: running() == ["second"], "second job")
         assert most == 1
     finally:
-        stack.kubectl("delete", "jobs", "--all", "-n", INTERNS, "--cascade=foreground")
+        stack.kubectl("delete", "jobs", "--all", "-n", INTERNS, "--cascade=foreground", "--wait=false")
+        cut_grace_short(stack)
+
+
+def cut_grace_short(stack: LocalStack) -> None:
+    """End the pods of jobs that are there."""
+    stack.kubectl("delete", "pods", "-l", "job-name", "-n", INTERNS, "--grace-period=1")
 
 
 def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:

@@ -58,8 +58,8 @@ class TrainConfig(ConfigSection):
     threads: int = Field(default=1, ge=1)
     """CPU threads per process."""
     restarts: int = Field(default=3, ge=0)
-    """How often a node restarts its ranks in place, after one failed or its peer did, until it ends and
-    whoever started it decides (see `elasticity.agent`)."""
+    """Maximum number of in-place restarts of a node's ranks after a failure here or on a peer; then the node
+    exits, and its launcher decides (see `elasticity.agent`)."""
     pace_seconds: float = Field(default=0, ge=0, le=60)
     """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
     something to interrupt; leave it at 0 for real work."""

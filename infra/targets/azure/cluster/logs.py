@@ -18,7 +18,7 @@ RETENTION_DAYS = 90
 
 
 def keep_logs(scope: Scope, groups: Groups, cluster: ManagedCluster) -> None:
-    """Keep the control plane's logs where the stack's end does not take them."""
+    """Send the control plane's logs to a workspace that is retained when the stack is destroyed."""
     DiagnosticSetting(
         scope.named("logs"),
         name="audit",

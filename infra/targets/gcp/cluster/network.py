@@ -79,7 +79,7 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
         opts=scope.options(),
     )
     if scope.spec.filesystem.kind == "lustre":
-        # Lustre's servers connect to clients too, to take back locks.
+        # Lustre's servers connect to clients too, to revoke locks.
         _allow_ingress(scope, vpc, "lustre", scope.ranges.peered, LUSTRE_PORTS)
     return Network(vpc.id, subnetwork.id, PODS_RANGE, SERVICES_RANGE, peering, addresses.name)
 

@@ -1,7 +1,8 @@
 """`python -m trainyard_train checkpoint`: lists, verifies and compares checkpoints, and exports weights.
 
-A location is a run's folder or the URL of its store, which mean its newest whole checkpoint, or one
-checkpoint in them, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`.
+A location is one checkpoint, such as `runs/7/checkpoints/step-00000020` or
+`s3://bucket/runs/7/step-00000020`; or a run's folder or the URL of its store, which stand for the newest
+intact checkpoint.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def peak_of(device: str, precision: str) -> float | None:
 
 
 def flops_of(model: nn.Module, inputs: torch.Tensor) -> int:
-    """FLOP of a training step on some inputs: of all products of matrices, three times the forward pass's.
+    """FLOP of a training step on these inputs: three times the matrix products of the forward pass.
 
     The backward pass has two products for each of the forward pass. What is recomputed does not count.
 
