@@ -16,7 +16,9 @@ from trainyard_train.observability.rank_log import log_line
 PEAKS: Final[Mapping[str, float]] = {
     "A100": 312e12,  # nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet.pdf
     "H100 PCIe": 756e12,  # NVIDIA H100 data sheet: 1,513 with sparsity
+    "H100 NVL": 835e12,  # NVIDIA H100 NVL data sheet: 1,671 with sparsity
     "H100": 989e12,  # NVIDIA H100 data sheet, SXM: 1,979 with sparsity
+    "H200 NVL": 835e12,  # NVIDIA H200 data sheet, NVL: 1,671 with sparsity
     "H200": 989e12,  # NVIDIA H200 data sheet, SXM: 1,979 with sparsity
     "B200": 2250e12,  # NVIDIA DGX B200 data sheet: 36 PFLOP/s with sparsity for eight, dense half of it
     "L4": 121e12,  # NVIDIA L4 data sheet: 242 with sparsity
@@ -34,11 +36,12 @@ _MOST_STEPS: Final = 100
 def peak_of(device: str, precision: str) -> float | None:
     """FLOP per second that a device could do, by its name; None where no source has it.
 
-    In float32 it depends on whether matrices may be multiplied in TF32, so nothing is reported.
+    In float32 it depends on whether matrices may be multiplied in TF32, so nothing is reported; nor for a
+    MIG device, which has some of its GPU's multiprocessors.
     """
-    if precision == "float32":
-        return None
     words = f" {device} ".replace("-", " ")
+    if precision == "float32" or " MIG " in words:
+        return None
     known = [name for name in PEAKS if f" {name} " in words]
     return PEAKS[max(known, key=len)] if known else None
 
