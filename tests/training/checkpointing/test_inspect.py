@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.inspect import _difference
 from trainyard_train.checkpointing.state import load_tensors
 
 
@@ -69,6 +71,38 @@ def test_diff_names_tensors_that_only_one_has_or_of_another_shape(
     out = capsys.readouterr().out
     assert "optimizer.1.weight.momentum_buffer: only in the first" in out
     assert "model.1.weight: torch.float32 (16, 64), torch.float32 (8, 64)" in out
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("values", [[1.0, NAN, INF], [], 3, [True, False], [1j]])
+def test_a_tensor_equals_its_copy_bit_for_bit(values: Any) -> None:
+    assert _difference("w", torch.tensor(values), torch.tensor(values)) == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.uint16, torch.uint64])
+def test_types_with_few_operations_are_compared_too(dtype: torch.dtype) -> None:
+    one, other = torch.tensor([1, 2]).to(dtype), torch.tensor([1, 4]).to(dtype)
+    assert _difference("w", one, one.clone()) == ""
+    assert _difference("w", one, other) == "w: differs by up to 2"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ([0.0], [-0.0], "equal values of different bits: the signs of zeros, or NaNs"),
+        ([2**53], [2**53 + 1], "differs by up to 1"),
+        ([-(2**63)], [2**63 - 1], "differs by up to 18446744073709551615"),
+        ([True], [False], "differs by up to 1"),
+        ([NAN, INF, 1.0], [NAN, INF, 1.5], "differs by up to 0.5"),
+        ([NAN, INF, 1.0], [0.0, -INF, 1.5], "differs by up to 0.5, differs by NaN or infinity in 2"),
+        ([NAN], [0.0], "differs by NaN or infinity in 1"),
+        ([1 + 1j], [1 + 3j], "differs by up to 2"),
+    ],
+)
+def test_diff_gives_the_largest_difference_that_is_one(one: Any, other: Any, words: str) -> None:
+    assert _difference("w", torch.tensor(one), torch.tensor(other)) == f"w: {words}"
 
 
 def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path) -> None:

@@ -111,9 +111,37 @@ def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None)
         return f"{name}: only in the {'second' if one is None else 'first'}"
     if one.shape != other.shape or one.dtype != other.dtype:
         return f"{name}: {one.dtype} {tuple(one.shape)}, {other.dtype} {tuple(other.shape)}"
-    if one.equal(other):
+    if _bits(one).equal(_bits(other)):
         return ""
-    return f"{name}: differs by up to {float((one.double() - other.double()).abs().max()):.3g}"
+    exact = not (one.is_floating_point() or one.is_complex())
+    return f"{name}: {_gap_of_integers(one, other) if exact else _gap_of_floats(one, other)}"
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.contiguous().flatten().view(torch.uint8)
+
+
+def _gap_of_integers(one: torch.Tensor, other: torch.Tensor) -> str:
+    """Largest difference in words, by Python's integers: one of two int64 may have 65 bits."""
+    pairs = zip(one.flatten().tolist(), other.flatten().tolist(), strict=True)
+    return f"differs by up to {max(abs(a - b) for a, b in pairs)}"
+
+
+def _gap_of_floats(one: torch.Tensor, other: torch.Tensor) -> str:
+    """Largest finite difference in words, and the number of differences that are not finite."""
+    import torch
+
+    a, b = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (one, other))
+    gaps = (a - b).abs()[(a != b) & ~(a.isnan() & b.isnan())]
+    finite = gaps[gaps.isfinite()]
+    found = []
+    if len(finite):
+        found.append(f"differs by up to {float(finite.max()):.3g}")
+    if odd := len(gaps) - len(finite):
+        found.append(f"differs by NaN or infinity in {odd}")
+    return ", ".join(found) or "equal values of different bits: the signs of zeros, or NaNs"
 
 
 def _show(text: str) -> None:
