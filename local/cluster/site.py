@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -238,6 +239,6 @@ def _late(what: str, seconds: float, log: Path) -> TrainyardError:
 
 
 def last_error(log: Path) -> str:
-    """Return the last line of a log of Kubernetes that is an error; `none` without one."""
+    """Return the last line of a log of Kubernetes with klog's header of an error; `none` without one."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return next((line for line in reversed(lines) if line.startswith(("E", "F"))), "none")
+    return next((line for line in reversed(lines) if re.match(r"[EF]\d{4} ", line)), "none")

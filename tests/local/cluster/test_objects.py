@@ -77,8 +77,8 @@ def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:
 def test_the_last_error_of_a_log_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "kubelet.log"
     assert last_error(log) == "none"
-    log.write_text("E1121 first\nE1121 too many open files\nI1121 all is well\n")
-    assert last_error(log) == "E1121 too many open files"
+    log.write_text("E1121 first\nF1121 too many open files\nI1121 all is well\nFlag --x is deprecated\n")
+    assert last_error(log) == "F1121 too many open files"
 
 
 def test_no_file_means_no_events(tmp_path: Path) -> None:
