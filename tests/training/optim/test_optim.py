@@ -50,16 +50,17 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
         ({"scaling": "linear"}, 16, "lost a run in five at 16, .*smaller batch's; set optim.warmup_steps"),
         ({"scaling": "linear", "warmup_steps": 9}, 32, "linear, at 32 times .*smaller batch's$"),
         ({"scaling": "linear", "warmup_steps": 9}, 33, "hold up to 32 times, .*: take fewer samples"),
-        ({"scaling": "sqrt"}, 4, "optim.scaling: sqrt, at 4 times .* Adam's rule; .*: compare"),
+        ({"scaling": "sqrt"}, 4, "sqrt, at 4 times .* Adam's rule; .* below 16 times: compare"),
         ({"scaling": "sqrt"}, 1, ""),
+        ({"scaling": "sqrt"}, 0.5, ""),
         ({"scaling": "sqrt", "name": "adamw"}, 64, ""),
         ({"scaling": "none"}, 64, ""),
     ],
 )
 def test_a_rule_is_doubted_where_nobody_has_shown_it_to_hold(
-    values: dict[str, object], k: int, output: str
+    values: dict[str, object], k: float, output: str
 ) -> None:
-    found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), 64 * k)
+    found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), int(64 * k))
     assert len(found) == bool(output)
     assert re.search(output, "".join(found))
 

@@ -54,9 +54,9 @@ def doubts(config: OptimConfig, batch_size: int) -> list[str]:
     """Warnings about the rate that a rule gives for a batch of so many samples, each with advice."""
     k = batch_size / config.reference_batch_size
     many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
-    if config.scaling == "sqrt" and config.name == "sgd" and k != 1:
+    if config.scaling == "sqrt" and config.name == "sgd" and k > 1:
         return [
-            f"{many}: the square root is Adam's rule; sgd learns faster by linear where that holds, up to"
+            f"{many}: the square root is Adam's rule; sgd learns faster by linear where that holds, below"
             f" {LINEAR_FAILED} times: compare their held-out losses"
         ]
     if config.scaling != "linear" or k < LINEAR_FAILED:
