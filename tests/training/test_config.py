@@ -67,6 +67,12 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert (config.model.hidden, config.optim.lr, config.steps) == (9, 0.5, 7)
 
 
+def test_overrides_fill_an_empty_section(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("run_dir: /tmp/run\nmodel:\n")
+    assert load_config(file, ["model.hidden=9"]).model.hidden == 9
+
+
 def test_files_and_overrides_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "missing.yaml", ["steps", "steps=[", "run_dir=/x", "run_dir.name=y"])

@@ -154,11 +154,12 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
         return
     *parents, leaf = key.split(".")
     for parent in parents:
-        child = values.setdefault(parent, {})
-        if not isinstance(child, dict):
+        if values.get(parent) is None:  # as YAML reads a section with nothing in it
+            values[parent] = {}
+        values = values[parent]
+        if not isinstance(values, dict):
             problems.append(f"--set {override}: {parent} is a value and has no parts")
             return
-        values = child
     try:
         values[leaf] = yaml.safe_load(text)
     except yaml.YAMLError as error:
