@@ -87,3 +87,12 @@ def test_a_request_that_makes_no_sense_is_named_and_costs_nothing(
     assert f"profile: got '{text}'; allowed: 1 to 100 steps, or nothing" in capfd.readouterr().err
     assert events(tmp_path, "trace") == []
     assert not (tmp_path / "profile").exists()
+
+
+def test_a_request_that_cannot_be_deleted_is_named_once_and_starts_no_trace(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profile").mkdir()
+    assert train(configure(tmp_path, steps=8))
+    assert capfd.readouterr().err.count(f"Is a directory: '{tmp_path}/profile'; allowed: a file") == 1
+    assert events(tmp_path, "trace") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,6 +78,7 @@ class Tracer:
         self._request, self._traces, self._record = run_dir / REQUEST, run_dir / TRACES, record
         self._profiler: Any = None
         self._first = self._remaining_steps = 0
+        self._trouble = ""
 
     def before(self, step: int) -> None:
         """Look for a request, before a step is taken."""
@@ -111,11 +111,15 @@ class Tracer:
         self._record("trace", file=f"{TRACES}/{path.name}")
 
     def _take(self) -> int:
-        """Number of steps that a request asks for; deletes the request."""
-        text = ""
-        with suppress(OSError):
+        """Number of steps that a request asks for; deletes the request, and asks for none where it cannot."""
+        try:
             text = self._request.read_text(errors="replace").strip()
             self._request.unlink()
+        except OSError as error:
+            if (reason := str(error)) != self._trouble:  # once, not at every step
+                self._trouble = reason
+                log_line(f"no trace: {reason}; allowed: a file that can be read and deleted: replace it")
+            return 0
         if not text:
             return _STEPS
         if text.isdecimal() and 1 <= int(text) <= _MOST_STEPS:
