@@ -178,6 +178,7 @@ class EmbeddedCluster:
         """Take a node as a cloud takes a spot instance; returns when its pods have failed.
 
         `notice_seconds=None` kills it with no word. The record's events are also in `events.jsonl`.
+        Raises TrainyardError when something starts the node again meanwhile; the new one is left alone.
         """
         check_privileges()
         site = self._site()
@@ -190,10 +191,8 @@ class EmbeddedCluster:
             with self._lock(NODE_LOCK_SECONDS):
                 machine.stop()
 
-        record = Preemption(node, site.api, EventLog(self.layout.events), kill).run(notice_seconds)
-        with self._lock(NODE_LOCK_SECONDS):
-            site.remove_node(node)
-        return record
+        log = EventLog(self.layout.events)
+        return Preemption(node, site.api, log, kill, self._removal(site, node)).run(notice_seconds)
 
     def restore(self, node: str) -> None:
         """Bring a preempted node back, as a new instance with an empty disk; a no-op while it runs."""
@@ -207,6 +206,19 @@ class EmbeddedCluster:
             site.start_nodes([config])
             site.await_nodes([config])
             log.record(node, "returned")
+
+    @contextmanager
+    def _removal(self, site: ClusterSite, node: str) -> Iterator[None]:
+        """Keep a killed node off for the block, and remove its machine after it.
+
+        The lock is free between the kill and this: another process may have restored the node.
+        """
+        with self._lock(NODE_LOCK_SECONDS):
+            if site.node(node).is_running():
+                got, fix = "started again while it was preempted", f"run `trainyard preempt {node}` again"
+                raise TrainyardError([Problem(f"node {node}", got, "off until it is deleted", fix)])
+            yield
+            site.remove_node(node)
 
     def _site(self) -> ClusterSite:
         return ClusterSite(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -36,14 +37,22 @@ class PreemptionRecord:
 
 
 class Preemption:
-    """Preempts one node. `kill` powers the node off."""
+    """Preempts one node. `kill` powers it off; `removal` is entered while it and its pods are deleted."""
 
-    def __init__(self, node: str, api: ApiServerClient, log: EventLog, kill: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: str,
+        api: ApiServerClient,
+        log: EventLog,
+        kill: Callable[[], None],
+        removal: AbstractContextManager[None],
+    ) -> None:
         self.node = node
         self.path = node_path(node)
         self.api = api
         self.log = log
         self.kill = kill
+        self.removal = removal
 
     def run(self, notice_seconds: float | None) -> PreemptionRecord:
         """Preempt the node with this preemption notice, or none (None); return when its pods have failed."""
@@ -53,10 +62,11 @@ class Preemption:
         self._reached("killed")
         if notice_seconds is None:
             self._wait_until_missed()
-        self.api.delete(self.path)
-        self._reached("node-deleted")
-        names = fail_pods(self.api, self.node)
-        self._reached("pods-failed")
+        with self.removal:
+            self.api.delete(self.path)
+            self._reached("node-deleted")
+            names = fail_pods(self.api, self.node)
+            self._reached("pods-failed")
         return PreemptionRecord(self.node, notice_seconds, tuple(self.log.events), names)
 
     def _give_notice(self, seconds: float) -> None:
