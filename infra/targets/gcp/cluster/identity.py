@@ -68,8 +68,8 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
         for group, role in _HUMAN_ROLES.items()
         for member in getattr(scope.spec.access, group)
     ]
-    known = {member for _, _, member in admins}
     bindings = [] if scope.spec.existing_cluster else admins
+    known = {member for _, _, member in bindings}
     of_teams = {f"group:{group}" for team in teams for group in team.groups}
     bindings = [*bindings, *(("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known))]
     return [

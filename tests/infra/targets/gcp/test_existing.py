@@ -142,6 +142,16 @@ def test_its_teams_are_let_in_and_nobody_else(beside: Plan, gcp: Stack) -> None:
     assert {member for _, member in bindings} == groups
 
 
+def test_a_team_of_the_admins_is_let_in_too_since_its_owner_grants_the_admins_access(
+    in_a_cluster: Stack, rendered: Path
+) -> None:
+    assert isinstance(in_a_cluster.provider, GcpSpec)
+    group = f"group:{in_a_cluster.teams[0].groups[0]}"
+    access = in_a_cluster.provider.access.model_copy(update={"admins": (group,)})
+    bindings = plan(with_provider(in_a_cluster, access=access), rendered).named("IAMMember").values()
+    assert ("roles/container.clusterViewer", group) in {(each["role"], each["member"]) for each in bindings}
+
+
 def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside: Plan) -> None:
     objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
     assert objects
