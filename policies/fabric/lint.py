@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from catalog import fabric_lint
 from catalog.fabric_lint import Fault
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import KnownValues, PropertyBlock, Unknown, Value
+from policies.unknowns import KnownValues, PropertyBlock, Value
 from policies.workloads import TYPES, pod_specs, trains
 
 COPIES = ("replicas", "parallelism", "numNodes")
@@ -48,13 +48,13 @@ def _violations(block: PropertyBlock, faults: Iterator[Fault]) -> Iterator[Viola
 
 
 def _copies(data: Value, path: str) -> int:
-    """Return the number of pods of the template at `path`; an unknown number counts as several."""
+    """Return the number of pods of the template at `path`; anything but a known number counts as several."""
     number = 1
     for name, index in [("", ""), *re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]:
         data = data[int(index)] if index else data[name] if name else data
         for key in COPIES if isinstance(data, dict) else ():
             value = data.get(key)
-            number *= 2 if isinstance(value, Unknown) else int(value or 1)
+            number *= int(value or 1) if isinstance(value, int | float | None) else 2
     return number
 
 
