@@ -12,14 +12,14 @@ from policies.unknowns import PropertyBlock
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a document; single values as lists of one."""
+    """One statement of a document; single values as lists of one, keys of conditions in lower case."""
 
     path: str
     effect: str
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     principals: tuple[str, ...]
-    condition: Mapping[str, Any]
+    condition: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     @property
     def allows(self) -> bool:
@@ -42,11 +42,13 @@ def statements(props: PropertyBlock, path: str) -> Iterator[Statement]:
         yield Statement(
             path=f"{props.at(path)}.Statement[{index}]",
             effect=item.get("Effect", "Allow"),
-            # All but some is a wildcard too.
-            actions=_texts(item.get("Action", "*" if "NotAction" in item else [])),
+            actions=_actions(item),
             resources=_texts(item.get("Resource", [])),
             principals=tuple(text for value in named for text in _texts(value)),
-            condition=item.get("Condition", {}),
+            condition={
+                operator: {key.lower(): _texts(values) for key, values in keys.items()}
+                for operator, keys in item.get("Condition", {}).items()
+            },
         )
 
 
@@ -59,6 +61,12 @@ def bindings(props: PropertyBlock) -> Iterator[PropertyBlock]:
     document = json.loads(props.get("policyData", "{}"))
     for index, binding in enumerate(document.get("bindings", [])):
         yield PropertyBlock(binding, f"{props.at('policyData')}.bindings[{index}]")
+
+
+def _actions(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """All actions but some are a wildcard to allow them, and are not all where they are denied."""
+    is_wildcard = "NotAction" in item and item.get("Effect") != "Deny"
+    return _texts(item.get("Action", "*" if is_wildcard else []))
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ TLS 1.2 or later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from policies.documents import Statement, statements
@@ -12,6 +13,9 @@ from policies.rules import must_equal
 from policies.unknowns import Value
 
 OLD = ("TLS1_0", "TLS1_1")
+_ALL_ACTIONS = {"*", "s3:*"}
+_ALL_OBJECTS = re.compile(r"[^/]*/?\*")
+"""`*`, or the ARN of a bucket with `/*`, which is no prefix within it."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -29,7 +33,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield Violation("protocol", "HTTP", "HTTPS, or a redirect to it")
     elif not any(refuses_http(statement) for statement in statements(props, "policy")):
         yield Violation(
-            "policy", "no statement that denies plain HTTP", "Deny where aws:SecureTransport is false"
+            "policy",
+            "no statement that denies plain HTTP",
+            "Deny s3:* on all objects to Principal *, with aws:SecureTransport false as its one condition",
         )
 
 
@@ -48,9 +54,20 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
 
 
 def refuses_http(statement: Statement) -> bool:
-    """Whether the statement denies plain HTTP for all principals."""
-    secure = statement.condition.get("Bool", {}).get("aws:SecureTransport")
-    return statement.effect == "Deny" and str(secure).lower() == "false" and "*" in statement.principals
+    """Whether the statement denies plain HTTP: any action on any object, to all principals."""
+    tests = [
+        (operator, key, *map(str.lower, values))
+        for operator, keys in statement.condition.items()
+        for key, values in keys.items()
+    ]
+    return (
+        statement.effect == "Deny"
+        and "*" in statement.principals
+        and not _ALL_ACTIONS.isdisjoint(map(str.lower, statement.actions))
+        and any(map(_ALL_OBJECTS.fullmatch, statement.resources))
+        # One more condition, and requests that do not meet it may come by plain HTTP.
+        and tests == [("Bool", "aws:securetransport", "false")]
+    )
 
 
 POLICY = Policy(
