@@ -17,18 +17,18 @@ CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Of containers and volumes: a digest; or a content hash as the tag in a repository that tags so.
 
-    Or, for a container, no registry that could move it.
+    Or it is imported onto the nodes: no registry can move it.
     """
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
         for container in containers(pod):
             image = container.get("image", "")
-            imported = container.get("imagePullPolicy") == "Never"
-            if not imported and not _is_pinned(image, allowed):
+            if container.get("imagePullPolicy") != "Never" and not _is_pinned(image, allowed):
                 yield Violation(container.at("image"), image or "nothing", PINNED)
         for volume in pod.blocks("volumes"):
             source = volume.block("image")
-            if (reference := source.get("reference", "")) and not _is_pinned(reference, allowed):
+            reference = source.get("reference", "")
+            if reference and source.get("pullPolicy") != "Never" and not _is_pinned(reference, allowed):
                 yield Violation(source.at("reference"), reference, PINNED)
 
 
