@@ -13,11 +13,12 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 def split(reference: str) -> tuple[str, str, str]:
     """Return registry, repository and tag of a full reference: `ghcr.io/a/b:1` → (`ghcr.io`, `a/b`, `1`).
 
-    A digest remains with the tag, where charts put it behind a colon: `1@sha256:…`.
+    A digest remains with the tag, where charts put it behind a colon: `1@sha256:…`. A reference without
+    a tag gives an empty one.
     """
     named, at, digest = reference.partition("@")
-    path, _, tag = named.rpartition(":")
-    registry, _, repository = path.partition("/")
+    registry, _, path = named.partition("/")
+    repository, _, tag = path.partition(":")
     return registry, repository, f"{tag}{at}{digest}"
 
 
@@ -41,9 +42,12 @@ def _at(container: Mapping[str, Any], relocate: Callable[[str], str]) -> Mapping
 
 
 def parts(reference: str) -> dict[str, str]:
-    """Take a reference apart as NVIDIA's charts and resources want it: repository, image, version."""
-    path, _, version = reference.rpartition(":")
-    repository, _, image = path.rpartition("/")
+    """Take a reference apart as NVIDIA's charts and resources want it: repository, image, version.
+
+    The version is the tag of `split`.
+    """
+    registry, path, version = split(reference)
+    repository, _, image = f"{registry}/{path}".rpartition("/")
     return {"repository": repository, "image": image, "version": version}
 
 
