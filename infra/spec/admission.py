@@ -14,7 +14,7 @@ Registry = Annotated[
     str,
     matching(
         "registry",
-        r"[a-z0-9.-]+(:\d+)?/([a-z0-9._-]+/)*",
+        r"[a-z0-9.-]+(:[0-9]+)?/([a-z0-9._-]+/)*",
         "the beginning of an image's name that ends with '/': registry.example.com/training/",
         "write the registry's host, the path if any, and '/' at the end",
     ),

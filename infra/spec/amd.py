@@ -12,7 +12,7 @@ Image = Annotated[
     str,
     matching(
         "image",
-        r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}",
+        r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}",
         "registry/name@sha256:<64 hex digits>",
         "name the registry, and the image by its digest",
     ),

@@ -38,7 +38,7 @@ class AcceleratorSpec(Spec):
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
 
 
-_TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|\+00:00)"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|\+00:00)"
 """Format of a UTC time. YAML loaders with timestamps write a space instead of T, and an offset instead of
 Z."""
 

@@ -20,7 +20,7 @@ AccountId = Annotated[
     str,
     matching(
         "aws_account",
-        r"\d{12}",
+        r"[0-9]{12}",
         "the 12 digits of an AWS account",
         "write the account's number in quotes",
     ),
@@ -29,7 +29,7 @@ PrincipalArn = Annotated[
     str,
     matching(
         "aws_principal",
-        r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+",
+        r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+",
         "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/platform",
         "write the role itself, not one of its sessions (assumed-role)",
     ),
@@ -38,7 +38,7 @@ KeyArn = Annotated[
     str,
     matching(
         "aws_key",
-        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f-]+",
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]+",
         "the ARN of a single-region KMS key: arn:aws:kms:us-east-2:123456789012:key/1a2b…",
         "write the ARN of the key; an alias or a replica (mrk-…) will not do",
     ),
@@ -47,7 +47,7 @@ PolicyArn = Annotated[
     str,
     matching(
         "aws_policy",
-        r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+",
+        r"arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[\w+=,.@/-]+",
         "the ARN of a managed policy: arn:aws:iam::123456789012:policy/boundary",
         "write the policy's ARN, as `aws iam list-policies` prints it",
     ),
@@ -57,8 +57,8 @@ TagKey = Annotated[
     str,
     matching(
         "aws_tag_key",
-        rf"(?!aws:){_TAG_CHARACTERS}{{1,128}}",
-        "1 to 128 letters, digits, spaces and _ . : / = + - @, not beginning with 'aws:' (AWS's tags)",
+        rf"(?![aA][wW][sS]:){_TAG_CHARACTERS}{{1,128}}",
+        "1 to 128 letters, digits, spaces and _ . : / = + - @, not beginning with 'aws:' in any case",
         "spell it with these",
     ),
 ]
@@ -170,7 +170,9 @@ class ExistingEksSpec(Spec):
     security_group: SecurityGroupId = Field(
         description="`clusterSecurityGroupId`, the security group of the nodes"
     )
-    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, as a quoted string")
+    version: str = Field(
+        pattern=r"^1\.[0-9]{2}$", description="minor version of Kubernetes, as a quoted string"
+    )
     authentication_mode: Literal["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"] = Field(
         description="authentication mode of the cluster (`accessConfig.authenticationMode`)"
     )

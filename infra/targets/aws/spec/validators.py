@@ -431,7 +431,7 @@ def claims_fit_the_filesystem(
 
 def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """EKS knows IAM's principals; the identity provider decides which users may assume a role."""
-    pattern = r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+"
+    pattern = r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+"
     allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/research"
     fix = "name the role that the identity provider gives this group; not one of its sessions (assumed-role)"
     yield from groups_are_spelled(teams, pattern, allowed, fix)

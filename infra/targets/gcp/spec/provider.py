@@ -28,7 +28,7 @@ ProjectNumber = Annotated[
     str,
     matching(
         "gcp_project_number",
-        r"\d{6,19}",
+        r"[0-9]{6,19}",
         "the project's number, in digits",
         "see `gcloud projects describe PROJECT`; write it in quotes",
     ),
@@ -167,7 +167,9 @@ class ExistingGkeSpec(Spec):
         pattern=r"^[A-Za-z0-9+/]+={0,2}$",
         description="`masterAuth.clusterCaCertificate`, in base64; not needed for a DNS endpoint",
     )
-    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, as a quoted string")
+    version: str = Field(
+        pattern=r"^1\.[0-9]{2}$", description="minor version of Kubernetes, as a quoted string"
+    )
     features: tuple[GkeFeature, ...] = Field(description="features that are enabled in the cluster")
 
 

@@ -181,7 +181,7 @@ class OnpremSpec(ManagedProviderSpec):
         default="install",
         description="NVIDIA DRA driver for racks with multi-node NVLink; `present`: installed in the cluster",
     )
-    node_os: Annotated[str, Field(pattern=r"^[a-z]+\d+(\.\d+)?$")] = Field(
+    node_os: Annotated[str, Field(pattern=r"^[a-z]+[0-9]+(\.[0-9]+)?$")] = Field(
         default="ubuntu24.04", description="operating system of the nodes, as in tags of driver images"
     )
     network_operator: InstallMode = Field(
