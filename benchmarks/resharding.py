@@ -47,7 +47,7 @@ CHANGES = (
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadCost:
     """Measurements of one load; the maximum over all ranks."""
 
     peak: float
@@ -66,7 +66,7 @@ def _measured(change: LayoutChange) -> list[Figure]:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for arm in ("ours", "peer"):
             _run(change.saved_by, "save", arm, change, folder)
-        loads: dict[str, list[Load]] = {"ours": [], "peer": []}
+        loads: dict[str, list[LoadCost]] = {"ours": [], "peer": []}
 
         def load(arm: str) -> Callable[[], float]:
             def once() -> float:
@@ -80,7 +80,7 @@ def _measured(change: LayoutChange) -> list[Figure]:
     return figures(change, loads["ours"], loads["peer"])
 
 
-def figures(change: LayoutChange, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
+def figures(change: LayoutChange, ours: Sequence[LoadCost], peer: Sequence[LoadCost]) -> list[Figure]:
     """Figures of the loads of both arms."""
 
     def samples(name: str, unit: str, values: Sequence[float]) -> Repeats:
@@ -113,7 +113,7 @@ def _run(ranks: int, action: str, arm: str, change: LayoutChange, folder: str) -
     subprocess.run([*launch, "benchmarks.peers.resharding", *what], check=True)
 
 
-def _worst(folder: Path, ranks: int) -> Load:
+def _worst(folder: Path, ranks: int) -> LoadCost:
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
     peak, own, seconds = (max(each[key] for each in found) for key in ("peak", "own", "seconds"))
-    return Load(peak / 2**20, own / 2**20, seconds)
+    return LoadCost(peak / 2**20, own / 2**20, seconds)
