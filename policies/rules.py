@@ -9,6 +9,8 @@ from policies.region import canonical
 from policies.unknowns import PropertyBlock, Value
 
 NOTHING = "nothing"
+PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
+"""Members of an IAM binding on Google Cloud that stand for everybody."""
 
 
 def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
@@ -35,6 +37,14 @@ def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Viola
     """A target whose name has no region must be on the policy's list of targets known to be inside."""
     if resource.stack.residency.is_declared and target not in resource.parameters["inside"]:
         yield Violation(path, target, "a target that the parameter `inside` lists")
+
+
+def must_name_members(binding: PropertyBlock) -> Iterator[Violation]:
+    """A binding of Google Cloud's IAM must be for named members."""
+    for name in ("member", "members"):
+        for member in binding.texts(name):
+            if member in PUBLIC_MEMBERS:
+                yield Violation(binding.at(name), member, "named members")
 
 
 def counted(number: int, noun: str) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
+from policies.rules import must_name_members
 from policies.unknowns import PropertyBlock
 
 BASIC_ROLES = ("roles/owner", "roles/editor")
 ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":policy/IAMFullAccess")
-PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -44,10 +44,7 @@ def _wildcards(holder: PropertyBlock) -> Iterator[Violation]:
 def _basic_or_public(binding: PropertyBlock) -> Iterator[Violation]:
     if binding.get("role") in BASIC_ROLES:
         yield Violation(binding.at("role"), binding.get("role"), "a role of the services that are needed")
-    for name in ("member", "members"):
-        for member in binding.texts(name):
-            if member in PUBLIC_MEMBERS:
-                yield Violation(binding.at(name), member, "named members")
+    yield from must_name_members(binding)
 
 
 POLICY = Policy(

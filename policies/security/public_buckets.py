@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import must_equal
-from policies.unknowns import PropertyBlock
+from policies.rules import must_equal, must_name_members
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
-PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -33,16 +31,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     if props.get("acl") in PUBLIC_ACLS:
         yield Violation("acl", props.get("acl"), "private")
     for binding in bindings(props):
-        yield from _public_members(binding)
+        yield from must_name_members(binding)
     if kind == "BucketPolicy":
         yield from _public_statements(resource)
-
-
-def _public_members(binding: PropertyBlock) -> Iterator[Violation]:
-    for name in ("member", "members"):
-        for member in binding.texts(name):
-            if member in PUBLIC_MEMBERS:
-                yield Violation(binding.at(name), member, "named members")
 
 
 def _public_statements(resource: Resource) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra import names
-from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, AdmissionRule
+from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, NO_NEW_FINALIZERS, AdmissionRule
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,7 @@ JOB_RULES: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "job-finalizers",
-        "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
-        " oldObject.metadata.?finalizers.orValue([]))",
+        NO_NEW_FINALIZERS,
         "metadata.finalizers: leave them out; a job that cannot be deleted keeps its accelerators.",
     ),
     AdmissionRule(

@@ -24,7 +24,7 @@ from infra.platform.admission.jobs import (
     for_every_pod,
 )
 from infra.platform.admission.parameters import LISTS, PARAMETERS
-from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, AdmissionRule
+from infra.platform.admission.rules import NO_NEW_FINALIZERS, PLACED_BY_QUEUE, POD_RULES, AdmissionRule
 from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
@@ -168,8 +168,7 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
             ),
             AdmissionRule(
                 "secret-finalizers",
-                "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
-                " oldObject.metadata.?finalizers.orValue([]))",
+                NO_NEW_FINALIZERS,
                 "metadata.finalizers of a Secret: leave them out; one that cannot be deleted holds the whole"
                 " namespace when the platform removes it.",
             ),

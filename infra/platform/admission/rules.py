@@ -101,6 +101,11 @@ _AS_THE_STACK_HAS_IT = (
 """CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
 program as root."""
 
+NO_NEW_FINALIZERS = (
+    "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
+    " oldObject.metadata.?finalizers.orValue([]))"
+)
+"""CEL condition that a request adds no finalizer to its object."""
 CLAIM_OF_NO_VOLUME = (
     "!claim.?volumeName.hasValue() && !claim.?selector.hasValue()"
     " && claim.?storageClassName.orValue('default') != ''"

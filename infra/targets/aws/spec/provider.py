@@ -25,11 +25,13 @@ AccountId = Annotated[
         "write the account's number in quotes",
     ),
 ]
+PRINCIPAL = r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+"
+"""Pattern of the ARN of an IAM role or user."""
 PrincipalArn = Annotated[
     str,
     matching(
         "aws_principal",
-        r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+",
+        PRINCIPAL,
         "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/platform",
         "write the role itself, not one of its sessions (assumed-role)",
     ),

@@ -12,7 +12,7 @@ from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 from infra.targets.aws.spec.partitions import UNSERVED, partition_of
-from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.aws.spec.provider import PRINCIPAL, AwsSpec, LustreSpec
 from infra.targets.aws.spec.registries import UNKNOWN
 from infra.targets.cloud_validators import (
     EXISTING_CLUSTER,
@@ -431,10 +431,9 @@ def claims_fit_the_filesystem(
 
 def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """EKS knows IAM's principals; the identity provider decides which users may assume a role."""
-    pattern = r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+"
     allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/research"
     fix = "name the role that the identity provider gives this group; not one of its sessions (assumed-role)"
-    yield from groups_are_spelled(teams, pattern, allowed, fix)
+    yield from groups_are_spelled(teams, PRINCIPAL, allowed, fix)
 
 
 CHECKS = Checks(

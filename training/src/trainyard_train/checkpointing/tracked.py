@@ -417,8 +417,8 @@ def _wrong(tensor: torch.Tensor) -> str:
         return "a parameter of a lazy module, which has no shape yet; call the module once before the load"
     if is_distributed(tensor):
         partial = any(each.is_partial() for each in tensor.placements)  # type: ignore[attr-defined]
-        allowed = "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
-        return allowed if partial else _wrong(local_of(tensor))
+        refusal = "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
+        return refusal if partial else _wrong(local_of(tensor))
     if tensor.is_meta:
         return "a tensor on the meta device, which has no values; give it some with to_empty() and an init"
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
