@@ -25,7 +25,7 @@ SEEDS: Final = (1, 2, 3, 4, 5)
 RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04)
 TUNING_SEEDS: Final = (101, 102)
 FAILED: Final = 50
-"""Per cent of error above which a run counts as failed; guessing gives 90."""
+"""Error in per cent above which a run counts as failed; guessing has an error of 90."""
 ARMS: Final[Mapping[str, tuple[str, bool]]] = {
     "linear, gradual warmup": ("linear", True),
     "linear, no warmup": ("linear", False),

@@ -12,9 +12,9 @@ from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, FigureSource, Machine
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
-"""How a pool is bought; a system pool is bought on demand."""
+"""Purchase type of a pool; a system pool is bought on demand."""
 HOURS_PER_MONTH = 730
-"""A year of 8,760 hours over 12, as the clouds' own calculators count."""
+"""Hours of a month: 8,760 hours of a year divided by 12, as in the clouds' own calculators."""
 STALE_AFTER_DAYS = 90
 """Age in days from which a price is shown as old."""
 

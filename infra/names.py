@@ -83,7 +83,7 @@ OBJECT_STORE_PORT = 7070
 AUTOSCALER = "cluster-autoscaler"
 TOPOLOGY = "fabric"
 RACK_TOPOLOGY = "racks"
-"""Name of the topology with NVLink domains as a level: nodes without their label would take no job of it."""
+"""Name of the topology with NVLink domains as a level; nodes without a domain's label run no job of it."""
 HOST_TOPOLOGY = "hosts"
 """Name of the topology for pools without accelerators, whose nodes have no labels of network levels."""
 ANY_FABRIC = "distributed"

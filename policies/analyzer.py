@@ -60,7 +60,7 @@ class Analyzer:
         self.findings: list[Finding] = []
         self.num_resources = 0
         self.retained: dict[str, Resource] = {}
-        """By URN: resources for the policies over several resources; not those that a program only reads."""
+        """URN → resource, for policies over several resources; without those that a program only reads."""
         self.evaluator = PolicyEvaluator(policies)
         self.stack = EvaluatedStack(environment=dict(os.environ))
 

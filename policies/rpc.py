@@ -78,7 +78,7 @@ class RpcServer:
 
     def __init__(self) -> None:
         self._methods: dict[str, tuple[type[Message], Method]] = {}
-        """By path: what a request is, and what answers it."""
+        """Path of a call → message type of its request, and method that answers it."""
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]

@@ -54,7 +54,7 @@ class Fake:
     start: Start = lambda _stack, _folder: nullcontext(RunningFake())
     change: Change = grow
     sells_machines: bool = True
-    """Whether capacity can be short: False where machines exist already."""
+    """Whether the target can run out of capacity; False where its machines exist already."""
     control_plane: DeclaredControlPlane | None = None
     """Access to the target's API servers; None where the cluster exists already or is on this host."""
 

@@ -69,7 +69,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-")
         self.store = ResourceStore(folder or Path(self._temporary.name if self._temporary else ""))
         self.creations: list[Creation] = []
-        """In the order in which they ended."""
+        """Creations, in the order in which they ended."""
         self._injector = injector or Injector(Faults(), lambda: None)
         self._lock = threading.Lock()
         self._default_tags: dict[str, str] = {}

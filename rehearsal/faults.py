@@ -93,7 +93,7 @@ class Injector:
         self.happened: list[str] = []
         """Injected faults so far, in words."""
         self.raised: list[RaisedRefusal] = []
-        """How the cloud refused since the user last did something about it."""
+        """Refusals by the cloud since the last call of `apply_fixes`."""
         self._fixed: set[str] = set()
         self._seen_persistent: set[str] = set()
         self._half_made: set[tuple[str, str]] = set()

@@ -63,7 +63,7 @@ class Reach:
         self._networks: Sequence[str] | None = None
         self._routed = control_plane.route is None
         self.refused: Problem | None = None
-        """Why the API server did not answer; None where it always has."""
+        """Problem that explains why the API server did not answer; None if it has answered every call."""
 
     def learn(self, token: str, inputs: Properties) -> None:
         """Take note of what the cloud has made or changed."""

@@ -26,9 +26,9 @@ class KnownRefusal:
 
     name: str
     what: str
-    """A short description, to choose by."""
+    """Short description, in the list of refusals to choose from."""
     types: tuple[str, ...]
-    """Types that can be refused so, in full or by their last part."""
+    """Resource types that the refusal can affect, in full or by their last part."""
     message: str
     """The cloud's error message; `{x}` is a property of the inputs, `{name}` defaults to the logical name."""
     source: str
@@ -37,7 +37,7 @@ class KnownRefusal:
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Path in the inputs → condition: a value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
     retained: bool = False
-    """Whether the resource exists afterwards, but differs from what it should be."""
+    """Whether the resource exists after the refusal, but differs from its inputs."""
     lasts: bool = False
     """Whether the refusal lasts for hours, whatever the user does."""
 

@@ -22,7 +22,7 @@ class Children:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self.stopped = False
-        """Whether they were asked to end; their output after that is no error."""
+        """Whether `stop` was called: output of the processes after that is no error."""
 
     def run(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
         """Run to the end with the host's own stdout and stderr, which the engine shows; the exit code."""

@@ -26,8 +26,8 @@ by the sum of its containers' limits, so that many containers would be no limit.
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
 """Default requests of a container: with a quota, pods without CPU and memory requests are refused.
 
-No limit of memory comes with it, which would end sound jobs: a container that takes much more than it asks
-for is the first that the kernel ends where its node has no more.
+There is no memory limit, which would kill healthy jobs. On a node without free memory the kernel first kills
+containers that use much more than they request.
 """
 
 

@@ -57,11 +57,12 @@ _WAITED_FOR = {
     "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
     "pulumi.com/timeoutSeconds": "3600",
 }
-"""Later resources need what the operator installs: definitions of addresses, and the NICs' driver.
+"""Annotations that make Pulumi wait for the NicClusterPolicy: later resources need the operator's address
+definitions and NIC driver.
 
-The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so where all nodes may
-come later nothing waits for it. Nothing there needs it: the GPU driver's pod waits for the NIC driver's pod
-of the same node (init container `mofed-validation`), and there are no networks of pods.
+The policy is never ready while no node has a NIC (state_ofed.go: SyncStateNotReady), so nothing waits for it
+where all nodes may join later. No resource needs it there: the GPU driver's pod waits for the NIC driver's
+pod of the same node (init container `mofed-validation`), and pods have no secondary networks.
 """
 _HAS_NICS = "feature.node.kubernetes.io/pci-15b3.present"
 """Label of nodes on which the operator installs its driver and plugins."""

@@ -59,8 +59,8 @@ _NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps an autoscaler from ending a job to save a node."""
 _JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
 _IN_MEMORY = {"medium": "Memory", "sizeLimit": f"{names.JOB_VOLUME_GIB}Gi"}
-"""5,000 small files take 0.2 s there, and 2 to 3 s on the disk that it was tried on. A pack has 256 MiB at
-most, and lies beside its files while they are made."""
+"""Settings of the in-memory volume for code: 5,000 small files unpack in 0.2 s, and in 2 to 3 s on a measured
+disk. The volume holds a pack of at most 256 MiB and the unpacked files at the same time."""
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
 

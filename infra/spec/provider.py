@@ -50,7 +50,7 @@ class ProviderSpec(Spec):
     """Base of each target's own spec."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS
-    """The same of a target without a choice of filesystems."""
+    """Reason why the filesystem has no snapshots, for a target without a choice of filesystems."""
 
     kind: ProviderKind = Field(description="name of the target")
     kubernetes_version: KubernetesVersion = Field(

@@ -27,7 +27,7 @@ class FilesystemSpec(Spec):
     """Base of the filesystems that targets have under the checkpoints."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {USE_THE_BUCKET}"
-    """Why no snapshots are taken of it, and what to do; empty where the target takes them."""
+    """Reason why the filesystem has no snapshots, with the next step; empty where the target takes them."""
 
     @property
     def default_snapshot_days(self) -> int:

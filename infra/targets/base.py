@@ -29,8 +29,8 @@ DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-inj
 """DaemonSets for devices. `gib…`: NCCL over Google Cloud's RoCE; `tcpxo` and `device-injector`: NCCL over
 GPUDirect-TCPXO; `memory-lock`: raises the limit on locked memory for RDMA."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
-"""How a pool gets nodes. `fixed`: a constant number. `autoscaled`: one by one, as pods wait. `queued`:
-Kueue requests all nodes of a job at once, by a ProvisioningRequest."""
+"""Way in which a pool gets nodes. `fixed`: a constant number. `autoscaled`: one by one, as pods wait.
+`queued`: Kueue requests all nodes of a job at once, by a ProvisioningRequest."""
 CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
     None: "fixed",
     "flex-start": "autoscaled",

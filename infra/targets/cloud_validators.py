@@ -20,7 +20,7 @@ from infra.spec.storage import StorageSpec
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
 OWN_TAGS = 10
-"""Tags of the stack's own that a resource can have, with some to spare."""
+"""Maximum number of tags that Trainyard itself puts on a resource, with a reserve."""
 
 
 class _WithMachines(Protocol):

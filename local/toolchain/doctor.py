@@ -45,9 +45,9 @@ class DoctorStatus(StrEnum):
 
     OK = "ok"
     TODO = "to do"
-    """`trainyard up` will install or make it."""
+    """State of an item that `trainyard up` will install or make."""
     PROBLEM = "problem"
-    """A person must solve the problem."""
+    """State of an item that only the user can fix."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Releases:
     def __init__(self, *, allowed: bool) -> None:
         self._allowed = allowed
         self._refusals: dict[str, str] = {}
-        """Host or address → why nothing can be had there, empty if it can."""
+        """Host or address → reason why nothing can be downloaded from it; empty if it answers."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Releases:

@@ -24,7 +24,7 @@ class RehearsalReport:
     stack: str
     rehearsal: Rehearsal
     assumed: str = ""
-    """Note on what was assumed without a measurement; empty if nothing was."""
+    """Note on an assumption that replaces a measurement; empty if there is none."""
 
     @property
     def types(self) -> Mapping[str, int]:

@@ -1,4 +1,8 @@
-"""Loads the programs that containers run: each is a file whose text a manifest carries after `-c`."""
+"""Loads the programs that containers run: each is a file whose text a manifest carries after `-c`.
+
+Comments at a program's head describe the program, in shell and in Python: `program` drops them, so that
+manifests stay small. A docstring would remain.
+"""
 
 from __future__ import annotations
 

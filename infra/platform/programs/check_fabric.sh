@@ -1,16 +1,16 @@
 #!/bin/sh
-# Refuse ranks that would train over TCP on a pool that has a fabric: the postStart hook of a job's containers.
+# postStart hook of a job's containers: ends ranks that would train over TCP on a pool with a fabric.
 #
-# It runs in the job's own image, beside the job's own command, whatever these are: POSIX sh, and no other program.
-# TRAINYARD_FABRIC has the class and what its network needs of this container: `file=package` for each file of the
-# image, `file=` for what the node gives. A job of one node needs no network; NCCL_NET=Socket says that TCP is meant.
-# The loader is asked for libraries as NCCL asks it (LD_PRELOAD; one that is static or musl's answers nothing, which
-# counts as found). What lies beside the programs of PATH counts too: conda's Python finds its libraries there.
-# `locked-memory=bytes` is what the node must let the ranks lock: below it RDMA registers no buffers. A node may only
-# just have come, and its limit follows (DaemonSet memory-lock): the signal before $1 then, which is worth a restart.
-# The kubelet's event gives no reason (FailedPostStartHook: "PostStartHook failed"), so the message goes to the log of
-# the job and to its termination message. The signal $1 then ends the container's first process, whose parent is
-# outside of the pod, by an exit status that no other fault gives.
+# The hook runs in the job's own image, so it is POSIX sh and calls no other program. TRAINYARD_FABRIC has the fabric
+# class and the network's needs in this container: `file=package` for a file of the image, `file=` for a file that the
+# node provides, `locked-memory=bytes` for the memory that ranks must be able to lock (below it RDMA registers no
+# buffers). Jobs of one node are not checked, nor jobs with NCCL_NET=Socket, which requests TCP.
+# The loader looks up libraries as NCCL does (LD_PRELOAD). A static or musl loader prints nothing, which counts as
+# found. Folders beside the programs of PATH count too: conda's Python finds its libraries there.
+# The kubelet's event has no reason (FailedPostStartHook: "PostStartHook failed"), so the message goes to the job's log
+# and to the termination message. Then signal $1 ends the container's first process, whose parent is outside of the
+# pod, with an exit status that no other fault has. If only the lock limit is too low, the signal is $1 - 1, which
+# restarts the pod: the limit of a new node follows soon (DaemonSet memory-lock).
 case "${TRAINYARD_FABRIC:-none} ${PET_NNODES:-} ${NCCL_NET:-}" in
   none* | *' 1 '* | *' '[Ss][Oo][Cc][Kk][Ee][Tt]) exit 0 ;;
 esac

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# preStop hook of the pods of an MPI job: sends SIGTERM to the pod's ranks, and waits until they have exited.
+# preStop hook of an MPI job's pods: sends SIGTERM to the pod's ranks, and waits until they have exited.
 #
-# With the pod, sshd would end and all ranks in it at once, and mpirun would call it a failure. A rank's own
-# children have its environment, too: what counts is the first process that has it.
+# Without the hook, sshd and all its ranks would end at once, and mpirun would report a failure. Child processes of a
+# rank inherit its environment, so only the topmost process with the variable is a rank.
 import contextlib, os, pathlib, signal, time
 def is_rank(process):
     return b"OMPI_COMM_WORLD_RANK=" in pathlib.Path(f"/proc/{process}/environ").read_bytes()

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command, and keeps its pod for a while where it fails: hold_failed.sh SECONDS COMMAND [ARGUMENT …]
+# Runs a command, and holds its pod for a while after a failure: hold_failed.sh SECONDS COMMAND [ARGUMENT …]
 #
-# So `trainyard shell` finds files, /dev/shm and the node as the failure left them. A pod that gets notice
-# (SIGTERM: preempted, drained, cancelled) leaves. Ends with the command's own code where nothing was held, else
-# with 193, after which the job is not started again.
+# `trainyard shell` then finds files, /dev/shm and the node as they were at the failure. SIGTERM (preemption, drain,
+# cancellation) ends the hold. The exit code is the command's own if nothing was held, else 193, after which the job
+# is not restarted.
 seconds=$1
 shift
 leaving='' ranks=''

@@ -1,7 +1,7 @@
 #!/bin/sh
-# AMD's kernel driver from AMD's packages, into the root filesystem of the node at /host, and loaded.
+# Installs AMD's kernel driver from AMD's packages into the node's root filesystem at /host, and loads the driver.
 #
-# The version of the packages, 30.20.1, is that of Azure's recipe (Azure/aks-rdma-infiniband).
+# Version 30.20.1 of the packages is from Azure's recipe (Azure/aks-rdma-infiniband).
 set -eu
 if ! grep -qs 'https://repo.radeon.com/amdgpu/30.20.1/ubuntu' /host/etc/apt/sources.list.d/amdgpu.list || ! chroot /host dpkg -s amdgpu-dkms > /dev/null 2>&1; then
   apt-get update

@@ -1,5 +1,5 @@
 #!/bin/sh
-# NCCL's plugin for Google's RoCE (gIB), onto the node.
+# Installs NCCL's plugin for Google Cloud's RoCE (gIB) on the node.
 set -e
 /scripts/container_entry.sh install
 cp -r /var/lib/gib/lib64/. /host/home/kubernetes/bin/nvidia/lib64

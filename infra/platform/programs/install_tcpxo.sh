@@ -1,5 +1,5 @@
 #!/bin/sh
-# NCCL with its plugin for GPUDirect-TCPXO, onto the node.
+# Installs NCCL with the plugin for GPUDirect-TCPXO on the node.
 set -e
 sh /scripts/container_entry.sh install --install-nccl
 mkdir -p /usr/local/nvidia/lib64

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Starts a launcher on each node of a job, so that all join one training: join_nodes.sh (accelerate | deepspeed) [ARGUMENT …]
+# Starts a launcher on each node of a job and joins the nodes: join_nodes.sh (accelerate | deepspeed) [ARGUMENT …]
 #
-# Started by itself, either one takes its node for all there are, and each node trains alone. The words come first: what
-# the job's own command says after them counts. Accelerate starts ranks that join others only where it is told of a
-# way, unless it sees several GPUs. DeepSpeed takes the number of nodes from a file of hosts, and needs no names of them
-# where it is started on each (--no_ssh).
+# Without these options either launcher assumes a single node, and each node trains alone. Our options come first, so
+# that the command's own options override them. Accelerate joins ranks only with a distribution option, unless it
+# detects several GPUs. DeepSpeed reads the number of nodes from a host file; with --no_ssh, started on each node, it
+# does not resolve the names in the file.
 launcher=$1
 shift
 case $launcher in

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The node's part of GPUDirect-TCPXO, in the namespaces of the node's first process.
+# Opens the node for GPUDirect-TCPXO, in the namespaces of the node's first process.
 #
-# Container-Optimized OS lets in what it knows: the GPUs' packets come on interfaces that are not its own.
-# 1ae0:0084 are the windows of the GPUs' network cards, which pods find by their address on the bus.
+# Container-Optimized OS accepts only known connections, but the GPUs' packets arrive on other interfaces. PCI ID
+# 1ae0:0084 is a GPU NIC's memory window, which pods find by its PCI address.
 set -e
 /sbin/iptables -C INPUT -p tcp -j ACCEPT 2>/dev/null || /sbin/iptables -I INPUT -p tcp -j ACCEPT
 modprobe import-helper

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Prints the lines about checkpoints of the newest run under a folder, for `trainyard measure`.
+# Prints the checkpoint events of the newest run under a folder, for `trainyard measure`.
 import json
 import pathlib
 import sys

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Puts a job's own PYTHONPATH before the image's, then runs a command: python_path.sh COMMAND [ARGUMENT …]
+# Prepends a job's own PYTHONPATH to the image's, then runs a command: python_path.sh COMMAND [ARGUMENT …]
 #
-# A pod has one value of a variable, and without the image's there is no training package, or not even PyTorch.
+# A pod has one value per variable. Without the image's value the training package, or even PyTorch, is not found.
 PYTHONPATH=$TRAINYARD_PYTHONPATH${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 exec "$@"

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Let pods of this node lock memory: containers have the limit of what starts them (containerd's shim, of the pod, or
-# CRI-O's conmon), and that has the limit of containerd or CRI-O. Both may start anew: so again every few seconds.
+# Raises the locked-memory limit of this node's pods.
+#
+# Containers inherit the limit of the process that starts them (containerd's shim per pod, or CRI-O's conmon), which
+# inherits the limit of containerd or CRI-O. Either may restart, so the loop repeats every few seconds.
 limits() {
   while read -r one two three soft hard _; do
     [ "$one $two $three" != 'Max locked memory' ] || echo "$soft $hard"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-# Prints a job's logs, from the files that the log collector has stored, for `trainyard logs`.
+# Prints a job's logs from the files that the log collector has stored, for `trainyard logs`.
 #
-# Arguments: job, seconds since the epoch before which a pod is another job's, follow (1) or not (0), node and
-# attempt (-1: all). A line of the output: attempt, node, Kubernetes node, time, and what was written, or for
-# `list` in place of `follow`: a pod each. Files hold lines of the container runtime (CRI): time, stream, P (goes
-# on in the next) or F, text. Two rotated files may have been copied at once, and a collector that started anew
-# may have copied again: a file is runs of lines with rising times, which are merged, each line once.
+# Arguments: job; Unix time before which a pod belongs to another job; follow (1) or not (0), or `list`; node and
+# attempt (-1: all). An output line has attempt, node, Kubernetes node, time and text; `list` prints one line per pod.
+# Files hold lines of the container runtime (CRI): time, stream, P (continued on the next line) or F, text. The
+# collector may copy two rotated files at once, and copies again after a restart. A file therefore consists of runs of
+# lines with rising times, which are merged, and each line is printed once.
 import heapq
 import os
 import pathlib

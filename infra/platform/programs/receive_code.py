@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# Receives a job's packed code from `trainyard run` and stores it by its digest: receive_code.py FOLDER
+# Receives a job's packed code from `trainyard run`, and stores it by digest: receive_code.py FOLDER
 #
-# `trainyard run` starts it in the team's pod for that, and talks to it over its standard input and output: it is
-# there by the time that the digest is known. It takes a line with the digest, and answers `stored` where that pack
-# is there; else `send`, takes a line with the number of bytes and these, and answers `stored` once they
-# match the digest. A transfer that breaks off stores nothing.
+# `trainyard run` starts this program in the team's pod before the digest is known, and uses its standard input and
+# output. The program reads a line with the digest. If the store has that pack, it answers `stored`. Otherwise it
+# answers `send`, reads a line with the number of bytes and then the bytes, and answers `stored` once they match the
+# digest. A transfer that breaks off stores nothing.
 import contextlib, hashlib, os, pathlib, re, sys, time, zlib
 folder = pathlib.Path(sys.argv[1])
 DAY = 86400

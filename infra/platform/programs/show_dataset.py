@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# Links a staged dataset into the folders of the teams that may read it, and removes it from all others.
-# Arguments: folder of datasets, folder of the teams' folders, the dataset below the first (NAME/VERSION), the teams
-# that may read it, all others.
+# Links a staged dataset into the folders of the teams that may read it, and removes it from all other teams' folders.
+#
+# Arguments: folder of datasets, folder of the teams' folders, dataset (NAME/VERSION), teams that may read it, all
+# other teams.
 import os
 import shutil
 import sys

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Starts a program of Python's on each accelerator: start_ranks.sh RESTARTS PYTHON (FILE | -m MODULE) [ARGUMENT …]
+# Starts a Python program on each accelerator: start_ranks.sh RESTARTS PYTHON (FILE | -m MODULE) [ARGUMENT …]
 #
-# By the training package's agent where the image has it, which starts ranks again in place; else by torchrun.
-# Both read Trainer's PET_* variables.
+# The training package's agent starts the ranks if the image has it, and restarts them in place; else torchrun starts
+# them. Both read the Trainer's PET_* variables.
 restarts=$1 python=$2
 shift 2
 command -v "$python" >/dev/null || python=python3

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Unpacks a job's code where the image lacks gzip, tar or sha256sum: unpack_code.py FILE FOLDER DIGEST
+# Unpacks a job's code in images that lack gzip, tar or sha256sum: unpack_code.py FILE FOLDER DIGEST
 #
-# It stands within single quotes of unpack_code.sh, and has none itself.
+# unpack_code.sh embeds this program in single quotes, so it may contain none.
 import gzip, hashlib, io, sys, tarfile, time
 file, folder, digest = sys.argv[1:]
 try:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Unpacks a job's code, then runs a command there: unpack_code.sh STORE FOLDER COMMAND [ARGUMENT …]
+# Unpacks a job's code, then runs a command in its folder: unpack_code.sh STORE FOLDER COMMAND [ARGUMENT …]
 #
-# It runs in the ranks' own container, before any rank starts: a container of its own costs each pod about a second.
-# TRAINYARD_CODE is the digest; without it the command starts where it is. gzip, tar and sha256sum are in every
-# distribution's image, and take 0.15 s for 5,000 files where Python's tarfile takes 0.75 s. It works on a copy of its
-# own, so that what was verified is what is unpacked. Python (unpack_code.py) is for images that lack one of them: UBI
-# minimal has no tar. All is read-only then (0444, 0555), which keeps ranks from changing their code by accident: its
-# owner is the user that they run as. Times are those of the start (-m): a pack has none, and archives that programs
-# make of their code begin at 1980.
+# The program runs in the ranks' container before any rank starts: a separate container costs each pod about a second.
+# TRAINYARD_CODE is the code's digest; without it the command starts in the current folder. Distributions' images have
+# gzip, tar and sha256sum, which take 0.15 s for 5,000 files; Python's tarfile takes 0.75 s. Images that lack one of
+# them use Python (unpack_code.py): UBI minimal has no tar. The pack is copied first, so that the unpacked bytes are
+# the verified ones. All files become read-only (0444, 0555): their owner is the ranks' user, and ranks must not change
+# their code by accident. Files get the time of the start (-m), since a pack holds no times, and archives that programs
+# make of their code cannot have times before 1980.
 store=$1 folder=$2
 shift 2
 [ "${TRAINYARD_CODE:-}" ] || exec "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Waits until the pod's name is in DNS, for a minute at most.
+# Waits for at most a minute until DNS has the pod's name.
 #
-# mpirun finds itself in the host file by its address.
+# mpirun resolves the names in its host file, and recognises its own host by address.
 import socket, time
 name = ".".join(socket.getfqdn().split(".")[:2])
 for _ in range(120):

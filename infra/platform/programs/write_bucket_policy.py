@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Sets a bucket's policy where versitygw reads it: an extended attribute of its folder. Arguments: folder, policy.
+# Sets a bucket's policy as an extended attribute of its folder, where versitygw reads it. Arguments: folder, policy.
 import os
 import sys
 

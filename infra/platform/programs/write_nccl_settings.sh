@@ -1,3 +1,3 @@
 #!/bin/bash
-# Leave to NCCL what the fabric's own script sets.
+# Writes the NCCL variables that the fabric's own script sets to NCCL's configuration file.
 @setup@ && env | grep '^NCCL_' > @file@

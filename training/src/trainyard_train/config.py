@@ -27,22 +27,22 @@ class TrainConfig(ConfigSection):
     steps: int = Field(default=200, ge=1)
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     strategy: Strategy = "ddp"
-    """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
+    """`ddp`: the whole model on every rank. `fsdp`: sharded over the ranks, for models too large for one."""
     parallel: ParallelConfig = ParallelConfig()
     backend: Backend = "auto"
-    """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
+    """Backend of the collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
     mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
     precision: Precision = "float32"
     """Precision of the forward pass, where it is safe (autocast); weights and optimizer are in float32."""
     accumulate: int = Field(default=1, ge=1)
     """Micro-batches that a step's samples of each rank are divided into, to save memory."""
     recompute: bool = False
-    """Keep no activations inside of layers, and compute them again in the backward pass, to save memory."""
+    """Whether activations inside of layers are recomputed in the backward pass, to save memory."""
     deterministic: bool = True
-    """Take only algorithms that give the same bits for the same input, or fail: without them a run that
-    resumes may end with other weights than one that never stopped."""
+    """Whether only algorithms are used that compute the same bits from the same input; others fail. Without
+    them, a resumed run may end with other weights than an uninterrupted one."""
     compile: bool = False
-    """Compile the layers with torch.compile; it takes minutes at each start."""
+    """Whether torch.compile compiles the layers, which takes minutes at each start."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()
@@ -61,8 +61,8 @@ class TrainConfig(ConfigSection):
     """Maximum number of in-place restarts of a node's ranks after a failure here or on a peer; then the node
     exits, and its launcher decides (see `elasticity.agent`)."""
     pace_seconds: float = Field(default=0, ge=0, le=60)
-    """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
-    something to interrupt; leave it at 0 for real work."""
+    """Minimum seconds of a step; the run sleeps for the rest. Slows a small job down, so that a demonstration
+    can interrupt it; 0 for real work."""
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> TrainConfig:

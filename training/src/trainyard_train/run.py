@@ -100,11 +100,11 @@ class Run(Attempt):
     _inside = _loaded = _in_epochs = False
     _found: tuple[Checkpoint | None, list[str]] | None = None
     _resumed_at: int | None = None
-    """Steps that were finished when it resumed."""
+    """Number of finished steps when the run resumed."""
     _private: Mapping[str, Any] | None = None
     """This rank's private state from the checkpoint."""
     _held: tuple[int, Late | float | None] | None = None
-    """The last step and its loss, which the other ranks have not got yet."""
+    """Last step and its loss, which is not sent to the other ranks yet."""
     _sent: int | None = None
     """Step whose loss is being summed."""
 

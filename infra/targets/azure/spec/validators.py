@@ -42,9 +42,9 @@ VNET_PREFIXES = range(10, 22)
 """Allowed prefix lengths of a VNet: a wider one is all of 10.0.0.0/8; a narrower one leaves the API server
 less than a /28."""
 RESERVED = tuple(map(IPv4Network, ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24")))
-"""Ranges that AKS takes for itself (AKS: plan IP addressing, read 2026-11-22)."""
+"""Ranges that AKS reserves (AKS: plan IP addressing, read 2026-11-22)."""
 RESERVED_ADDRESSES = 5
-"""Addresses that Azure keeps in each subnet."""
+"""Number of addresses that Azure reserves in each subnet."""
 NODE_POD_ADDRESSES = 256
 """Pod addresses of a node: Azure CNI Overlay assigns a /24."""
 MAX_POOL_NODES = 1000

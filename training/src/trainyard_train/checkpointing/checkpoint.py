@@ -187,7 +187,7 @@ class StoredFile:
     entry: FileEntry
     store: CheckpointStore
     held: memoryview | None = field(default=None, compare=False)
-    """Content of the file in this node's memory; None if it is not there."""
+    """Content of the file in this node's memory; None if the memory does not have the file."""
 
     def check_size(self) -> None:
         """Compare its size.
@@ -352,7 +352,7 @@ class Retention:
     last: int = 3
     """Number of the newest checkpoints that are retained."""
     every_steps: int = 0
-    """Checkpoints whose step is a multiple of this are never deleted; 0: none."""
+    """Steps between checkpoints that are never deleted; 0: none."""
     tag: bool = False
     """Whether superseded checkpoints are marked, so that the bucket deletes them later, instead of
     deleted."""

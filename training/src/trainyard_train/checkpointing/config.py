@@ -20,9 +20,9 @@ class CheckpointConfig(ConfigSection):
     keep_last: int = Field(default=3, ge=1)
     """Number of newest checkpoints that are retained."""
     keep_every: int = Field(default=0, ge=0)
-    """Checkpoints whose step is a multiple of this are never deleted; 0: none."""
+    """Steps between checkpoints that are never deleted; 0: none."""
     superseded: Literal["delete", "tag"] = "delete"
-    """What happens to checkpoints that are not retained. `tag`: objects in S3 and Azure get
+    """Treatment of checkpoints that are not retained. `tag`: objects in S3 and Azure get
     `trainyard.dev/superseded=true`, those in Google Cloud Storage a custom time, by which a
     rule of the bucket deletes them later."""
     memory_gib: float | None = Field(default=None, ge=0)
@@ -32,8 +32,8 @@ class CheckpointConfig(ConfigSection):
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 
     pace_seconds: float = Field(default=0, ge=0, le=600)
-    """Least time that a checkpoint takes, but for the last of a run: the rest is slept. It shows whether a
-    preemption notice would be enough for a large model's; leave it at 0 for real work."""
+    """Minimum seconds of a checkpoint, except for a run's last one; the run sleeps for the rest. Simulates
+    the checkpoint of a large model, to test it against a preemption notice; 0 for real work."""
 
     @field_validator("store")
     @classmethod

@@ -46,7 +46,7 @@ class Batches(Generic[Batch]):
     per_step: int | None
     """Batches of this rank that one step takes (gradient accumulation); None if the number varies."""
     ahead: int
-    """Batches that the loop has read ahead: taken, but of no finished step."""
+    """Batches that the loop has read ahead, which are in no finished step yet."""
     epoch: Callable[[], int | None]
     """Returns the epoch that the run is in; None if it counts none."""
     _pass: int = -1
@@ -61,14 +61,14 @@ class Batches(Generic[Batch]):
     """Whether the last step took fewer batches than `per_step`, which only the last step of a pass may."""
     _under_way: bool = False
     _left: bool = False
-    """Whether the loop left the last pass before its end."""
+    """Whether the loop exited the last pass before its end."""
     _resumed: bool = False
     _looks: int = 0
-    """Passes of this epoch before this one that ended early, without a step: looks at the first batches."""
+    """Earlier passes of this epoch that ended without a step, such as a look at the first batches."""
     _begin: dict[str, Any] | None = None
     """States of the random generators at the start of this pass, and the digest of its first batch."""
     _now: dict[str, Any] | None = None
-    """Those at the last finished step, of a run that resumed."""
+    """States of the random generators at the last finished step, in a resumed run."""
     _of_data: list[Any] = field(init=False)
     """Generators that the dataset draws from in this process."""
     _at_first: list[dict[str, int]] = field(init=False)

@@ -65,8 +65,8 @@ _SIGNALLED: Final = 128
 """Added to the number of the signal that ended a process, as in shells."""
 
 Work = Callable[[float, float], int]
-"""What a rank executes. It takes the unix time at which it was started and the seconds for which it waits for
-the others, and returns its exit code."""
+"""Function that a rank executes. Its arguments are the Unix time of its start and the seconds to wait for the
+other ranks; it returns the rank's exit code."""
 
 
 class Node(BaseModel):

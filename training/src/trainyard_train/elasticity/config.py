@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from trainyard_train.config_base import ConfigError, ConfigSection
 
 GRACE_VARIABLE: Final = "TRAINYARD_GRACE_SECONDS"
-"""Seconds from SIGTERM to SIGKILL of this pod."""
+"""Variable with the seconds from SIGTERM to SIGKILL of this pod."""
 NOTICE_VARIABLE: Final = "TRAINYARD_NOTICE_SECONDS"
-"""The shortest preemption notice of the spot nodes that this pod may be on."""
+"""Variable with the shortest preemption notice, in seconds, of the spot nodes that this pod may run on."""
 _DEFAULT_SECONDS: Final = 10.0
 """Seconds from a preemption notice to the exit, where neither the pod nor a cloud sets a limit."""
 _EXIT_SECONDS: Final = 5.0
@@ -58,20 +58,20 @@ class TimeoutConfig(ConfigSection):
     """Time for all ranks to arrive again, after they were restarted in place; more only delays their start
     elsewhere, where a node has failed."""
     collective: float = Field(default=20, gt=0)
-    """Time for one collective; longer than the slowest step. The limit of a step is ten times the longest
-    step so far where that is more than this; of the first step it is `start` where that is more."""
+    """Time for one collective; longer than the slowest step. The limit of a step is the larger of this and
+    ten times the longest step so far; the limit of the first step is the larger of this and `start`."""
     silence: float = Field(default=8, ge=3)
     """Time without a heartbeat of a node's agent, or of a rank that has none, until it counts as failed; a
     rank may be stopped (SIGSTOP) for as long."""
     stall: float = Field(default=15, gt=0)
-    """Time in one step until all ranks write their stacks; shorter than `collective`. Left out, it is
-    no more than three quarters of that."""
+    """Time in one step until all ranks write their stacks; shorter than `collective`. Default:
+    at most three quarters of `collective`."""
     store: float = Field(default=60, gt=0)
     """Time for one request to an object store, with its retries."""
     save: float = Field(default=600, gt=0)
     """Time for one checkpoint to become durable; the run ends rather than wait longer."""
     leave: float | None = Field(default=None, gt=0)
-    """Time from a preemption notice to the exit, at most. Default: what the pod's grace allows."""
+    """Maximum time from a preemption notice to the exit. Default: what the pod's grace period allows."""
 
     @model_validator(mode="before")
     @classmethod

@@ -23,7 +23,7 @@ class ModelConfig(ConfigSection):
     heads: int = Field(default=4, ge=1)
     """Attention heads of a gpt."""
     context: int = Field(default=128, ge=1)
-    """Tokens that a gpt sees at once."""
+    """Context length of a gpt, in tokens."""
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> ModelConfig:

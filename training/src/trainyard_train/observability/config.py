@@ -13,12 +13,12 @@ class ExportConfig(ConfigSection):
     """Where else metrics go, besides metrics.jsonl; rank 0 sends them."""
 
     prometheus_port: int = Field(default=0, ge=0, lt=1 << 16)
-    """Port at which Prometheus may ask for them; 0: none."""
+    """Port at which Prometheus scrapes the metrics; 0: none."""
     tensorboard: bool = False
-    """Write `run_dir/tensorboard`."""
+    """Whether metrics are written to `run_dir/tensorboard`."""
     opentelemetry: bool = False
-    """Send them by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`, once a minute."""
+    """Whether metrics are sent by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`, once a minute."""
     mlflow: str = ""
-    """URI of the tracking server, or of a database (`sqlite:////…`); empty: none."""
+    """URI of an MLflow tracking server, or of a database (`sqlite:////…`); empty: none."""
     wandb: Literal["none", "offline", "online"] = "none"
     """Weights & Biases: `offline` writes `run_dir/wandb`, for `wandb sync`; `online` needs WANDB_API_KEY."""

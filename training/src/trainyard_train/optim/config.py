@@ -14,16 +14,16 @@ class OptimConfig(ConfigSection):
 
     name: Literal["sgd", "adamw"] = "sgd"
     lr: float = Field(default=0.05, gt=0)
-    """The rate at `reference_batch_size`."""
+    """Learning rate at `reference_batch_size`."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
     clip_norm: float = Field(default=0, ge=0)
-    """The longest that the gradient of all parameters together may be; a longer one is shortened. 0: any."""
+    """Maximum norm of the gradient of all parameters together; larger gradients are clipped. 0: no limit."""
     scaling: Literal["linear", "sqrt", "none"] = "none"
     reference_batch_size: int = Field(default=64, ge=1)
-    """The batch that `lr` was tuned with, in samples."""
+    """Batch size, in samples, that `lr` was tuned with."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the rate climbs from `lr` to its scaled value; with no scaling from near 0 to `lr`."""
+    """Steps over which the rate rises from `lr` to its scaled value; without scaling, from near 0 to `lr`."""
 
     @model_validator(mode="after")
     def _adam_does_not_scale_linearly(self) -> OptimConfig:

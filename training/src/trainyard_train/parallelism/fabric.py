@@ -31,7 +31,7 @@ _WITHOUT_MPI: Final = (
     " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
 )
 _NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
-"""NCCL's error, in 2.30 and before, if it cannot use the network that NCCL_NET names."""
+"""Error message of NCCL up to 2.30 if the network that NCCL_NET names cannot be used."""
 _ROUNDS: Final = 5
 _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
