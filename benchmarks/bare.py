@@ -1,5 +1,5 @@
 """Baseline of the preview benchmarks: writes a plain Pulumi project that registers the same resources as a
-stack, and checks that both plans have as many resources of each type.
+stack, and checks that both plans have the same number of resources of each type.
 
 Its program has no spec, checks or charts.
 """

@@ -1,8 +1,8 @@
-"""Benchmark: time and CPU time that the policies add to the preview of a plain program of S3 buckets, against
-packs without rules and no pack.
+"""Benchmark: wall and CPU time that the policies add to the preview of 500, 1,000 and 2,000 S3 resources,
+against packs without rules and no pack.
 
-The program declares buckets and the resources that secure them, about 2,000 in all, which cost the engine and
-the program least. The time with a pack without rules is the lower bound for any pack.
+The resources are chosen because they cost the engine and the program little, so the policies' share is
+largest. The time with a pack without rules is the lower bound for any pack.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Benchmark: images per second from shards, decoded and randomly cropped, against WebDataset and torchdata.
+"""Benchmark: wall and CPU time to load one picture from shards (read, decode, random crop), against
+WebDataset and torchdata.
 
 All read the same shards, from a disk and from an S3 server on this host, and decode with the same functions,
 by two threads or two processes. What differs is how a sample is found, fetched, shuffled and handed over.
@@ -46,12 +47,13 @@ Epoch = Callable[[], Iterator[torch.Tensor]]
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """Times of one epoch, per sample, in milliseconds."""
+    """Times of one epoch, in milliseconds per picture."""
 
-    seconds: float
-    cpu: float
-    """CPU seconds of this process and of its worker processes, without the server's."""
-    classes: tuple[int, ...]
+    wall_ms: float
+    cpu_ms: float
+    """CPU time of this process and of its worker processes, without the server's."""
+    class_counts: tuple[int, ...]
+    """Number of pictures of each class that the epoch read: equal in all arms."""
 
 
 def measure() -> list[Figure]:
@@ -71,26 +73,26 @@ def _compare(where: str, location: str) -> list[Figure]:
         "WebDataset": _webdataset(location, table),
         "torchdata": _torchdata(location, table),
     }
-    if len({_timed(arm).classes for arm in arms.values()}) != 1:
+    if len({_timed(arm).class_counts for arm in arms.values()}) != 1:
         raise ValueError(f"{where}: the arms' epochs differ in their classes")
     taken: dict[str, list[EpochTimes]] = {name: [] for name in arms}
 
     def epoch(name: str) -> float:
         taken[name].append(_timed(arms[name]))
-        return taken[name][-1].seconds
+        return taken[name][-1].wall_ms
 
     in_both_orders({name: lambda name=name: epoch(name) for name in arms}, ROUNDS)  # type: ignore[misc]
     return [
         _figure(f"loading a picture of 500 × 400 from shards on {where}", clock, taken, peer)
         for peer in ("WebDataset", "torchdata")
-        for clock in ("seconds", "cpu")
+        for clock in ("wall_ms", "cpu_ms")
     ]
 
 
 def _figure(claim: str, clock: str, taken: Mapping[str, list[EpochTimes]], peer: str) -> Figure:
     ours, theirs = (tuple(getattr(each, clock) for each in taken[name]) for name in ("trainyard", peer))
     ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
-    what = "CPU time of " if clock == "cpu" else ""
+    what = "CPU time of " if clock == "cpu_ms" else ""
     return Figure(
         f"{what}{claim} (median of paired ratios {ratio:.2f})",
         Repeats("trainyard", "ms", ours),

@@ -1,7 +1,7 @@
-"""Benchmark: time and CPU time that the policies add to the preview of an AWS stack, against packs without
-rules and no pack.
+"""Benchmark: wall and CPU time that the policies add to the preview of AWS stacks of up to about 2,000
+resources, against a pack without rules and no pack. `benchmarks.buckets` shares its arms, figures and plot.
 
-The stack is `aws-dev` with generated pools, up to about 2,000 resources.
+The stack is `aws-dev` with generated pools.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Benchmark: time to preview generated stacks with 50, 100 and 200 pools, against a bare program of the same
-size.
+size, and how the time per pool grows.
 
 Both talk to the same fakes, which accept any input: the program and the engine are measured, not a cloud's
 API.
@@ -44,7 +44,7 @@ class Arms:
     bare: tuple[float, ...]
 
     def figure(self) -> Figure:
-        """Return ours against the bare program's; the target holds for the largest."""
+        """Return ours against the bare program's, with the target, which is the same at each size."""
         samples = Repeats("trainyard", "s", self.ours), Repeats("bare program", "s", self.bare)
         return Figure(f"preview of {self.pools} pools", samples[0], at_most=1.2, peer=samples[1])
 

@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
 
 
 def _preempt_one(bench: Arena, notice_seconds: float | None) -> float:
-    """Run the job until it trains, take a node, wait for the next attempt's first step.
+    """Run the job until it trains, and preempt a node; returns seconds until the next attempt's first step.
 
     With a preemption notice the time counts from the notice: the job may continue before the node ends.
     """
@@ -42,8 +42,8 @@ def _preempt_one(bench: Arena, notice_seconds: float | None) -> float:
     bench.first_step_after(submitted)
     node = session.jobs.state(key).nodes[-1]
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
-    died = record.events[0].time
-    seconds = bench.first_step_after(died, attempt=2)
+    preempted = record.events[0].time
+    seconds = bench.first_step_after(preempted, attempt=2)
     session.jobs.delete_and_wait(key)
     session.cluster.restore(node)
     _finish(bench, job.team, job.name)

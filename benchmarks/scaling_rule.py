@@ -1,5 +1,5 @@
-"""Experiment on the linear scaling rule: held-out error on handwritten digits with a batch k times as large
-at k times the rate.
+"""Experiment on scaling rules: held-out error with a batch k times as large, for four learning rates: linear
+(k times) with and without warmup, square root, and unscaled.
 
 Goyal et al. 2017 in small: handwritten digits, equal epochs, the rate tuned at k = 1 alone, five
 seeds. `python -m benchmarks.scaling_rule` writes `results/scaling_rule.json` and the picture of the docs.

@@ -1,5 +1,5 @@
-"""Benchmark: time and CPU time per training sample, against DDP, Accelerate and Lightning with the same model
-and data.
+"""Benchmark: wall and CPU time per training sample, against DDP (default and tuned), Accelerate and Lightning
+with the same model and data, and the cost of deterministic algorithms.
 """
 
 from __future__ import annotations

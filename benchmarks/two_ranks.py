@@ -91,16 +91,16 @@ class Training(ABC):
         return found()[0]
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
-        with self._words.open("ab") as words:
-            self._processes.append(subprocess.Popen(command, env=environment, stderr=words))
+        with self._stderr_file.open("ab") as file:
+            self._processes.append(subprocess.Popen(command, env=environment, stderr=file))
 
     @property
-    def _words(self) -> Path:
+    def _stderr_file(self) -> Path:
         return self.folder / "stderr.txt"
 
     def _output(self) -> str:
         """The end of its processes' output, which shows why they did not start."""
-        return "\n".join(self._words.read_text(errors="replace").splitlines()[-40:])
+        return "\n".join(self._stderr_file.read_text(errors="replace").splitlines()[-40:])
 
     def _write_settings(self) -> str:
         path = self.folder / "settings.json"
@@ -229,7 +229,7 @@ def check_same_losses(one: Sequence[float], other: Sequence[float]) -> None:
 
 
 def wait_for(condition: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]] = ()) -> None:
-    """Look again and again.
+    """Wait until the condition is true, for `TIMEOUT_SECONDS` at most.
 
     Raises:
         TimeoutError: the condition did not become true in time.

@@ -26,7 +26,7 @@ Stack = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bought:
+class BasePurchase:
     """Base class of purchases: name, cloud, region and path."""
 
     name: str
@@ -39,8 +39,8 @@ class Bought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machines(Bought):
-    """Machines of one type."""
+class MachinePurchase(BasePurchase):
+    """Machines of one type, capacity and region."""
 
     machine: str
     capacity: Capacity
@@ -48,7 +48,7 @@ class Machines(Bought):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageCost(Bought):
+class StoragePurchase(BasePurchase):
     """Storage of one kind."""
 
     kind: str
@@ -58,19 +58,19 @@ class StorageCost(Bought):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceCost(Bought):
-    """A purchase of services that are charged by the hour besides machines."""
+class ServicePurchase(BasePurchase):
+    """Services that are charged by the hour besides machines."""
 
     kind: str
     """Kind of service in the catalogue's prices: `nat-gateway`."""
     number: int = 1
 
 
-Purchase = Machines | StorageCost | ServiceCost
+Purchase = MachinePurchase | StoragePurchase | ServicePurchase
 
 
 @dataclass(frozen=True)
-class TargetCost:
+class TargetPurchases:
     """Purchases of a target's stacks."""
 
     purchases: Callable[[Stack], Iterator[Purchase]]
@@ -80,14 +80,14 @@ class TargetCost:
 
 
 def usd_per_hour(purchase: Purchase, rate: Decimal) -> Decimal | None:
-    """Return what a purchase costs for an hour at a price of one; None for storage that grows."""
-    if isinstance(purchase, StorageCost):
+    """Return the cost of a purchase per hour, given its unit price; None for storage without a fixed size."""
+    if isinstance(purchase, StoragePurchase):
         return None if purchase.gib is None else rate * purchase.gib / HOURS_PER_MONTH
     return rate * purchase.number
 
 
 @dataclass(frozen=True)
-class Cost:
+class PricedPurchase:
     """A purchase and its price."""
 
     purchase: Purchase
@@ -110,7 +110,7 @@ class Cost:
         """Cost for a month of 730 hours, likewise."""
         if isinstance(self.price, MissingPrice):
             return None
-        if isinstance(self.purchase, StorageCost):  # priced by the month: exact
+        if isinstance(self.purchase, StoragePurchase):  # priced by the month: exact
             return None if self.purchase.gib is None else self.price.usd * self.purchase.gib
         return self.price.usd * self.purchase.number * HOURS_PER_MONTH
 
@@ -119,7 +119,7 @@ class Cost:
 class Estimate:
     """Cost of a list of purchases; the totals cover only those with a known price."""
 
-    costs: tuple[Cost, ...]
+    costs: tuple[PricedPurchase, ...]
 
     @property
     def usd_per_hour(self) -> Decimal:
@@ -132,12 +132,12 @@ class Estimate:
         return self.usd_per_hour * HOURS_PER_MONTH
 
     @property
-    def missing(self) -> tuple[Cost, ...]:
+    def missing(self) -> tuple[PricedPurchase, ...]:
         """Purchases without a price: the totals are too low by what they cost."""
         return tuple(cost for cost in self.costs if isinstance(cost.price, MissingPrice))
 
     @property
-    def stale(self) -> tuple[Cost, ...]:
+    def stale(self) -> tuple[PricedPurchase, ...]:
         """Purchases whose price is too old to be relied on."""
         return tuple(
             cost for cost in self.costs if not isinstance(cost.price, MissingPrice) and cost.price.stale
@@ -146,14 +146,14 @@ class Estimate:
 
 def estimate(purchases: Iterable[Purchase], today: date) -> Estimate:
     """Price a list of purchases as of a day."""
-    return Estimate(tuple(Cost(purchase, price_of(purchase, today)) for purchase in purchases))
+    return Estimate(tuple(PricedPurchase(purchase, price_of(purchase, today)) for purchase in purchases))
 
 
 def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingPrice:
     """Return the newest price of one, or why there is none."""
-    if isinstance(purchase, StorageCost):
+    if isinstance(purchase, StoragePurchase):
         return storage_price(purchase.cloud, purchase.kind, purchase.region, today)
-    if isinstance(purchase, ServiceCost):
+    if isinstance(purchase, ServicePurchase):
         return service_price(purchase.cloud, purchase.kind, purchase.region, today)
     return _price_of_machine(purchase, purchase.capacity, today)
 
@@ -165,12 +165,12 @@ def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | 
     No price of another region stands in for a missing one.
     """
     found = price_of(purchase, today)
-    if isinstance(purchase, Machines) and isinstance(found, MissingPrice):
+    if isinstance(purchase, MachinePurchase) and isinstance(found, MissingPrice):
         return _price_of_machine(purchase, "on-demand", today)
     return found
 
 
-def _price_of_machine(purchase: Machines, capacity: Capacity, today: date) -> Price | MissingPrice:
+def _price_of_machine(purchase: MachinePurchase, capacity: Capacity, today: date) -> Price | MissingPrice:
     machine = store.find_machine(purchase.machine, purchase.cloud)
     if machine is None:
         return MissingPrice(f"{purchase.machine} is no machine of {purchase.cloud} in the catalogue")

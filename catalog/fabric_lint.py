@@ -1,7 +1,8 @@
-"""The fabric lint: finds jobs, pods and stacks whose ranks would silently use TCP instead of the fabric.
+"""The fabric lint: finds settings of pods, TrainJobs and stacks that leave the fabric unused or break it: no
+device, ResourceClaim or shared memory, pools of several fabrics or zones, a host path to the devices.
 
-One implementation for the spec's validators, the command line, tests of the platform, and the policies. Any
-mapping will do; one that raises where a value is not known lets the caller fail closed.
+One implementation for the spec's validators, the command line, tests of the platform, and the policies. Input
+may be any mapping; one that raises an error for unknown values lets the caller fail closed.
 
 Sources: AWS EKS user guide, "Run machine learning training on Amazon EKS with Elastic Fabric Adapter" (a host
 path to /dev/infiniband hides the devices from libfabric; ranks with EFA's settings but no device use TCP);
@@ -71,7 +72,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
     for index, container in enumerate(spec.get("containers") or ()):
         limits = (container.get("resources") or {}).get("limits") or {}
         path: KeyPath = ("containers", index)
-        yield from _settings(container, limits, path, fabric)
+        yield from _settings_without_device(container, limits, path, fabric)
         if not any(limits.get(name) for name in store.accelerator_resources()):
             continue
         if num_nodes > 1:
@@ -84,9 +85,11 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
                         f"{name}: {number}",
                         "request the fabric's device",
                     )
-            yield from _claims(container.get("resources") or {}, fabric, num_nodes, (*path, "resources"))
+            yield from _missing_claims(
+                container.get("resources") or {}, fabric, num_nodes, (*path, "resources")
+            )
         if any(_has(limits, device) for device in DEVICES):
-            yield from _memory(container, path, shared)
+            yield from _missing_shared_memory(container, path, shared)
     yield from _host_paths(spec)
 
 
@@ -104,7 +107,7 @@ def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
             got = f"{trainer.get('numNodes')} nodes without {name}"
             fix = "repeat the runtime's resources, or leave resourcesPerNode out"
             yield Fault(("trainer", "resourcesPerNode", "limits"), got, f"{name}: {number}", fix)
-    yield from _claims(resources, fabric, trainer["numNodes"], ("trainer", "resourcesPerNode"))
+    yield from _missing_claims(resources, fabric, trainer["numNodes"], ("trainer", "resourcesPerNode"))
 
 
 def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
@@ -152,7 +155,9 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
         yield Fault(("job", "accelerators_per_node"), got, allowed, fix)
 
 
-def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: KeyPath) -> Iterator[Fault]:
+def _missing_claims(
+    resources: Mapping[str, Any], fabric: str, num_nodes: int, path: KeyPath
+) -> Iterator[Fault]:
     """Count the required claims, since a job may choose its claims' names."""
     wanted = claims(fabric)
     found = (resources.get("claims") or ()) if wanted else ()
@@ -163,10 +168,13 @@ def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: Key
         yield Fault((*path, "claims"), got, allowed, fix)
 
 
-def _settings(
+def _settings_without_device(
     container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath, fabric: str
 ) -> Iterator[Fault]:
-    """A setting without its device, which a class may have claimed: `_claims` checks whether all are."""
+    """Find fabric variables in a container without the device that they need.
+
+    Devices may come by ResourceClaims instead, which `_missing_claims` counts.
+    """
     claimed = claims(fabric) and not _resources(fabric)
     if (claimed or fabric not in _classes()) and (container.get("resources") or {}).get("claims"):
         return
@@ -183,7 +191,9 @@ def _settings(
                 )
 
 
-def _memory(container: Mapping[str, Any], path: KeyPath, shared: Sequence[str]) -> Iterator[Fault]:
+def _missing_shared_memory(
+    container: Mapping[str, Any], path: KeyPath, shared: Sequence[str]
+) -> Iterator[Fault]:
     mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("mountPath") == "/dev/shm"]  # noqa: S108
     if not any(mount.get("name") in shared for mount in mounts):
         allowed = "an emptyDir with medium Memory at /dev/shm"

@@ -61,14 +61,14 @@ class Cloud(Protocol):
     def replaces(self, token: str) -> Sequence[str]:
         """Return the properties whose change makes a new resource: `vpcId`, `vpcConfig.subnetIds`."""
 
-    def unsettled(self, token: str) -> Sequence[str]:
-        """Return the outputs that any change gives a new value: unknown while one is planned."""
+    def changing_outputs(self, token: str) -> Sequence[str]:
+        """Return the outputs whose value any update may change; a preview shows them as unknown."""
 
-    def computed(self, token: str) -> Properties:
-        """Return what it will add to a resource's inputs, as an example: unknown while one is planned."""
+    def example_outputs(self, token: str) -> Properties:
+        """Return examples of the outputs that the cloud will add; a preview shows them as unknown."""
 
-    def planned(self, resource: RequestedResource) -> Properties:
-        """Return the outputs that a plan shows otherwise than they were asked for."""
+    def planned_outputs(self, resource: RequestedResource) -> Properties:
+        """Return the outputs that a preview knows and that differ from the inputs."""
 
     def create(self, resource: RequestedResource) -> Made:
         """Make it. Raises `RefusedError`."""
@@ -111,13 +111,13 @@ class Anything:
         rules = self._replacements
         return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
 
-    def unsettled(self, _token: str) -> Sequence[str]:
+    def changing_outputs(self, _token: str) -> Sequence[str]:
         return ()
 
-    def computed(self, token: str) -> Properties:
+    def example_outputs(self, token: str) -> Properties:
         return self._outputs.get(token, {})
 
-    def planned(self, _resource: RequestedResource) -> Properties:
+    def planned_outputs(self, _resource: RequestedResource) -> Properties:
         return {}
 
     def create(self, resource: RequestedResource) -> Made:

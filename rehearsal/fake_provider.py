@@ -174,9 +174,9 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request.urn, request.properties)
         if request.preview:
             inputs = _spelled(request.properties)
-            computed = self.cloud.computed(resource.token)
+            computed = self.cloud.example_outputs(resource.token)
             within = {key: _unknown(value) for key, value in computed.items() if key in inputs}
-            planned = _joined(self.cloud.planned(resource), _joined(inputs, within))
+            planned = _joined(self.cloud.planned_outputs(resource), _joined(inputs, within))
             return provider_pb2.CreateResponse(properties=_struct(planned))
         with _answered(context), self._injector.creating(resource):
             made, properties = self._make(request, resource)
@@ -205,8 +205,8 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         token = _token(request.urn)
         stored = self.store.get(token, request.id)
         before = stored.outputs if stored else _spelled(request.olds)
-        computed = _besides(before, stored.inputs if stored else {}, self.cloud.unsettled(token))
-        planned = self.cloud.planned(self._resource(request.urn, request.news))
+        computed = _besides(before, stored.inputs if stored else {}, self.cloud.changing_outputs(token))
+        planned = self.cloud.planned_outputs(self._resource(request.urn, request.news))
         properties = _joined(planned, _joined(_spelled(request.news), computed))
         if request.preview:
             return provider_pb2.UpdateResponse(properties=_struct(properties))

@@ -17,14 +17,14 @@ from rich.table import Table
 
 import catalog
 from catalog import (
-    Cost,
     Dated,
     Estimate,
-    Machines,
+    MachinePurchase,
     MissingPrice,
+    PricedPurchase,
     Purchase,
-    ServiceCost,
-    StorageCost,
+    ServicePurchase,
+    StoragePurchase,
     TrafficPrice,
 )
 from infra.spec import Stack
@@ -82,19 +82,19 @@ class PriceReport:
     """Reason why the stack buys nothing; empty if it buys something."""
 
     @property
-    def pools(self) -> tuple[Cost, ...]:
+    def pools(self) -> tuple[PricedPurchase, ...]:
         """Costs of its machines."""
-        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Machines))
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, MachinePurchase))
 
     @property
-    def storage(self) -> tuple[Cost, ...]:
+    def storage(self) -> tuple[PricedPurchase, ...]:
         """Costs of its storage."""
-        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, StorageCost))
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, StoragePurchase))
 
     @property
-    def services(self) -> tuple[Cost, ...]:
+    def services(self) -> tuple[PricedPurchase, ...]:
         """Costs of services that are billed by the hour."""
-        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, ServiceCost))
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, ServicePurchase))
 
     @property
     def is_complete(self) -> bool:
@@ -209,10 +209,10 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
         found.show(console)
 
 
-def remark(cost: Cost) -> str:
+def remark(cost: PricedPurchase) -> str:
     """Say what the totals exclude or assume of a cost; empty if there is nothing to say."""
     purchase, price = cost.purchase, cost.price
-    if isinstance(purchase, StorageCost):
+    if isinstance(purchase, StoragePurchase):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"
         if isinstance(price, MissingPrice):
             return f"{cost.name}: not in the totals: {price.reason} ({size})"
@@ -226,15 +226,15 @@ def remark(cost: Cost) -> str:
 
 def _shown(purchase: Purchase) -> tuple[str, str, str]:
     """Description of a purchase: what, how, and how much of it."""
-    if isinstance(purchase, Machines):
+    if isinstance(purchase, MachinePurchase):
         return purchase.machine, purchase.capacity, str(purchase.number)
-    if isinstance(purchase, StorageCost):
+    if isinstance(purchase, StoragePurchase):
         return purchase.kind, "storage", f"{purchase.gib} GiB" if purchase.gib else "as used"
     return purchase.kind, "by the hour", str(purchase.number)
 
 
-def _pool_data(cost: Cost) -> dict[str, Any]:
-    bought = cast(Machines, cost.purchase)
+def _pool_data(cost: PricedPurchase) -> dict[str, Any]:
+    bought = cast(MachinePurchase, cost.purchase)
     head = {
         "name": cost.name,
         "machine": bought.machine,
@@ -245,18 +245,18 @@ def _pool_data(cost: Cost) -> dict[str, Any]:
     return {**head, **_cost_data(cost, "usdPerNodeHour")}
 
 
-def _storage_data(cost: Cost) -> dict[str, Any]:
-    bought = cast(StorageCost, cost.purchase)
+def _storage_data(cost: PricedPurchase) -> dict[str, Any]:
+    bought = cast(StoragePurchase, cost.purchase)
     return {"name": cost.name, "kind": bought.kind, "gib": bought.gib, **_cost_data(cost, "usdPerGibMonth")}
 
 
-def _service_data(cost: Cost) -> dict[str, Any]:
-    bought = cast(ServiceCost, cost.purchase)
+def _service_data(cost: PricedPurchase) -> dict[str, Any]:
+    bought = cast(ServicePurchase, cost.purchase)
     head = {"name": cost.name, "kind": bought.kind, "number": bought.number}
     return {**head, **_cost_data(cost, "usdPerServiceHour")}
 
 
-def _cost_data(cost: Cost, of_one: str) -> dict[str, Any]:
+def _cost_data(cost: PricedPurchase, of_one: str) -> dict[str, Any]:
     """Amounts of a cost, and its price with its age, or why it has none."""
     price = cost.price
     known: dict[str, Any] = (

@@ -1,4 +1,4 @@
-"""GPU benchmark: time of a training step of a Llama of 1.2 billion parameters with `Run`, against the same
+"""GPU benchmark: time per token of training a Llama of 1.2 billion parameters with `Run`, against the same
 loop without it.
 
 The model is that of Llama 3.2 1B, and the settings are torchtitan's for one GPU: parameters in float32 and

@@ -1,4 +1,5 @@
-"""GPU check: NCCL's watchdog ends a process whose collective hangs, and a process group can be aborted.
+"""GPU benchmark: time until NCCL's watchdog ends a process whose collective hangs (by SIGABRT, with a flight
+record), and time to abort a process group with a collective under way.
 
 The collective waits behind a kernel that spins, as one does behind a peer that has ended. How the agent
 handles the SIGABRT that follows is tested without a GPU, with gloo and an abort of the process.
@@ -39,13 +40,13 @@ def measure() -> list[Figure]:
     return [
         _figure(ends, "s", hung, TIMEOUT_SECONDS + 15),
         _figure(
-            "wrong ends of it: not by SIGABRT, or no record of the collectives",
+            "faults of that end: exit not by SIGABRT, no flight record",
             "",
             float((code != -signal.SIGABRT) + (not dumps)),
             0,
         ),
         _figure(f"abort of a group with a collective under way, on {where}", "s", aborted, 10),
-        _figure("wrong ends of that", "", float(other != 0), 0),
+        _figure("failed aborts", "", float(other != 0), 0),
     ]
 
 
@@ -54,7 +55,7 @@ def _figure(claim: str, unit: str, value: float, at_most: float) -> Figure:
 
 
 def _timed(what: str, folder: str) -> tuple[float, int]:
-    """Seconds from its first line to the end of its process, and the exit code."""
+    """Run `main` in a subprocess: seconds from its first line to its end, and the exit code."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gpu.nccl", what, folder], stdout=subprocess.PIPE
     )

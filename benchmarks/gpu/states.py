@@ -1,5 +1,5 @@
-"""GPU benchmark: saving and loading a checkpoint of 18 GB, from disk and from the node's memory, against
-`torch.distributed.checkpoint`.
+"""GPU benchmark: seconds to save and load a checkpoint of 18 GB (training blocked, until durable, load from
+disk, load from the node's memory), against `torch.distributed.checkpoint`.
 
 The state has 3 billion parameters and their moments in bfloat16. Ours is captured into pinned memory files,
 as the node's agent keeps them, and loaded once from these and once from the disk. Every load starts from

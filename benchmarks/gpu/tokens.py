@@ -1,4 +1,5 @@
-"""GPU benchmark: tokens per second and MFU of a GPT on one GPU, against plain PyTorch.
+"""GPU benchmark: time per token and MFU of training a GPT on one GPU, compiled and not, against plain
+PyTorch.
 
 Model, data and optimizer are the same. Without a GPU it trains a tiny model on the CPU, which shows only that
 both arms run and have the same losses. Ours trains as `trainyard_train.train` does, with deterministic

@@ -1,5 +1,5 @@
-"""Measures on two ranks how long training takes during a save: with our saver, with `dcp.async_save`, and
-without a save, alternating.
+"""Measures on two ranks what a save costs training (time blocked, time until durable, wall and CPU time) with
+our saver, with `dcp.async_save`, and without a save, alternating.
 
 The arm that saves nothing gives the time of a step in the same round: the cost of a save is what its steps
 take beyond that. Steps are taken until the save is durable, so that all of its work is included.
@@ -43,7 +43,7 @@ STEPS = 15
 
 @dataclass
 class Bench:
-    """The training, and the two ways to save it."""
+    """A training on which a save is timed."""
 
     mesh: Mesh
     model: nn.Module

@@ -118,7 +118,7 @@ def _expected(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _memory(key: str) -> int:
-    """Bytes; resident memory is private and shared, and of files that are mapped."""
+    """Read a field of /proc/self/status, in bytes; resident memory includes mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{key}:"))
 

@@ -1,10 +1,10 @@
 """Measures on two ranks the time of training steps of our trainer and of peers (DDP, Accelerate, Lightning),
-alternating: A B C D D C B A.
+alternating: A B C D E F F E D C B A.
 
-The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
-the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
-as `trainyard_train.train` does; the tuned one once more without, which measures their cost.
-All are measured in the same processes within seconds, so that other load of the host affects all alike.
+DDP runs in three arms: with PyTorch's defaults; tuned as ours is (channels last, fused optimizer, gradients
+as views of the buckets); and tuned but without deterministic algorithms, which measures their cost. All other
+arms use deterministic algorithms, as `trainyard_train.train` does. Threads are the same for all.
+All arms run in the same processes within seconds, so other load on the host affects all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
 beside the settings.
@@ -41,7 +41,7 @@ STEPS = 10
 FREE = "free"
 """The arm without deterministic algorithms."""
 COMPARED = 20
-"""Steps whose losses are compared before any time is taken."""
+"""Number of first steps whose losses are compared; `benchmarks.throughput` leaves their times out."""
 Step = Callable[[], torch.Tensor]
 """Takes a step of this rank; returns its loss."""
 
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _ours(trainer: Trainer) -> float:
-    """Take a step of our trainer, which reads its loss by itself on a CPU."""
+    """Take a step of our trainer and return the loss, which it reads at each step on a CPU."""
     trainer.take_step()
     assert trainer.metrics
     return trainer.metrics.loss
@@ -142,7 +142,7 @@ def _loop(parallel: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> 
 
 
 def _compared(step: Step) -> Callable[[], float]:
-    """Return the mean loss of the ranks in the first steps only, to be compared: it costs time."""
+    """Return a step that averages the loss over the ranks in the first steps only, since that costs time."""
     taken = 0
 
     def compared() -> float:

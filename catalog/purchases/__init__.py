@@ -8,14 +8,14 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from catalog.cost import TargetCost
+from catalog.cost import TargetPurchases
 from catalog.purchases.pools import machines_of_pools
 
 
 @cache
-def cost_of(target: str) -> TargetCost:
+def cost_of(target: str) -> TargetPurchases:
     """Return what stacks of a target buy; of one that has no module here, the machines of their pools."""
     if target not in {module.name for module in iter_modules(__path__)} - {"pools"}:
-        return TargetCost(machines_of_pools)
-    found: TargetCost = import_module(f"{__name__}.{target}").COST
+        return TargetPurchases(machines_of_pools)
+    found: TargetPurchases = import_module(f"{__name__}.{target}").COST
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from catalog.cost import Machines, Purchase, ServiceCost, Stack, StorageCost, TargetCost
+from catalog.cost import MachinePurchase, Purchase, ServicePurchase, Stack, StoragePurchase, TargetPurchases
 from catalog.purchases import pools
 
 Market = tuple[str, tuple[str, ...]]
@@ -37,7 +37,7 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from _services(stack)
 
 
-def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
+def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePurchase]:
     """A spot pool of several machine types buys some of each."""
     number = pool.get("num_nodes") or 0
     least = pool.get("min_nodes")
@@ -52,18 +52,18 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
         yield pools.machines(stack, path, pool, machine, share)
 
 
-def _storage(stack: Stack) -> Iterator[StorageCost]:
+def _storage(stack: Stack) -> Iterator[StoragePurchase]:
     region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
     path = "provider.filesystem.capacity_gib"
     is_efs = filesystem.get("kind") == "efs"
     if filesystem:
         kind = "efs-standard" if is_efs else f"fsx-lustre-{filesystem.get('throughput')}"
         gib = None if is_efs else filesystem.get("capacity_gib")
-        yield StorageCost(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
-    yield StorageCost(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
+        yield StoragePurchase(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
+    yield StoragePurchase(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
     if filesystem and _snapshot_days(stack, filesystem):
         kind = "efs-backup" if is_efs else "fsx-lustre-backup"
-        yield StorageCost(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
+        yield StoragePurchase(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
 
 
 def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
@@ -74,19 +74,19 @@ def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
     return default_snapshot_days(linked=bool(filesystem.get("kind") == "efs" or filesystem.get("link")))
 
 
-def _services(stack: Stack) -> Iterator[ServiceCost]:
+def _services(stack: Stack) -> Iterator[ServicePurchase]:
     """The control plane, and the way out of a network that the stack makes."""
     region, nat = pools.price_region(stack), pools.new_network(stack).get("nat")
     if pools.makes_cluster(stack):
-        yield ServiceCost(
+        yield ServicePurchase(
             name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster"
         )
     if nat in ("one", "per-zone"):
         number = 1 if nat == "one" else len(pools.provider(stack).get("zones") or ())
         path = "provider.network.nat"
-        yield ServiceCost(
+        yield ServicePurchase(
             name="NAT", cloud="aws", region=region, path=path, kind="nat-gateway", number=number
         )
 
 
-COST = TargetCost(_purchases)
+COST = TargetPurchases(_purchases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.cost import Purchase, Stack, StorageCost, TargetCost
+from catalog.cost import Purchase, Stack, StoragePurchase, TargetPurchases
 from catalog.purchases import pools
 
 GIB_PER_TIB = 1024
@@ -22,9 +22,9 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
         tib = filesystem.get("capacity_tib")
         gib = None if tib is None else tib * GIB_PER_TIB
         path = "provider.filesystem.capacity_tib"
-        yield StorageCost(name="filesystem", cloud="azure", region=region, path=path, kind=kind, gib=gib)
+        yield StoragePurchase(name="filesystem", cloud="azure", region=region, path=path, kind=kind, gib=gib)
     kind = "blob-hot-zrs" if pools.provider(stack).get("zones") else "blob-hot-lrs"
-    yield StorageCost(name="object store", cloud="azure", region=region, kind=kind, gib=None)
+    yield StoragePurchase(name="object store", cloud="azure", region=region, kind=kind, gib=None)
 
 
-COST = TargetCost(_purchases)
+COST = TargetPurchases(_purchases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.cost import TargetCost
+from catalog.cost import TargetPurchases
 from catalog.purchases.pools import machines_of_pools
 
-COST = TargetCost(machines_of_pools)
+COST = TargetPurchases(machines_of_pools)

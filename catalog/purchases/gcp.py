@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.cost import Purchase, ServiceCost, Stack, StorageCost, TargetCost
+from catalog.cost import Purchase, ServicePurchase, Stack, StoragePurchase, TargetPurchases
 from catalog.purchases import pools
 
 PRICED_NAT_VMS = 32
@@ -20,18 +20,18 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
         speed = f"managed-lustre-{filesystem.get('throughput')}"
         kind = speed if is_lustre else f"filestore-{filesystem.get('tier')}"
         path, gib = "provider.filesystem.capacity_gib", filesystem.get("capacity_gib")
-        yield StorageCost(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
-    yield StorageCost(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
+        yield StoragePurchase(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
+    yield StoragePurchase(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
     if pools.makes_cluster(stack):
-        yield ServiceCost(
+        yield ServicePurchase(
             name="control plane", cloud="gcp", region=region, path="provider", kind="gke-cluster"
         )
     if pools.new_network(stack).get("nat"):
         nodes = sum(pool.get("num_nodes") or 0 for _, pool in pools.pools(stack))
         number, path = min(nodes, PRICED_NAT_VMS), "provider.network.nat"
-        yield ServiceCost(
+        yield ServicePurchase(
             name="NAT", cloud="gcp", region=region, path=path, kind="cloud-nat-vm", number=number
         )
 
 
-COST = TargetCost(_purchases)
+COST = TargetPurchases(_purchases)

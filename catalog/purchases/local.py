@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.cost import Purchase, Stack, TargetCost
+from catalog.cost import Purchase, Stack, TargetPurchases
 
 
 def _purchases(_stack: Stack) -> Iterator[Purchase]:
     return iter(())
 
 
-COST = TargetCost(_purchases, nothing_bought="runs on this host")
+COST = TargetPurchases(_purchases, nothing_bought="runs on this host")

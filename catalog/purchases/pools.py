@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from catalog.cost import Machines, Stack
+from catalog.cost import MachinePurchase, Stack
 
 Block = Mapping[str, Any]
 
 
-def machines_of_pools(stack: Stack) -> Iterator[Machines]:
+def machines_of_pools(stack: Stack) -> Iterator[MachinePurchase]:
     """Yield the machines of each pool, all of one type; simulated accelerators cost nothing."""
     for path, pool in pools(stack):
         if (pool.get("accelerator") or {}).get("model") != "simulated":
@@ -23,9 +23,9 @@ def pools(stack: Stack) -> Iterator[tuple[str, Block]]:
         yield f"pools[{index}]", pool
 
 
-def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) -> Machines:
+def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) -> MachinePurchase:
     """Return so many machines of a pool."""
-    return Machines(
+    return MachinePurchase(
         name=pool.get("name") or "",
         cloud=provider(stack).get("kind") or "",
         region=price_region(stack),

@@ -1,5 +1,5 @@
-"""Makes a kubeconfig from a context of the user's own, with its credentials or without them; `trainyard
-credential` then supplies them.
+"""Extracts one context of the user's kubeconfig: with its credentials for this process, or without them for
+the stack. `trainyard credential` supplies those that were left out.
 
 A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
 runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at

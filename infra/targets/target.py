@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catalog import TargetCost
+from catalog import TargetPurchases
 from infra.spec.finding import Check, Finding
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind, ProviderSpec
@@ -32,7 +32,7 @@ class Target:
     spec: type[ProviderSpec]
     validators: Iterable[Check] = ()
     """Checks between the sections of a stack that only this target needs."""
-    cost: TargetCost
+    cost: TargetPurchases
     """Purchases of a stack, and the reason where a stack buys nothing."""
     features: frozenset[Feature]
     """Pool features that the target supports; other features are refused."""

@@ -73,7 +73,7 @@ class Catalogue:
 
     @cached_property
     def root_filesystem(self) -> RootFilesystem:
-        """Base images and locks of the training image."""
+        """Lower layer of the training image."""
         return RootFilesystem(
             self.versions.training_image,
             store=self.store,

@@ -32,7 +32,7 @@ class SbomPackage:
 
 @dataclass(frozen=True)
 class RootContents:
-    """A root filesystem's os-release."""
+    """Packages of a root filesystem."""
 
     packages: tuple[SbomPackage, ...]
 

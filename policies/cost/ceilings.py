@@ -10,7 +10,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 
 import catalog
-from catalog import HOURS_PER_MONTH, Machines, MissingPrice, Purchase, ServiceCost, StorageCost
+from catalog import HOURS_PER_MONTH, MachinePurchase, MissingPrice, Purchase, ServicePurchase, StoragePurchase
 from catalog.cost import usd_per_hour
 from catalog.purchases import cost_of
 from policies.policy import Policy, Resource, Violation
@@ -34,14 +34,14 @@ class Sized:
     gib: Decimal = Decimal(1)
     """Size in GiB of one unit of the property `size`."""
 
-    def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StorageCost:
+    def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StoragePurchase:
         """Return the purchase of a resource."""
         speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
         # The size of a Managed Lustre instance is a string.
         gib = Decimal(str(props.get(self.size, 0))) * self.gib
         kind = f"{self.kind}-{speed}"
         path = props.at(self.size)
-        return StorageCost(name="filesystem", cloud=cloud, region=region, path=path, kind=kind, gib=gib)
+        return StoragePurchase(name="filesystem", cloud=cloud, region=region, path=path, kind=kind, gib=gib)
 
 
 _NETAPP = Sized("netapp", "serviceLevel", "size", gib=1 / Decimal(1024**3))
@@ -83,7 +83,7 @@ class Item:
     @property
     def is_pool(self) -> bool:
         """Whether it is nodes."""
-        return any(isinstance(each, Machines) for each in self.purchases)
+        return any(isinstance(each, MachinePurchase) for each in self.purchases)
 
     def usd_per_hour(self, rates: Iterable[Decimal]) -> Decimal:
         """Cost for an hour, at the price of one of each purchase."""
@@ -154,17 +154,17 @@ def _rate(purchase: Purchase, resource: Resource) -> Decimal | None:
 
 
 def _own_price(purchase: Purchase, parameters: Mapping[str, Mapping[str, float]]) -> float | None:
-    if isinstance(purchase, Machines):
+    if isinstance(purchase, MachinePurchase):
         return parameters["prices"].get(purchase.machine)
-    if isinstance(purchase, StorageCost):
+    if isinstance(purchase, StoragePurchase):
         return parameters["storage_prices"].get(purchase.kind)
     return parameters["service_prices"].get(purchase.kind)
 
 
 def _unpriced(item: Item, purchase: Purchase) -> Violation:
-    if isinstance(purchase, Machines):
+    if isinstance(purchase, MachinePurchase):
         what, allowed = purchase.machine, "a machine type with a price in that region, or in `prices`"
-    elif isinstance(purchase, StorageCost):
+    elif isinstance(purchase, StoragePurchase):
         what, allowed = purchase.kind, "storage with a price in that region, or in `storage_prices`"
     else:
         what, allowed = purchase.kind, "a service with a price in that region, or in `service_prices`"
@@ -176,8 +176,8 @@ def _counted(items: Sequence[Item], *, has_more: bool) -> str:
     pools = sum(item.is_pool for item in items)
     bought = [purchase for item in items for purchase in item.purchases]
     parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
-    parts += ["a filesystem"] if any(isinstance(each, StorageCost) for each in bought) else []
-    services = [each.kind for each in bought if isinstance(each, ServiceCost)]
+    parts += ["a filesystem"] if any(isinstance(each, StoragePurchase) for each in bought) else []
+    services = [each.kind for each in bought if isinstance(each, ServicePurchase)]
     parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
     listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
     return f"for {listed or 'nothing'}{', with all declared before' if has_more else ''}"
@@ -195,10 +195,10 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
     """The purchases of a stack that have a size."""
     spec = resource.props.block("stack")
     cost = cost_of(spec.get("provider.kind", ""))
-    pools: dict[str, list[Machines]] = {}
+    pools: dict[str, list[MachinePurchase]] = {}
     items = []
     for purchase in cost.purchases(KnownValues(spec.data, spec.path)):
-        if isinstance(purchase, Machines):
+        if isinstance(purchase, MachinePurchase):
             pools.setdefault(spec.at(purchase.path), []).append(purchase)
         elif _has_cost(purchase, resource):
             items.append(Item(spec.at(purchase.path), (purchase,)))
@@ -207,9 +207,9 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
         yield Item(path, tuple(machines), sum(each.number for each in machines))
 
 
-def _has_cost(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
+def _has_cost(purchase: StoragePurchase | ServicePurchase, resource: Resource) -> bool:
     """Whether it counts: what grows with its use has no size, and ceilings of pools are for nodes alone."""
-    if isinstance(purchase, StorageCost):
+    if isinstance(purchase, StoragePurchase):
         return purchase.gib is not None
     return _has_stack_ceiling(resource)
 
@@ -227,7 +227,7 @@ def _of_resource(resource: Resource) -> Iterator[Item]:
     if resource.type in SERVICES:
         if _has_stack_ceiling(resource):
             kind = SERVICES[resource.type]
-            yield Item("type", (ServiceCost(name=resource.name, cloud=cloud, region=region, kind=kind),))
+            yield Item("type", (ServicePurchase(name=resource.name, cloud=cloud, region=region, kind=kind),))
     elif resource.type in FILESYSTEMS:
         purchase = FILESYSTEMS[resource.type].purchase(resource.props, cloud, region)
         yield Item(purchase.path, (purchase,))
@@ -238,7 +238,7 @@ def _of_resource(resource: Resource) -> Iterator[Item]:
 def _of_pool(resource: Resource, cloud: str, region: str) -> Item:
     pool = pool_of(resource)
     machines = (
-        Machines(
+        MachinePurchase(
             name=resource.name,
             cloud=cloud,
             region=region,

@@ -10,7 +10,7 @@ from policies.pools import TYPES, pool_of
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """An autoscaled pool of accelerators has nothing that remains when no job runs."""
+    """Report autoscaled accelerator pools whose minimum is above 0, so that idle nodes remain."""
     pool = pool_of(resource)
     keeps_nodes = pool.autoscaled and pool.minimum > 0
     if keeps_nodes and any(map(carries_accelerators, pool.machine_types)):

@@ -22,8 +22,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield from must_be_permitted(resource, copy.at("destinationVaultArn"), region or "no region")
     for schedule in props.blocks("policyDetails.schedules"):
         for copy in schedule.blocks("crossRegionCopyRules"):
-            target = copy.get("target") or copy.get("targetRegion", "no region")
-            yield from must_be_permitted(resource, copy.at("target"), arn_region(target) or target)
+            name = "target" if copy.get("target") else "targetRegion"
+            target = copy.get(name, "no region")
+            yield from must_be_permitted(resource, copy.at(name), arn_region(target) or target)
     if region := props.get("dataProtection.replication.remoteVolumeRegion"):
         yield from must_be_permitted(resource, "dataProtection.replication.remoteVolumeRegion", region)
     for replica in props.blocks("initialReplication.replicas"):

@@ -1,4 +1,4 @@
-"""Policy: only charts on the allow list are Helm releases, since policies cannot see the objects inside a
+"""Policy: Helm releases install only charts on the allow list, since policies cannot see the objects inside a
 release.
 """
 

@@ -77,13 +77,13 @@ class MotoAccount:
     def replaces(self, token: str) -> Sequence[str]:
         return tuple(life(token).get("replaces", ()))
 
-    def unsettled(self, token: str) -> Sequence[str]:
-        return tuple(life(token).get("unsettled", ()))
+    def changing_outputs(self, token: str) -> Sequence[str]:
+        return tuple(life(token).get("changing_outputs", ()))
 
-    def computed(self, token: str) -> Properties:
+    def example_outputs(self, token: str) -> Properties:
         return {"vpcConfig": {"clusterSecurityGroupId": ""}} if kind(token) == "Cluster" else {}
 
-    def planned(self, _resource: RequestedResource) -> Properties:
+    def planned_outputs(self, _resource: RequestedResource) -> Properties:
         return {}
 
     def answer(self, _token: str, arguments: Properties) -> Properties:

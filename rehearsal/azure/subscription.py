@@ -26,7 +26,7 @@ class AzureSubscription(Typed):
         super().__init__({}, table(__package__, "replacements"))
         self._subscription = subscription
 
-    def planned(self, resource: RequestedResource) -> Properties:
+    def planned_outputs(self, resource: RequestedResource) -> Properties:
         """Convert identities: the request has a list, the response a mapping."""
         identity = resource.inputs.get("identity")
         if not isinstance(identity, Mapping) or "userAssignedIdentities" not in identity:
@@ -50,7 +50,7 @@ class AzureSubscription(Typed):
 
     def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         changed = RequestedResource(resource.token, resource.name, inputs)
-        return {**self.planned(changed), "name": self._name(resource)}
+        return {**self.planned_outputs(changed), "name": self._name(resource)}
 
     def answer(self, token: str, arguments: Properties) -> Properties:
         """Answer a function call, such as the one for a cluster's credentials."""
@@ -71,7 +71,7 @@ class AzureSubscription(Typed):
     def _known(self, resource: RequestedResource, name: str) -> dict[str, Any]:
         """Return the outputs that other resources of a stack use."""
         kind, inputs = resource.token.rpartition(":")[2], resource.inputs
-        found: dict[str, Any] = {**self.planned(resource), "name": name}
+        found: dict[str, Any] = {**self.planned_outputs(resource), "name": name}
         if kind == "UserAssignedIdentity":
             found |= {"clientId": _guid(name, "client"), "principalId": _guid(name, "principal")}
         if kind == "Key":

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import catalog
-from catalog import Cost, Machine, Machines, MissingPrice, Price
+from catalog import Machine, MachinePurchase, MissingPrice, Price, PricedPurchase
 from catalog.pricing import Capacity
 
 P5EN = catalog.machine("aws", "p5en.48xlarge")
@@ -26,8 +26,8 @@ def pool(
     region: str = "us-east-2",
     capacity: Capacity = "on-demand",
     num_nodes: int = 2,
-) -> Machines:
-    return Machines(
+) -> MachinePurchase:
+    return MachinePurchase(
         name=name,
         cloud=machine.cloud,
         region=region,
@@ -43,7 +43,7 @@ def known(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
     return price
 
 
-def monthly(cost: Cost) -> Decimal:
+def monthly(cost: PricedPurchase) -> Decimal:
     assert cost.usd_per_month is not None
     return cost.usd_per_month
 

@@ -20,9 +20,9 @@ def test_identities_are_reported_in_a_mapping() -> None:
         "azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity}
     )
     output = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
-    assert CLOUD.planned(account) == output
+    assert CLOUD.planned_outputs(account) == output
     assert CLOUD.create(account).outputs == {"name": "s", **output}
-    assert CLOUD.planned(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
+    assert CLOUD.planned_outputs(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 
 def test_resources_of_one_name_in_several_have_separate_ids() -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import catalog
-from catalog import Cost, Estimate, ServiceCost, StorageCost
+from catalog import Estimate, PricedPurchase, ServicePurchase, StoragePurchase
 from infra.errors import InputError
 from infra.spec import Stack, load
 from infra.spec.dataset import DatasetSpec
@@ -62,8 +62,10 @@ def test_storage_that_grows_has_its_rate_and_no_total() -> None:
 
 def test_storage_of_a_known_size_is_in_the_totals() -> None:
     price = catalog.storage_price("aws", "efs-standard", "us-east-1", LATER)
-    bought = StorageCost(name="filesystem", cloud="aws", region="us-east-1", kind="efs-standard", gib=7300)
-    share = Cost(bought, price)
+    bought = StoragePurchase(
+        name="filesystem", cloud="aws", region="us-east-1", kind="efs-standard", gib=7300
+    )
+    share = PricedPurchase(bought, price)
     assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
     assert PriceReport("lab", Estimate((share,))).usd_per_month == 2190
     assert "filesystem: the price is 101 days old" in remark(share)
@@ -80,7 +82,7 @@ def test_snapshots_that_are_stored_separately_are_named() -> None:
 
 
 def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
-    bought = ServiceCost(name="NAT", cloud="aws", region="us-east-1", kind="nat-gateway", number=3)
+    bought = ServicePurchase(name="NAT", cloud="aws", region="us-east-1", kind="nat-gateway", number=3)
     (service,) = catalog.estimate([bought], LATER).costs
     assert (service.usd_per_hour, service.usd_per_month) == (Decimal("0.135"), Decimal("98.55"))
     assert "NAT: the price is 101 days old" in remark(service)

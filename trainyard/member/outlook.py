@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import catalog
-from catalog import Machines, MissingPrice
+from catalog import MachinePurchase, MissingPrice
 from trainyard.member.cluster import MemberCluster
 from trainyard.member.offers import Chosen, Flavor
 from trainyard.member.queue import estimate_new_job_start, shown
@@ -39,7 +39,7 @@ def _price(flavor: Flavor, num_nodes: int, per_node: int) -> str:
     offer = flavor.offer
     if not offer.machine:
         return "no machine is bought for it"
-    bought = Machines(
+    bought = MachinePurchase(
         name=flavor.pool.name,
         cloud=cast(Any, offer.cloud),
         region=offer.region,

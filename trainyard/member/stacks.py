@@ -24,7 +24,6 @@ def show_stacks(session: Session, name: str) -> None:
 
     Raises:
         InputError: there is no such job, or none of its pods runs.
-        TrainyardError: no pod could be entered.
     """
     key = key_of(session, name)
     found = dict(stacks_of(session, key))

@@ -1,5 +1,5 @@
-"""Declares the AWS target (EKS): its spec, checks, cost, cluster and account classes, supported features, and
-why not others.
+"""Declares the AWS target (EKS): its spec, checks, cost, cluster and account classes, its features, and why
+it lacks the others.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Declares the local target (an embedded, kind or existing cluster): its spec, checks, cost, cluster class,
-supported features, and why not others.
+its features, and why it lacks the others.
 """
 
 from __future__ import annotations

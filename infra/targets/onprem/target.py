@@ -1,5 +1,5 @@
-"""Declares the on-premises target (an existing cluster): its spec, checks, cost, cluster class, supported
-features, and why not others.
+"""Declares the on-premises target (an existing cluster): its spec, checks, cost, cluster class, its features,
+and why it lacks the others.
 """
 
 from __future__ import annotations

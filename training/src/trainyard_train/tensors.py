@@ -1,4 +1,6 @@
-"""Helpers for DTensors, and `Late`: values that are read from the device asynchronously."""
+"""Helpers for DTensors (local part, offset, part of a whole), and `Late`: values that are copied from the
+device without waiting and read later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Trainer`: training and evaluation loop of `trainyard_train.train`, bit-exact over any interruptions."""
+"""`Trainer`: training and evaluation loop of `trainyard_train.train`. It resumes bit-exactly after any
+interruption, saves and stops on a preemption notice, and raises `DivergedError` for a loss that is not
+finite.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def the_network_holds_the_nodes(provider: GcpSpec, pools: Pools) -> Iterator[Fin
 
 
 def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
-    """Disks and filesystems take a key of the same region only; a global one is everywhere."""
+    """A key must be in the stack's region; a global key is refused."""
     if provider.kms_key is None:
         return
     location = provider.kms_key.split("/")[3]
@@ -151,8 +151,8 @@ def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Ite
         first = first or (index, zones[0])
 
 
-def racks_are_full_but_for_one_alone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """A node pool is one rack; several of a pool are alike."""
+def pools_fill_their_racks(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+    """A pool has one rack or less, or full racks: each rack is a node pool, and these are of equal size."""
     for index, pool, machine in with_machines("gcp", pools):
         rack = catalog.find_rack(machine.accelerator or "")
         if rack and pool.num_nodes > rack.machines and pool.num_nodes % rack.machines:
@@ -241,7 +241,7 @@ def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterato
 
 
 def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """A placement policy holds for one zone, and for what is bought under it."""
+    """Compact placement needs one zone, GPUs, no reservation, and with flex-start certain machine types."""
     for index, pool in enumerate(pools):
         if pool.placement is None:
             continue
@@ -339,7 +339,7 @@ def bucket_name_is_not_reserved(provider: GcpSpec, storage: StorageSpec) -> Iter
 
 
 def groups_are_in_workspace(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
-    """GKE knows groups by their address, if they are in the group that Workspace shows to it."""
+    """GKE identifies a group by its address, and sees only groups that are members of `security_group`."""
     allowed = "the address of a Google Group: research@example.com"
     fix = "write the address alone, without `group:`"
     yield from groups_are_spelled(teams, r"[^@\s:]+@[^@\s]+", allowed, fix)
@@ -418,7 +418,7 @@ CHECKS = Checks(
 
 
 def _regions() -> list[str]:
-    """Regions that hold clusters; the catalogue has those that hold data only, in capitals, besides."""
+    """Regions that hold clusters. Multi-regions, which hold data only, have names in capitals."""
     return [region.name for region in catalog.regions("gcp") if region.name.islower()]
 
 

@@ -55,7 +55,7 @@ class EmbeddedCluster(pulumi.CustomResource):
 
 
 class ReadyNodes(pulumi.CustomResource):
-    """The nodes of a cluster, once all take pods: objects of the platform are declared while they start."""
+    """Waits until all nodes of the cluster accept pods. Objects of the platform are created meanwhile."""
 
     def __init__(self, name: str, cluster: EmbeddedCluster, opts: pulumi.ResourceOptions) -> None:
         owned = pulumi.ResourceOptions(depends_on=[cluster], deleted_with=cluster)
@@ -177,7 +177,7 @@ def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> Cl
 
 
 def _host_path(data_dir: str, path: str) -> dict[str, Any]:
-    """A folder of the nodes; the root is made by the kubelet, those under it by us, with their owner."""
+    """Volume of a folder on the node. The kubelet creates the root; folders below it must exist already."""
     if not path:
         return {"hostPath": {"path": data_dir, "type": "DirectoryOrCreate"}}
     return {"hostPath": {"path": f"{data_dir}/{path}", "type": "Directory"}}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from catalog import MissingPrice, StorageCost, fabric_lint
+from catalog import MissingPrice, StoragePurchase, fabric_lint
 from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load
@@ -446,7 +446,7 @@ def test_machines_are_priced_and_missing_prices_are_reported(azure: Stack) -> No
     found = price_report(azure, date(2026, 11, 21))
     assert {cost.name for cost in found.pools if isinstance(cost.price, MissingPrice)} == {"spot"}
     assert found.usd_per_hour is not None
-    assert {each.purchase.kind for each in found.storage if isinstance(each.purchase, StorageCost)} == {
+    assert {each.purchase.kind for each in found.storage if isinstance(each.purchase, StoragePurchase)} == {
         "azure-lustre-250",
         "blob-hot-zrs",
     }

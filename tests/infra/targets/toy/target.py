@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from catalog import TargetCost
+from catalog import TargetPurchases
 from infra.targets.features import Feature
 from infra.targets.target import Target
 from tests.infra.targets.toy.spec import CHECKS, ToySpec
@@ -9,7 +9,7 @@ TARGET = Target(
     kind="toy",
     spec=ToySpec,
     validators=CHECKS,
-    cost=TargetCost(lambda _stack: iter(()), nothing_bought="is a toy"),
+    cost=TargetPurchases(lambda _stack: iter(()), nothing_bought="is a toy"),
     features=frozenset({Feature.SPOT_CAPACITY}),
     cluster="tests.infra.targets.toy.cluster:ToyCluster",
     account="tests.infra.targets.toy.account:ToyAccount",

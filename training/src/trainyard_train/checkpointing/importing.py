@@ -1,4 +1,6 @@
-"""Imports a checkpoint of another format as the first checkpoint of a run."""
+"""Imports a checkpoint of another format as the first checkpoint of a run, all of its objects or some, under
+their names or others. A run that has checkpoints is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Command that copies a dataset to the shared filesystem once and verifies its digest, or computes the
-digests of a source.
+"""Stages datasets by commands: `fetch` copies one to the shared filesystem once and checks its digest,
+`verify` reads it again, and `describe` prints size and digests of a source.
 
 `python -m trainyard_train.data.stage fetch SOURCE OUT --digest D` copies one. A source is a URL (`s3://`,
 `gs://`, `az://`, `https://`) or a path. With `/` at its end it is a folder with all that is below it, else

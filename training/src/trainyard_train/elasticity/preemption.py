@@ -1,5 +1,6 @@
-"""`PreemptionNotice`: receives preemption notices by signal, even while the main thread is blocked, and ends
-the process at the deadline.
+"""`PreemptionNotice` turns a signal or a cloud's notice into a request to save and exit at the end of the
+step. It ends the process at the deadline or at a second signal, and at once before the first step. Signals
+are received even while the main thread is blocked.
 
 Python runs a signal's handler only in the main thread, between two instructions of Python. A main thread that
 waits for other ranks is in C. Python's own handler in C runs at once, in any thread, and writes the signal's
@@ -91,20 +92,20 @@ class PreemptionNotice:
         if seconds:
             self._requested.wait(seconds)
 
-    def deliver(self, word: str) -> None:
+    def deliver(self, reason: str) -> None:
         """Set the notice with its reason, from any thread; after `exit_seconds` the process ends anyhow."""
         if not self._stepping:
-            _exit_now(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
-        log_line(f"{word}: saving at the end of this step, then exiting")
+            _exit_now(f"{reason} before the first step: nothing to save", EXIT_PREEMPTED)
+        log_line(f"{reason}: saving at the end of this step, then exiting")
         self.request()
         self._deadline = threading.Timer(self._exit_seconds, self._give_up)
         self._deadline.daemon = True
         self._deadline.start()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Pass a signal on to the thread, later than usual: an event loop has set another wakeup descriptor.
+        """Send the signal to the thread, if an event loop has replaced the wakeup descriptor.
 
-        Nothing else is to be done: by the time that Python calls this, `_listen` has received it.
+        With our descriptor `_listen` has received the signal before Python calls this.
         """
         if self._pipe is None:
             return

@@ -1,4 +1,6 @@
-"""Peak FLOPS of a device, FLOP of a training step, peak memory, and profiler traces on request."""
+"""Gives the peak FLOPS of a device, the FLOP of a training step and the peak memory, and writes profiler
+traces on request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Computes goodput from a run's metrics: seconds of progress, and seconds lost by kind of interruption."""
+"""Computes goodput from a run's metrics: seconds of productive steps, and of repeated steps, checkpoints,
+evaluation, startup and waiting.
+"""
 
 from __future__ import annotations
 

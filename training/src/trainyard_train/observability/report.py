@@ -50,7 +50,7 @@ class Interruption:
 
 
 def interruptions(lines: Sequence[dict[str, Any]]) -> list[Interruption]:
-    """Interruptions of a run, in order; attempts that died before their first step count to the former."""
+    """Interruptions of a run, in order; an attempt without a step is part of the interruption before it."""
     steps = [line for line in lines if line["event"] == "step"]
     resumed = {line["attempt"]: line["step"] for line in lines if line["event"] in {"started", "resumed"}}
     noticed = {line["attempt"] for line in lines if line["event"] == "notice"}

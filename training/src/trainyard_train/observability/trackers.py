@@ -1,4 +1,5 @@
-"""Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases.
+"""Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases. Errors of a
+tracker after its start are logged once, and do not stop the run.
 
 The packages of the last three are extras (`requirements/tracking.txt`).
 """

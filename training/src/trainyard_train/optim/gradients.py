@@ -1,5 +1,5 @@
-"""Computes a gradient's global norm across FSDP, tensor and pipeline parallelism, and the divisor that clips
-it.
+"""Computes this rank's share of the squared gradient norm under FSDP, tensor and pipeline parallelism, and
+the divisor that clips gradients. The sum over all ranks is the squared global norm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.
 
     Args:
         parameters: parameters of this rank, with their gradients.
-        ranks: number of ranks with the same layers as this one: all of its stage.
+        ranks: number of ranks in this one's pipeline stage, which hold the same layers.
 
     Returns:
         shape (), float64, on the parameters' device; the host waits for nothing.
