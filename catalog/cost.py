@@ -1,4 +1,6 @@
-"""Computes what a stack costs from its purchases and the catalogue's prices."""
+"""Computes what a stack costs from its purchases and the catalogue's prices. A purchase without a price is
+listed, and is not in the totals.
+"""
 
 from __future__ import annotations
 

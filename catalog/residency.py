@@ -1,4 +1,6 @@
-"""Jurisdictions of regions, and which regions and countries a residency pattern (`eu-*`, `in:eu`) permits."""
+"""Finds the jurisdiction of a region, and the regions and countries that a residency pattern (`eu-*`,
+`in:eu`) permits.
+"""
 
 from __future__ import annotations
 

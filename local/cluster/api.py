@@ -1,4 +1,6 @@
-"""HTTPS client of the embedded cluster's Kubernetes API."""
+"""HTTPS client of the embedded cluster's Kubernetes API, with a client certificate. A request that fails or
+is refused raises `TrainyardError`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Finds and runs short-lived programs of the operating system."""
+"""Finds and runs short-lived programs of the operating system. A program that fails raises `TrainyardError`
+with its output.
+"""
 
 from __future__ import annotations
 

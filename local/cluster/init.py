@@ -1,8 +1,9 @@
-"""Process 1 of an embedded machine: makes its mounts, sets up its network and supervises its daemons.
+"""Process 1 of an embedded machine: makes its mounts and folders, sets its sysctls, and supervises its
+daemons.
 
 It runs by path, on the standard library alone (`python -I -S init.py machine.json`): it outlives the process
 that started it, and there is one per machine, so it must be small. The file's format is
-`local.cluster.machine.MachineSpec`. Killing it ends every process and mount of the machine.
+`local.cluster.machine.InitSpec`. Killing it ends every process and mount of the machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Creates the cluster's certificate authorities, and signs keys and certificates.
+"""Creates the cluster's certificate authorities and signing keys, and issues certificates.
 
-Each is created once and read afterwards, so that a second `up` uses those of the first.
+Authorities and signing keys are created once and read afterwards. A certificate is issued again if its
+subject has changed or it expires within 30 days.
 """
 
 from __future__ import annotations

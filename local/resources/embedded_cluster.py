@@ -1,4 +1,6 @@
-"""`trainyard:local:EmbeddedCluster`: creates, updates and removes a cluster of processes on this host."""
+"""`trainyard:local:EmbeddedCluster`: creates, reads, updates and removes a cluster of processes on this host,
+and creates its object store's keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the list of all artifacts that `versions.yaml` pins, with their dependencies."""
+"""Constructs the objects of all artifacts that `versions.yaml` pins, with their dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Links the cached artifacts into `.trainyard`, and returns the engine's environment variables."""
+"""Links the cached artifacts into `.trainyard`, writes the start scripts of our language host and provider
+plugin, and returns the engine's environment variables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes a CycloneDX bill of materials of the training image and the training environment."""
+"""Lists the packages of a root filesystem and of a lock file, and writes them as the CycloneDX bill of
+materials (SBOM) of the training image.
+"""
 
 from __future__ import annotations
 

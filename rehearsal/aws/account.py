@@ -1,4 +1,4 @@
-"""`MotoAccount`: creates, reads, updates and deletes AWS resources in moto, through boto3.
+"""`MotoAccount`: validates AWS resources, and creates, reads, updates and deletes them in moto through boto3.
 
 Types that moto lacks are checked by botocore's models alone, and recorded as such.
 """
