@@ -1,4 +1,6 @@
-"""Policy: a control plane's endpoint is private, or limited to narrow networks where that is allowed."""
+"""Policy: a control plane's endpoint is private, or limited to narrow networks where that is allowed; GKE's
+nodes are private.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""EFA's security group, network interfaces and placement groups."""
+"""Declares EFA's security group and placement groups, and lays out the network interfaces of launch
+templates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""IAM roles of the control plane, nodes, backups, teams and datasets, and their Pod Identity associations."""
+"""IAM roles of the control plane, nodes, flow logs, backups, add-ons, teams and datasets, and their Pod
+Identity associations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An SQS queue of EC2's preemption notices (interruption notices), for nodes that EKS does not drain.
+"""An SQS queue of EC2's interruption events (spot interruption, rebalance, state change, health), for nodes
+that EKS does not drain.
 
 Managed node groups drain by themselves, so a stack has the queue only where it asks for it.
 """

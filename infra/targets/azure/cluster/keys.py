@@ -1,4 +1,5 @@
-"""Key vault and keys: one for the cluster's secrets, one for data (disks, filesystem, storage account).
+"""Key vault and keys, new or existing: one key for the cluster's secrets, one for data (disks, filesystem,
+storage account). Also the disk encryption set.
 
 Azure retains a deleted vault for months, and data outlives the cluster, so vault and keys are retained.
 """

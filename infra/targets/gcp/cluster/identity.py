@@ -1,4 +1,4 @@
-"""Service accounts and IAM bindings: nodes, users, break-glass access, and each team's jobs."""
+"""Service accounts and IAM bindings: nodes, users, break-glass access, each team's jobs, and datasets."""
 
 from __future__ import annotations
 
