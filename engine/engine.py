@@ -1,4 +1,6 @@
-"""`Engine`: runs `pulumi` on a project's stacks (up, preview, destroy, adopt, …), recovers after kills."""
+"""`Engine`: runs `pulumi` on a project's stacks (up, preview, refresh, destroy, adopt, …), and recovers a
+stack after a killed run. A failure is raised with the problems that `pulumi` reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs one `pulumi` command: the first interrupt ends it gracefully, the second at once."""
+"""Runs one `pulumi` command, and passes its output on line by line. The first interrupt ends it gracefully,
+the second at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of our provider's resource types; `service` implements the gRPC protocol around it."""
+"""Base classes of our provider's resource types; `service` implements the gRPC protocol around them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The component resources `Cluster`, `Fleet` and `TrainingJob`: check their inputs, declare their parts, and
-return their outputs.
+"""Defines the components `Cluster`, `Fleet` and `TrainingJob`: how each checks its input, declares its parts
+and returns its outputs. If the input is not yet known, a preview warns and declares no part.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Checks of components that apply even without the policy pack: residency, spot fallback, secret values,
-unused providers.
+"""Checks of components that apply even without the policy pack: residency, spot fallback, secret values. They
+also warn of unused providers and of a plan that no policy evaluates.
 
 The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
 """

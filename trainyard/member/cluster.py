@@ -1,4 +1,6 @@
-"""`MemberCluster`: reads Kubernetes objects with the rights of a team member."""
+"""`MemberCluster`: finds the namespaces of a member's teams, and reads Kubernetes objects with the member's
+rights. What the member may not see is left out.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Lists the files of a folder that are code (tracked by git, or not ignored outside of a repository), and its
-commit.
+"""Lists the files of a folder that are sent as code: those that git tracks, or outside of a repository those
+that are not ignored. The list also has the commit and what git leaves out.
 """
 
 from __future__ import annotations

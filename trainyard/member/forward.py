@@ -1,4 +1,6 @@
-"""`trainyard forward`: forwards a port of a job's pod to this host."""
+"""`trainyard forward`: listens on a port of this host, and carries each connection to a port of the pod that
+runs a rank. Each connection finds the pod anew, as a restarted job has another.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`trainyard login FILE`: adds a context to the user's kubeconfig from an `access export` file."""
+"""`trainyard login FILE`: adds a context to the user's kubeconfig from an `access export` file, and prints
+who is signed in. A file is refused if its sign-in program, its variables or its server address are not
+allowed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lists the flavors of a team's queues, and chooses one that has room for a job."""
+"""Lists the flavors of a team's queues, and chooses for a job a queue, its fitting flavors, the runtime and
+the number of nodes. The flavors' whole capacity counts, whatever is free now. A job that fits nowhere is
+refused, and the error lists the flavors.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Packs a folder of code into a reproducible archive (same files, same digest), and refuses secrets and
-folders that are too large.
+"""Packs a folder of code into a reproducible archive: the same files give the same digest. Secrets, links
+that leave the folder, and folders that are too large are refused.
 
 The digest is that of the uncompressed archive, so it is the same whatever compresses it. An entry has a name,
 a content and whether it is executable; owners, times and the other bits of a mode are this host's alone.

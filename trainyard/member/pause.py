@@ -1,4 +1,5 @@
-"""`trainyard pause` and `resume`: suspends a job after a checkpoint, and resumes it later.
+"""`trainyard pause` and `resume`: suspend a job, which first gets time to save a checkpoint, and put it back
+into its queue. `pause` reports whether every pod has saved.
 
 The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
 pods get SIGTERM and their grace period to commit a checkpoint. Each pod's exit code shows whether it did.

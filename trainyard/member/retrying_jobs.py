@@ -1,4 +1,6 @@
-"""Reads jobs with retries, so that following one survives a lost connection or an expired credential."""
+"""Reads jobs with retries, so that following a job survives a lost connection of up to 10 minutes. After
+that, or with an expired credential, the error names the command that follows the job again.
+"""
 
 from __future__ import annotations
 

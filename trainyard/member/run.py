@@ -1,5 +1,5 @@
-"""`trainyard run` and `rerun`: submit a folder of code and a command as a job of the team, and follow the job
-to its end.
+"""`trainyard run`: submits a folder of code and a command, or a TrainJob manifest, as a job of the team, and
+follows it to its end. `rerun` submits an earlier job again, if its code, image and data are still the same.
 """
 
 from __future__ import annotations

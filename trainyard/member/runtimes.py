@@ -1,5 +1,5 @@
-"""Reads a training runtime as team members see it (its image and its datasets), and checks that a job's
-datasets are staged.
+"""Reads a training runtime as team members see it (its image and datasets), and refuses a job whose datasets
+are not staged or not for its team.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Managed identities and role assignments: control plane, nodes, keys, users, each team's jobs, and datasets."""
+"""Managed identities and their roles: control plane, nodes, keys, users, each team's jobs, and datasets."""
 
 from __future__ import annotations
 
