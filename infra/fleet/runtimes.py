@@ -1,4 +1,5 @@
-"""Copies the workers' training runtimes to the hub, once those of each queue agree.
+"""Compares each queue's training runtimes on its clusters, and copies to the hub those that the fleet file
+names for it. A difference ends the program.
 
 Kueue sends a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
 pods differ. So a runtime must be the same on all of them; one that the hub lacks is copied to it.

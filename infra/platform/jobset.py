@@ -1,6 +1,5 @@
-"""Installs the JobSet controller from its chart, with probes of its webhooks.
-
-Trainer makes JobSets of its jobs.
+"""Plans the installation of the JobSet controller: its chart, and probes of its webhooks. Trainer makes
+JobSets of its jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Installs and configures Kueue, which admits a job once its whole quota and nodes are free."""
+"""Plans the installation of Kueue, which admits a job once its whole quota and nodes are free: its chart, its
+configuration, and probes of its webhooks.
+"""
 
 from __future__ import annotations
 

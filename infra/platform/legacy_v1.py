@@ -1,4 +1,4 @@
-"""Installs training-operator 1.9 for the kubeflow.org/v1 jobs that a stack enables."""
+"""Plans the installation of training-operator 1.9 for the kubeflow.org/v1 jobs that a stack enables."""
 
 from __future__ import annotations
 

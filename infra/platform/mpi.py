@@ -1,4 +1,4 @@
-"""Installs the MPI operator (MPIJobs of kubeflow.org/v2beta1) from its manifest."""
+"""Plans the installation of the MPI operator (MPIJobs of kubeflow.org/v2beta1) from its manifest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Declares Kueue's topologies, flavors, cluster and local queues, priorities and provisioning checks.
 
-Every flavor names the topology. With it Kueue counts the nodes that exist, so a job moves on to the next
-flavor when the first has no free nodes, and not only when its quota is used up.
+Every flavor names a topology. With it Kueue counts the nodes that exist, so a job moves on to the next flavor
+when the first has no free nodes, and not only when its quota is used up.
 """
 
 from __future__ import annotations

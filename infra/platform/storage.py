@@ -1,7 +1,9 @@
-"""Declares storage in the cluster: classes, volumes and claims, and the Job that makes their folders.
+"""Declares storage in the cluster: classes, volumes and claims, service accounts' identities, and the Job
+that makes the volumes' folders.
 
-Teams have checkpoints and datasets; logs, the training environment and host paths are the platform's. The
-Job also sets the policy of the embedded cluster's buckets.
+Each team has a claim for its checkpoints, and one each for datasets, bucket, training environment and host
+paths where the stack has them. Logs and data are the platform's own claims. The Job also sets the policy of
+the bucket in an object store that the platform serves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ConfigMaps with NCCL topology files, in each namespace whose jobs mount them.
+"""ConfigMaps with NCCL topology files of the stack's fabrics, in each team's namespace.
 
 A virtual machine hides which GPU and which NIC share a PCIe switch; NCCL reads it from a file instead.
 Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.

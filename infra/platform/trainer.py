@@ -1,4 +1,4 @@
-"""Installs Kubeflow Trainer v2, which runs TrainJobs."""
+"""Plans the installation of Kubeflow Trainer v2 (TrainJobs): its chart, and probes of its webhooks."""
 
 from __future__ import annotations
 

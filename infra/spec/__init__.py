@@ -1,5 +1,4 @@
-"""Models of stack, fleet and job files, and the functions that load and parse them; each is imported on first
-use.
+"""Models of stack, fleet and job files, and the functions that load and parse them.
 
 Each name is imported when it is first asked for: the models of stacks take a fifth of a second, and a command
 about one job needs none of them.

@@ -1,4 +1,6 @@
-"""Computes the `terminationGracePeriodSeconds` of a runtime's pods from the preemption notice."""
+"""Computes the `terminationGracePeriodSeconds` of a runtime's pods: the stack's setting, or else the longest
+preemption notice of the runtime's pools (300 s for a pool without one).
+"""
 
 from __future__ import annotations
 

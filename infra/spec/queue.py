@@ -1,4 +1,6 @@
-"""The stack file's `queues` and `teams` sections: quotas per pool, lending, weights and limits."""
+"""The stack file's `queues` and `teams` sections: quotas per pool, lending and weights of queues; queues,
+priorities, groups and limits of teams.
+"""
 
 from __future__ import annotations
 

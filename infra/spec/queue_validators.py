@@ -1,4 +1,5 @@
-"""Checks of queues that share a cohort (limits, lending, weights), and of teams' limits and priorities.
+"""Checks of queues that share a cohort (limits, lending, weights), of teams' limits and priorities, and of
+the stack's job against its team's.
 
 They run like those of `validators`.
 """

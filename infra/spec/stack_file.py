@@ -1,4 +1,6 @@
-"""Loads stack and fleet files, and reports all problems at once."""
+"""Loads stack and fleet files, and reports all problems at once. A stack's job that states `needs` gets its
+runtime and queue here.
+"""
 
 from __future__ import annotations
 

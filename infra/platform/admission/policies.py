@@ -1,4 +1,5 @@
-"""Renders the ValidatingAdmissionPolicies and their bindings from the rules and the kinds of jobs.
+"""Renders the ValidatingAdmissionPolicies and bindings for what teams may create, change and delete: pods,
+each kind of job, shells, Secrets, Services and Workloads.
 
 Each policy has one binding for all teams: it selects the namespaces with the label `trainyard.dev/team`, and
 reads the team's parameters from one ConfigMap that no team can write. Where the ConfigMap or the team's entry
