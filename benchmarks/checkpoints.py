@@ -1,5 +1,5 @@
-"""Benchmark: step time and CPU time that a checkpoint adds, and time until it is durable, against
-`torch.distributed.checkpoint.async_save` with fsync.
+"""Benchmark: what a checkpoint costs a training on two ranks (step time and CPU time added, time blocked,
+time until durable), against `torch.distributed.checkpoint.async_save` with fsync.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 
 
 def measure() -> list[Figure]:
-    """Both arms save the same two ranks' training, alternating, beside one that saves nothing."""
+    """Train on two ranks with saves of ours, of the peer and without saves, alternating."""
     with tempfile.TemporaryDirectory() as folder:
         command = [*LAUNCH, "benchmarks.peers.checkpoints", folder, str(ROUNDS)]
         subprocess.run(command, check=True)
@@ -46,7 +46,7 @@ def measure() -> list[Figure]:
 def beyond(
     taken: Sequence[Mapping[str, float]], control: Sequence[Mapping[str, float]], key: str
 ) -> list[dict[str, float]]:
-    """Time of an arm's steps beyond as many steps of the control arm, which each round has twice."""
+    """Return, for each save, the time of its steps beyond as many steps of the control arm in that round."""
     rounds = [control[first : first + 2] for first in range(0, len(control), 2)]
     calm = [sum(one[key] for one in pair) / sum(one["steps"] for one in pair) for pair in rounds]
     return [{key: each[key] - each["steps"] * calm[number // 2]} for number, each in enumerate(taken)]

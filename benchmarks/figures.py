@@ -74,7 +74,7 @@ misses its target follows them with its claim, so that no miss is omitted."""
 
 @dataclass(frozen=True)
 class Repeats:
-    """Repeats of one arm."""
+    """The repeated measurements of one arm."""
 
     name: str
     unit: str
@@ -145,7 +145,7 @@ def show(console: Console, figures: Sequence[Figure]) -> None:
 
 
 def save(name: str, figures: Sequence[Figure]) -> Path:
-    """Keep the samples with what they were taken on."""
+    """Store figures, with the machine that they were taken on; returns the file."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     machine = {"cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
@@ -156,7 +156,7 @@ def save(name: str, figures: Sequence[Figure]) -> Path:
 
 
 def load(path: Path) -> list[Figure]:
-    """The figures that `save` wrote; none of another file."""
+    """Read the figures that `save` wrote; of any other file, none."""
     return [
         Figure(
             each["claim"], _samples(each["ours"]), each["at_most"], each["peer"] and _samples(each["peer"])

@@ -48,7 +48,7 @@ class Counted:
 
 
 def measure() -> list[Figure]:
-    """Gather once with each method, in both orders."""
+    """Gather twice with each method, in the order A B B A."""
     server = dist.TCPStore("127.0.0.1", 0, None, True, TIMEOUT, wait_for_workers=False)
     stores = [
         Counted(dist.TCPStore("127.0.0.1", server.port, None, False, TIMEOUT, wait_for_workers=False))

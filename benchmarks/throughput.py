@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, Any] = {
     "optim": {"lr": 0.02},
 }
 BLOCKS = 15
-"""Blocks of each arm in the order A B C D D C B A."""
+"""Rounds, each of which runs a block of steps of every arm twice, in the order A B … F F … B A."""
 PEERS = {
     "bare": ("torchrun and DDP, default settings", 1 / 0.99),
     "tuned": ("torchrun and DDP, tuned as ours", 1.02),
@@ -33,8 +33,8 @@ PEERS = {
     FREE: ("torchrun and DDP, tuned as ours, algorithms of PyTorch's choice", 1.05),
 }
 """Arm → its name, and the limit of our time as a share of its time. The tuned loop uses channels last, a
-fused optimizer, and gradients as views of the buckets. All arms have the same number of threads, and run with
-deterministic algorithms."""
+fused optimizer, and gradients as views of the buckets. All arms have the same number of threads, and all but
+`FREE` run with deterministic algorithms."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 

@@ -26,18 +26,18 @@ PARTS = {
 
 
 def measure() -> list[Figure]:
-    """Run all parts.
+    """Run all parts. Those that fail are reported on standard error and counted in the last figure.
 
     Raises:
-        RuntimeError: some of them failed; their last words, after the others have run and were shown.
+        RuntimeError: all parts failed; the message has the end of each one's output.
     """
     figures: list[Figure] = []
     failed = []
     for part in PARTS:
-        found, words = run(part)
+        found, failure = run(part)
         figures += found
-        if words:
-            failed.append(f"{part}: {words}")
+        if failure:
+            failed.append(f"{part}: {failure}")
             sys.stderr.write(f"{failed[-1]}\n")
     if failed and not figures:
         raise RuntimeError("\n".join(failed))
@@ -45,7 +45,7 @@ def measure() -> list[Figure]:
 
 
 def run(part: str) -> tuple[list[Figure], str]:
-    """The figures of a part, or its output when it failed."""
+    """Run a part in a separate process; returns its figures, or none and why it failed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks.gpu", part, str(out)]
@@ -59,7 +59,7 @@ def run(part: str) -> tuple[list[Figure], str]:
 
 
 def encoded(figure: Figure) -> dict[str, object]:
-    """Encode figures as JSON."""
+    """A figure as JSON data."""
     return asdict(figure)
 
 

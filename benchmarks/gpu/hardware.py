@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def where() -> str:
-    """The GPU's name."""
+    """The GPU's name, or a note that this is a CPU."""
     return torch.cuda.get_device_name() if ON_GPU else "a CPU, tiny: shows that it runs"
 
 

@@ -77,8 +77,8 @@ def _train(run_dir: Path, kills: int) -> _Ended:
     settings = run_dir / "settings.json"
     settings.write_text(json.dumps(_settings(run_dir)))
     command = [sys.executable, "-m", "benchmarks.gpu.ranks", str(settings)]
-    with (run_dir / "stderr.txt").open("wb") as words:
-        agent = subprocess.Popen(command, env=os.environ | {"PET_NPROC_PER_NODE": "2"}, stderr=words)
+    with (run_dir / "stderr.txt").open("wb") as stderr:
+        agent = subprocess.Popen(command, env=os.environ | {"PET_NPROC_PER_NODE": "2"}, stderr=stderr)
     try:
         seconds = [_kill_one(agent, run_dir, attempt) for attempt in range(1, kills + 1)]
         code = agent.wait()
@@ -103,8 +103,8 @@ def _wait_for(agent: subprocess.Popen[bytes], run_dir: Path, event: str, attempt
             if (line["event"], line["attempt"]) == (event, attempt):
                 return line
         time.sleep(0.02)
-    words = (run_dir / "stderr.txt").read_text()[-2000:]
-    raise RuntimeError(f"ended with {agent.returncode} before a {event} of attempt {attempt}: {words}")
+    output = (run_dir / "stderr.txt").read_text()[-2000:]
+    raise RuntimeError(f"ended with {agent.returncode} before a {event} of attempt {attempt}: {output}")
 
 
 def _settings(run_dir: Path) -> dict[str, Any]:

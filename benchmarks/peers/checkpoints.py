@@ -125,7 +125,7 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
     saver = Saver(FolderStore(bench.folder / "ours", Retention(last=1)), bench.mesh)
     beside = ThreadPoolExecutor(1)
 
-    def and_rest(saved: Future[Saved]) -> Saved:
+    def with_clean_up(saved: Future[Saved]) -> Saved:
         result = saved.result()
         saver.wait_for_clean_up(math.inf)  # its deletions count in this round, not in the next one
         return result
@@ -134,13 +134,13 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
         captured = state.capture()
         manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
         saved = saver.start(file_name(bench.mesh.rank), captured, manifest, state.spoiled)
-        return beside.submit(and_rest, saved)
+        return beside.submit(with_clean_up, saved)
 
     return save
 
 
 def _peer(bench: Bench) -> Callable[[int], Future[Any]]:
-    """`dcp.async_save` in a thread, with fsync of its files, as ours does."""
+    """Return what saves by `dcp.async_save` in a thread, with fsync of its files, as ours does."""
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
     group = dist.new_group(backend="gloo")

@@ -1,4 +1,6 @@
-"""`Run`: checkpoints, resume and preemption handling for any training loop."""
+"""`Run`: gives any training loop checkpoints, exact resume, metrics, and an exit on a preemption notice. A
+wrong setting, or the failure of another rank, ends the process with an exit code that launchers know.
+"""
 
 from __future__ import annotations
 
