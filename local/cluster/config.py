@@ -64,7 +64,7 @@ class ClusterConfig(_Model):
     name: ClusterName
     kubernetes_version: str
     nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_are_few_and_named_once)]
-    """Nodes of the cluster; None for remains of a cluster, which can only be removed."""
+    """Nodes of the cluster; empty for remains of a cluster, which can only be removed."""
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"
     node_cidr: str = "10.89.0.0/24"

@@ -26,7 +26,7 @@ _PYTHON = str(Path(sys.executable).resolve())
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount that only this machine sees; see `init.Mount`."""
+    """A mount that only this machine sees; see `init.MountEntry`."""
 
     kind: str
     source: str

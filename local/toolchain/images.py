@@ -33,8 +33,8 @@ EGG_INFO = "trainyard_train.egg-info"
 """Folder that an editable installation creates beside the code."""
 
 NUM_RETAINED = 3
-"""Number of training images older than a day in the cache; each change of the package makes one, of 170
-MB."""
+"""Number of training images that the cache retains, besides those of the last day; each change of the
+package makes one, of 170 MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 ENVIRONMENT = {

@@ -36,7 +36,7 @@ class GoProgram(_Pinned):
 
 
 class PinnedRelease(_Pinned):
-    """Location of a publisher's build, and of its SHA-256.
+    """Location of a publisher's build, and of its checksums.
 
     Both are templates over `version`, `program`, `arch` (amd64), `x64` (Pulumi's word) and `uname` (x86_64).
     """
