@@ -5,16 +5,18 @@ from __future__ import annotations
 import enum
 import random
 import re
-from collections import Counter, OrderedDict, defaultdict, deque
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from trainyard_train import ConfigError, MismatchError, Run
 from trainyard_train.checkpointing.state import decode, file_name
@@ -125,6 +127,70 @@ def test_random_generators_and_lists_of_a_program_are_restored_in_place(tmp_path
         assert fresh[name].random() == saved[name].random()
     ((number, tensor),) = replay
     assert (number, tensor.tolist(), replay.maxlen) == (1, [1, 1], 3)
+
+
+class Pair(NamedTuple):
+    state: torch.Tensor
+    action: int
+
+
+def test_a_namedtuple_comes_back_as_the_programs_class_or_as_one_like_it(tmp_path: Path) -> None:
+    gone = namedtuple("gone", "a b")
+    replay: list[Any] = []
+    again(tmp_path, {"replay": [Pair(torch.ones(2), 1), gone(2, "b")]}, {"replay": replay})
+    assert [type(each).__name__ for each in replay] == ["Pair", "gone"]
+    assert isinstance(replay[0], Pair) and replay[0].state.tolist() == [1, 1]
+    assert (replay[1].a, replay[1].b) == (2, "b")
+
+
+class Averages:
+    """State in attributes alone, as meters, schedules and averages of weights have it."""
+
+    report = staticmethod(print)
+
+    def __init__(self, model: nn.Module, seed: int) -> None:
+        self.model, self.trace = model, print
+        self.chance = random.Random(seed)
+        self.shadow = {name: value.clone() for name, value in model.state_dict().items()}
+        self.count, self.best = 0, float("inf")
+
+
+def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(tmp_path: Path) -> None:
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    saved, fresh = (Averages(model, seed) for seed, model in enumerate(models))
+    saved.count, saved.best, saved.extra = 3, 0.5, deque([1])  # type: ignore[attr-defined]
+    chance = fresh.chance
+    again(tmp_path, {"ema": saved, "model": models[0]}, {"ema": fresh, "model": models[1]})
+    assert (fresh.count, fresh.best, fresh.extra) == (3, 0.5, deque([1]))  # type: ignore[attr-defined]
+    assert (fresh.model, fresh.trace, fresh.chance) == (models[1], print, chance)
+    assert chance.random() == saved.chance.random()
+    assert all(torch.equal(fresh.shadow[name], value) for name, value in models[0].state_dict().items())
+
+
+def test_a_dict_keeps_what_is_tracked_itself(tmp_path: Path) -> None:
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    saved, fresh = ({"model": model, "epoch": number} for number, model in enumerate(models))
+    again(tmp_path, {"all": fresh, "model": models[1]}, {"all": saved, "model": models[0]})
+    assert saved == {"model": models[0], "epoch": 1}
+
+
+def test_variables_of_a_loop_come_back_once(tmp_path: Path) -> None:
+    run = alone(tmp_path, extra={})
+    assert run.carried("best", 9.0) == 9  # loads the run
+    run.step(best=3.0, batch=(torch.ones(2), "x"))
+    run.finish()
+    run.close()
+    run = alone(tmp_path, extra={})
+    assert run.find().keys() >= {"run", "extra"}
+    assert run.steps == 1
+    batch = run.carried("batch", (torch.zeros(1), ""))
+    assert (batch[0].tolist(), batch[1]) == ([1, 1], "x")
+    assert [run.carried("best", 9.0), run.carried("best", 9.0)] == [3, 9]
+    with pytest.raises(ConfigError, match=r"run\.carried\.thing: got a .*Opaque, which cannot be saved"):
+        run.step(thing=Opaque())
+    run.close()
+    with pytest.raises(SystemExit, match="1"):
+        run.exit()
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -249,6 +315,16 @@ class Opaque:
     ("objects", "message"),
     [
         ({"thing": Opaque()}, r"thing: got a .*Opaque; allowed: a module, an optimizer, a tensor, a dict"),
+        ({"thing": 3}, r"thing: got a builtins.int; allowed: .* a number or text to run.step\(loss, name="),
+        (
+            {"loader": DataLoader(TensorDataset(torch.ones(1)))},
+            r"loader: got a .*DataLoader; allowed: .* goes to run.batches\(loader\)",
+        ),
+        ({"log": sys.stderr}, r"log: got a .*; allowed"),
+        (
+            {"ema": Averages(nn.Linear(1, 1), 1)},
+            r"ema\.model: got a .*Linear, .*; allowed: itself, tracked by",
+        ),
         ({"extra": {"a": [1, Opaque()]}}, r"extra\.a\.1: got a .*Opaque, which cannot be saved; allowed"),
         ({"extra": [nn.Linear(1, 1)]}, r"extra\.0: got a .*Linear, .*; allowed: itself, tracked by a name"),
         ({"extra": {"a": defaultdict(lambda: 3)}}, r"extra\.a: got a defaultdict of <lambda>, which cannot"),

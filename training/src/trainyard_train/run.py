@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -28,7 +28,7 @@ from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing import generators
 from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError
 from trainyard_train.checkpointing.config import CheckpointConfig
-from trainyard_train.checkpointing.objects import Stateful, TrackedOnRank0
+from trainyard_train.checkpointing.objects import Stateful, Tracked, TrackedOnRank0
 from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.tracked import TrackedObjects, merge
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
@@ -47,6 +47,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 from trainyard_train.tensors import Late
 
 Batch = TypeVar("Batch")
+Value = TypeVar("Value")
 TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
 """Timeouts longer than those of `trainyard_train.train`: the work of a loop between two steps is unknown."""
 _OWN: Final = "run"
@@ -141,6 +142,8 @@ class Run(Attempt):
         self.state = TrackedObjects(mesh, self._agreement.same, self.memory)
         self.state.add(_OWN, _Position(self))
         self._batches: list[Batches[Any]] = []
+        self._carried: dict[str, Any] = {}
+        self._resumed_with: dict[str, Any] = {}
         self._since = time.monotonic()
         Run._open = self
 
@@ -184,8 +187,12 @@ class Run(Attempt):
         _end_refusals_with_their_code()
         return cls(run_dir, _mesh_of(ranks, settings.get("timeouts", TIMEOUTS)), **settings)
 
-    def track(self, **objects: object) -> None:
-        """Save and load these, by their names: modules, optimizers, tensors, dicts, or anything Stateful.
+    def track(self, **objects: object) -> Self:
+        """Save and load these, by their names: modules, optimizers, tensors, dicts, lists, anything Stateful,
+        or the attributes of an object of yours.
+
+        Returns:
+            this run.
 
         Raises:
             ConfigError: a name is taken, an object cannot be saved, or the run was loaded already.
@@ -194,6 +201,7 @@ class Run(Attempt):
             if self._loaded:
                 raise ConfigError([f"{name}: is tracked after the run was loaded; call track() before that"])
             self.state.add(name, value)
+        return self
 
     def track_on_rank0(self, **objects: Stateful) -> None:
         """Save rank 0's state of these objects by name, and load it on all ranks; the ranks' states may
@@ -245,22 +253,29 @@ class Run(Attempt):
         """Note the epoch of a loop that counts its epochs by itself."""
         self.epoch, self._in_epochs = number, True
 
-    def step(self, loss: torch.Tensor | float | None = None) -> bool:
+    def step(self, loss: torch.Tensor | float | None = None, **carried: Any) -> bool:  # noqa: ANN401
         """Finish a step: count it, save if that is due, exit if any rank has a preemption notice.
 
         Nothing waits for the loss: the metrics get it, as the mean over the ranks, one step later.
+
+        Args:
+            loss: of this rank.
+            carried: variables that the next step needs; after a resume `carried()` returns them.
 
         Returns:
             whether to continue. Inside of `with run` the loops end by themselves.
 
         Raises:
-            ConfigError: the run was not loaded, or batches do not fit the steps.
+            ConfigError: the run was not loaded, batches do not fit the steps, or a variable cannot be saved.
             SaveError: on a preemption notice, if the step could not be saved.
             RuntimeError: a rank has failed.
         """
         if not self._loaded:
             raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() before"])
         self.steps += 1
+        before, self._carried = self._carried, carried
+        if carried.keys() - before.keys():
+            self.state.check()
         for batches in self._batches:
             batches.finish_step()
         now = time.monotonic()
@@ -276,6 +291,18 @@ class Run(Attempt):
         if self.preempted and self._inside:
             raise PreemptedError
         return not self.preempted
+
+    def carried(self, name: str, default: Value) -> Value:
+        """A variable as the last step before the resume had it, once; `default` if there is none.
+
+        So a sum over an epoch goes on in the epoch that the run resumed in, and begins anew in the next:
+        `total = run.carried("total", 0.0)` before the loop over batches, `run.step(loss, total=total)` in it.
+        Loads the newest checkpoint if nothing did before.
+        """
+        if not self._loaded:
+            self.load()
+        found: Value = self._resumed_with.pop(name, default)
+        return found
 
     def evaluation(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of an evaluation between two steps, which may outlast a preemption notice.
@@ -341,7 +368,7 @@ class Run(Attempt):
         values = checkpoint.manifest.state.get("values", {}) if checkpoint else {}
         found = {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
         if _OWN in found:
-            _Position(self).load_state_dict(found[_OWN])
+            _Position(self).write({"": found[_OWN]})
         return found
 
     def _find(self, whole: bool) -> tuple[Checkpoint | None, list[str]]:
@@ -368,6 +395,10 @@ class Run(Attempt):
             ConfigError: something in it cannot be saved.
         """
         self._save("asked")
+
+    def exit(self) -> NoReturn:
+        """End the process with `exit_code`: `run.step(loss) or run.exit()`."""
+        sys.exit(self.exit_code)
 
     def close(self) -> None:
         """Close threads and files, and restore the former signal handlers; `with run` does it."""
@@ -494,16 +525,20 @@ class Run(Attempt):
 
 
 @dataclass
-class _Position:
-    """The run's own state in a checkpoint: its position."""
+class _Position(Tracked):
+    """The run's own state in a checkpoint: its position, and the variables that its loop carries."""
 
     run: Run
+    kind = "state"
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.run.steps, "epoch": self.run.epoch}
+    def read(self) -> dict[str, Any]:
+        carried = {"carried": self.run._carried} if self.run._carried else {}
+        return {"": {"steps": self.run.steps, "epoch": self.run.epoch}, **carried}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.run.steps, self.run.epoch = state["steps"], state["epoch"]
+    def write(self, values: Mapping[str, Any]) -> None:
+        self.run.steps, self.run.epoch = values[""]["steps"], values[""]["epoch"]
+        self.run._carried = values.get("carried", {})
+        self.run._resumed_with = dict(self.run._carried)
 
 
 def _mean_of(loss: torch.Tensor | float | None) -> Late | float | None:

@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
 from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from trainyard_train.checkpointing import generators
 from trainyard_train.config_base import ConfigError
@@ -20,6 +22,9 @@ _GROUPS: Final = "param_groups"
 _SHARED: Final = "shared_state"
 SHARED: Final = (_GROUPS, _SHARED)
 """Paths of an optimizer's state besides the state of each parameter."""
+_CODE: Final = (type, FunctionType, BuiltinFunctionType, MethodType)
+_IN_C: Final = 1 << 8
+"""Py_TPFLAGS_IMMUTABLETYPE: a class that is written in C, whose state is not in its attributes alone."""
 
 
 @runtime_checkable
@@ -225,17 +230,45 @@ class TrackedOnRank0(TrackedState):
 
 @dataclass
 class TrackedDict(Tracked):
-    """A dict, changed in place."""
+    """A dict, or the attributes of an object, changed in place.
+
+    Random generators in it are restored in place. What is tracked by a name of its own stays as it is.
+    """
 
     values: MutableMapping[str, Any]
+    is_tracked: Callable[[object], bool]
+    """Whether an object has a name of its own."""
     kind = "state"
 
     def read(self) -> dict[str, Any]:
-        return {"": self.values}
+        saved = {key: _content(value) for key, value in self.values.items() if not self._stays(value)}
+        same = len(saved) == len(self.values) and not any(map(generators.is_generator, self.values.values()))
+        return {"": self.values if same else saved}  # a Counter is saved as one
 
     def write(self, values: Mapping[str, Any]) -> None:
+        saved = dict(values[""])
+        for key, value in self.values.items():
+            if self._stays(value):
+                saved[key] = value
+            elif generators.is_generator(value) and key in saved:
+                generators.set_state(value, saved[key])
+                saved[key] = value
         self.values.clear()
-        self.values.update(values[""])
+        self.values.update(saved)
+
+    def _stays(self, value: object) -> bool:
+        return self.is_tracked(value)
+
+
+class TrackedAttributes(TrackedDict):
+    """The attributes of an object of a class written in Python; functions and classes among them stay."""
+
+    def _stays(self, value: object) -> bool:
+        return isinstance(value, _CODE) or super()._stays(value)
+
+
+def _content(value: Any) -> Any:  # noqa: ANN401
+    return generators.state_of(value) if generators.is_generator(value) else value
 
 
 @dataclass
@@ -287,18 +320,30 @@ class TrackedTensor(Tracked):
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (
     (torch.Tensor, TrackedTensor),
     (Stateful, TrackedState),
-    (MutableMapping, TrackedDict),
     (MutableSequence, TrackedList),
 )
 
 
-def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> Tracked:
+_ALLOWED: Final = (
+    "allowed: a module, an optimizer, a tensor, a dict, a list, a random generator, or an object with"
+    " attributes, or with state_dict() and load_state_dict(); a loader goes to run.batches(loader), a number"
+    " or text to run.step(loss, name=value)"
+)
+
+
+def track(
+    name: str,
+    value: object,
+    names: Callable[[], Mapping[int, str]],
+    is_tracked: Callable[[object], bool],
+) -> Tracked:
     """Wrap an object by its type, for saving and loading.
 
     Args:
         name: under which it is saved.
         value: the object.
         names: path of each tracked parameter, by its `id`.
+        is_tracked: whether an object has a name of its own.
 
     Raises:
         ConfigError: there is no way to save it.
@@ -312,12 +357,17 @@ def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> T
     for of, kind in _KINDS:
         if isinstance(value, of):
             return kind(value)
-    got = f"{type(value).__module__}.{type(value).__qualname__}"
-    allowed = (
-        "a module, an optimizer, a tensor, a dict, a list, a random generator, or an object with state_dict()"
-        " and load_state_dict()"
-    )
-    raise ConfigError([f"{name}: got a {got}; allowed: {allowed}"])
+    if isinstance(value, MutableMapping):
+        return TrackedDict(value, is_tracked)
+    if _has_its_state_in_attributes(value):
+        return TrackedAttributes(vars(value), is_tracked)
+    raise ConfigError([f"{name}: got a {type(value).__module__}.{type(value).__qualname__}; {_ALLOWED}"])
+
+
+def _has_its_state_in_attributes(value: object) -> bool:
+    if isinstance(value, DataLoader) or not getattr(value, "__dict__", None):
+        return False
+    return not any(kind.__flags__ & _IN_C for kind in type(value).__mro__[:-1])
 
 
 def _world_size() -> int:

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -72,6 +73,8 @@ class TrackedObjects:
     memory: NodeMemory = field(default_factory=NodeMemory)
     """Memory that captures are written to."""
     objects: dict[str, Tracked] = field(default_factory=dict)
+    _originals: list[object] = field(default_factory=list)
+    """The objects as they were given."""
     _described: dict[str, Any] = field(default_factory=dict)
     """The last capture, in the form that `description` takes."""
     _copies: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -90,7 +93,8 @@ class TrackedObjects:
         if name in self.objects:
             raise ConfigError([f"{name}: is tracked already; give the second one another name"])
         if not isinstance(value, Tracked):
-            value = track(name, value, self._parameter_names)
+            self._originals.append(value)
+            value = track(name, value, self._parameter_names, self._is_tracked)
         self.objects[name] = value
 
     def check(self) -> None:
@@ -217,6 +221,10 @@ class TrackedObjects:
     def _saved_in(self, saved: Mapping[str, Any]) -> dict[str, Tracked]:
         """Tracked objects that a checkpoint has: all, unless it was imported."""
         return {name: each for name, each in self.objects.items() if name in saved["objects"]}
+
+    def _is_tracked(self, value: object) -> bool:
+        modules = (each.module for each in self.objects.values() if isinstance(each, TrackedModule))
+        return any(each is value for each in chain(self._originals, modules))
 
     def _parameter_names(self) -> dict[int, str]:
         found = {}

@@ -8,8 +8,10 @@ Subclasses of numbers, text and mappings are saved as the plain type.
 from __future__ import annotations
 
 import base64
-from collections import Counter, OrderedDict, defaultdict, deque
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -21,6 +23,7 @@ _ALLOWED: Final = (
     "tensors, numbers, text, bytes, None, and lists, tuples, sets, dicts and NumPy arrays of them;"
     " let state_dict() return only these"
 )
+_ITSELF: Final = "itself, tracked by a name of its own"
 
 
 def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> Any:  # noqa: ANN401
@@ -38,6 +41,11 @@ def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> A
         packed = packed if type(value) is list else {_TAG: type(value).__name__, "of": packed}
         if isinstance(value, deque):
             packed["with"] = [value.maxlen]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        kind = type(value)
+        parts = [pack(part, f"{path}.{index}", tensors) for index, part in enumerate(value)]
+        named = [kind.__module__, kind.__qualname__, *value._fields]
+        packed = {_TAG: "namedtuple", "of": parts, "with": named}
     elif isinstance(value, Mapping):
         packed = _pack_mapping(value, path, tensors)
     elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # NumPy's, without importing it
@@ -81,12 +89,26 @@ _SIMPLE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "dtype": lambda name: getattr(torch, name),
     "device": torch.device,
 }
+
+
+@cache
+def _named_tuple(module: str, name: str, *fields: str) -> type[tuple[Any, ...]]:
+    """The program's class of this name, if it is a namedtuple of these fields; else one like it."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)  # getattr() of a module may execute something
+    if isinstance(found, type) and issubclass(found, tuple) and getattr(found, "_fields", None) == fields:
+        return found
+    return namedtuple(name.rpartition(".")[2], fields)
+
+
 _LISTS: Final[Mapping[str, Callable[..., Any]]] = {
     "dict": dict,
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
     "deque": deque,
+    "namedtuple": lambda parts, *of: tuple.__new__(_named_tuple(*of), parts),
     "Size": torch.Size,
     "OrderedDict": OrderedDict,
     "Counter": lambda pairs: Counter(dict(pairs)),
@@ -134,7 +156,7 @@ def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
     if isinstance(value, str):
         return str.__str__(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    allowed = "itself, tracked by a name of its own" if hasattr(value, "state_dict") else _ALLOWED
+    allowed = _ITSELF if hasattr(value, "state_dict") or getattr(value, "__dict__", None) else _ALLOWED
     raise ConfigError([f"{path}: got a {kind}, which cannot be saved; allowed: {allowed}"])
 
 
