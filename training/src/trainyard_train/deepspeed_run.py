@@ -33,7 +33,18 @@ class DeepSpeedRun:
     def __init__(
         self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: PreemptionNotice
     ) -> None:
-        """Args: settings: DeepSpeed's, from `read_settings`."""
+        """Build the run; nothing is loaded.
+
+        Args:
+            config: configuration of the run.
+            settings: DeepSpeed's, from `read_settings`.
+            mesh: ranks of the run.
+            notice: the preemption notice of this rank.
+
+        Raises:
+            ConfigError: the checkpoints in the run's folder are of another run, or of another number of
+                ranks; or DeepSpeed is not installed.
+        """
         self.config, self.mesh, self.notice = config, mesh, notice
         self._check_run()
         self.log = MetricsLog(config.run_dir) if mesh.is_rank0 else None
@@ -57,7 +68,6 @@ class DeepSpeedRun:
 
         Raises:
             ArithmeticError: the loss is no longer a number.
-            ConfigError: the newest checkpoint is of another run, or of another number of ranks.
             RuntimeError: a rank has failed.
         """
         path = self._load()
@@ -81,7 +91,7 @@ class DeepSpeedRun:
         return True
 
     def _check_run(self) -> None:
-        """Note whose checkpoints these are, before anything is built.
+        """Compare the run with the one whose checkpoints the folder has; note this one if it has none.
 
         Raises:
             ConfigError: the checkpoints are of another run, or of another number of ranks.

@@ -275,7 +275,7 @@ class Trainer(Attempt):
         Only `read` waits for the device: it reads the previous step's numbers once this step is queued.
 
         Raises:
-            DivergedError: the step before had a loss or a gradient that is no number.
+            DivergedError: the loss or gradient of a step that was read is not finite.
         """
         begin = time.monotonic()
         if self.tracer:

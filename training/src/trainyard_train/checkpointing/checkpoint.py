@@ -64,12 +64,12 @@ class Manifest:
     mesh: Mapping[str, int]
     """Size of each dimension of the device mesh."""
     schedule: Mapping[str, Any]
-    """State of the learning rate (see `trainyard_train.optim.optimizer.Schedule`)."""
+    """State of the learning rate (see `trainyard_train.optim.schedule.Schedule`)."""
     identity: Mapping[str, Any]
     """Values that a run must have in common with this checkpoint to resume from it."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     loss_scale: Mapping[str, Any] = field(default_factory=dict)
-    """State of the loss scale, with float16 (see `trainyard_train.computation.LossScale`)."""
+    """State of the loss scale, with float16 (see `trainyard_train.update.LossScale`)."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Description of the objects that a `Run` tracks (see `checkpointing.tracked.merge`); empty in other
     runs, and then not written."""

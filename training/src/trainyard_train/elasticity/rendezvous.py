@@ -98,7 +98,7 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
 
 
 def _gather_tokens(store: dist.Store, _rank: int, world_size: int, _own: str) -> str:
-    """Publish the values of all ranks; returns the round's name once they have agreed."""
+    """Publish the tokens of all ranks; returns the round's name once they have agreed."""
     tokens = store.multi_get([f"round/token/{rank}" for rank in range(world_size)])
     text = json.dumps([token.decode() for token in tokens])
     name = _name_of(text)

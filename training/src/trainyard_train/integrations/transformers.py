@@ -27,8 +27,8 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.run import Run
 
 _LOSS_ACCUMULATORS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_initial_global_step")
-"""Attributes of the Trainer that sum up the losses since the last log line and since the first step, and what
-it divides the latter by; the Trainer resets them on resume."""
+"""Attributes of the Trainer: the sums of the losses since the last log line and since the first step, and the
+steps at which both begin. The Trainer resets them on resume."""
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]

@@ -154,7 +154,7 @@ class Mesh:
     def refuse(self) -> None:
         """Shutdown barrier where all ranks find the same error, so that each exits with that message.
 
-        To a rank that is not connected yet, one that exits, or rank 0 with its store, looks failed.
+        A rank that exits looks failed to one that is not connected yet; so does rank 0, which has the store.
         """
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")
