@@ -104,4 +104,4 @@ class RemoteBackend(Backend):
         return []
 
     def mend(self) -> None:
-        """Objects of a bucket are written whole, or not at all."""
+        """Do nothing: objects of a bucket are written whole, or not at all."""

@@ -241,7 +241,10 @@ class Engine:
         )
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
-        """The stack file, copied to where the engine may write the salt of its secrets into it."""
+        """Copy the stack file to where the engine may write the salt of its secrets into it; return the copy.
+
+        A stack that does not exist yet is initialized.
+        """
         folder = self._paths.engine / "config"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         copy = folder / f"Pulumi.{stack}.yaml"
@@ -258,7 +261,7 @@ class Engine:
         return copy
 
     def _secrets(self, stack: str) -> list[str]:
-        """The stack file names the key of its secrets as `pulumi` writes it, beside `config`."""
+        """Return the options with the stack's secrets provider: that of its file, else of the environment."""
         declared = _encryption(self._paths.stack_file(stack).read_text()).get("secretsprovider")
         provider = declared or self._environment.get("SECRETS_PROVIDER")
         return ["--secrets-provider", provider] if provider else []

@@ -25,7 +25,7 @@ GRACE_SECONDS = 2.0
 
 
 class PluginServer:
-    """One gRPC server; `run` returns never: the process ends with the engine, or at SIGINT or SIGTERM."""
+    """One gRPC server; `run` never returns: the process ends with the engine, or at SIGINT or SIGTERM."""
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
@@ -52,7 +52,7 @@ class PluginServer:
         self._stop.put(None)
 
     def _stop_with_parent(self, parent: int) -> None:
-        """A killed engine sends no signal; its pidfd becomes readable when it ends."""
+        """Stop when the engine ends: a killed one sends no signal, but its pidfd becomes readable."""
         try:
             descriptor = os.pidfd_open(parent)
         except ProcessLookupError:

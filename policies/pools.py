@@ -15,7 +15,7 @@ TYPES = (
 
 @dataclass(frozen=True)
 class PoolBounds:
-    """The maximum size of a pool, and its machine types."""
+    """The minimum and maximum size of a pool, and its machine types."""
 
     machine_types: tuple[str, ...]
     """All machine types that the pool may use."""

@@ -109,7 +109,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
 
 
 def _no_credentials(executed: dict[str, Any]) -> Problem:
-    """The client logs why the program failed, and continues without credentials."""
+    """Report a program that gives no credentials; the client only logs why, and continues without any."""
     command = " ".join([executed["command"], *(executed.get("args") or ())])
     missing = shutil.which(executed["command"]) is None
     got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"

@@ -98,7 +98,7 @@ class PriceReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every pool, all storage and each service has a price that is not stale."""
+        """Whether each item and transfer has a price that is not stale, and storage a size."""
         known = all(each.is_known for each in self.transfers)
         return known and not any(map(remark, self.estimate.costs))
 

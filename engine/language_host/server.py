@@ -259,7 +259,10 @@ def _install_commands(environment: ProgramEnvironment, directory: Path) -> Itera
 
 
 def parse(arguments: list[str] | None = None) -> Options:
-    """The engine's address comes last; older engines give runtime options as flags, which Run gives too."""
+    """Read the command line, whose last argument is the engine's address.
+
+    Flags of older engines with runtime options are ignored: `Run` gets these options, too.
+    """
     parser = argparse.ArgumentParser(
         "pulumi-language-python", description="Pulumi's language host for Python, which the engine starts"
     )

@@ -22,7 +22,7 @@ _BUSY = frozenset({409, 429})
 
 
 class AgentPoolSize(GroupSize):
-    """Sets an agent pool to exactly `size` nodes, as soon as Azure has capacity."""
+    """Sets an agent pool's minimum to `size` nodes, which AKS adds as soon as Azure has capacity."""
 
     TYPE = "trainyard:azure:AgentPoolSize"
     GROUP_KIND = "agent pool"
@@ -61,5 +61,5 @@ class AgentPoolSize(GroupSize):
 
 
 def _azure(pool_id: str) -> AzureClient:
-    """The pool's ID begins with `/subscriptions/ID/`."""
+    """Client of the pool's subscription, whose ID is in the pool's: `/subscriptions/ID/…`."""
     return AzureClient.of_user(pool_id.split("/")[2])

@@ -38,7 +38,7 @@ class PolicyReport:
 
     @property
     def exempt_findings(self) -> list[Finding]:
-        """Findings that an exemption covers; without it they would stop the run."""
+        """Findings that a current exemption covers: they do not stop the run."""
         return [finding for finding in self.findings if finding.is_exempt]
 
     def data(self) -> dict[str, Any]:

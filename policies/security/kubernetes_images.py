@@ -15,9 +15,9 @@ CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Of containers and volumes: a digest; or a content hash as the tag in a repository that tags so.
+    """Images of containers and volumes have a digest, or a content hash as the tag where that is permitted.
 
-    Or it is imported onto the nodes: no registry can move it.
+    An image that is imported onto the nodes needs neither: no registry can move it.
     """
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):

@@ -40,7 +40,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 
 def remediate(resource: Resource) -> Mapping[str, Value]:
-    """Storage accounts: every client of the last ten years can do it."""
+    """Limit storage accounts to HTTPS with TLS 1.2, which every client of the last ten years can use."""
     if not resource.type.startswith("azure-native:"):
         return {}
     patch: dict[str, Value] = {}

@@ -1,8 +1,8 @@
 """Generates the components and their types in the plugin's Pulumi schema, from the JSON Schema of stack
 files.
 
-Types come from the JSON Schema of stack files, and so from the models that read them. What only a run can
-check (a pattern, a bound, a machine type in its region) is in the descriptions.
+So the types follow the models that read stack files. What only a run can check (a pattern, a bound, a machine
+type in its region) is in the descriptions.
 """
 
 from __future__ import annotations

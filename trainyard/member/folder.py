@@ -53,7 +53,7 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
     """List the files; `listed` are patterns of what is taken though git does not track it.
 
     Raises:
-        InputError: a pattern finds nothing.
+        InputError: a pattern finds nothing, or git cannot read the folder.
         HostError: there is no git.
     """
     if shutil.which("git") is None:

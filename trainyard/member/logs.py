@@ -105,7 +105,7 @@ class StoredLogs:
         return True
 
     def lines(self, chosen: Selection, *, follow: bool = False) -> Iterator[Line]:
-        """Yield the lines of an attempt in the order of their times, or as they come.
+        """Yield the chosen lines, attempt by attempt in the order of their times; with `follow` as they come.
 
         Raises:
             TrainyardError: what reads them failed.

@@ -153,7 +153,7 @@ def _text(value: bytes | str) -> str:
 
 
 def _refusal(pod: PodContainer, error: ApiException) -> Exception:
-    """The client hides the status of a handshake that failed."""
+    """Return the error of a refused handshake, whose status the client hides: ApiException for a 401."""
     if getattr(error.__context__, "status_code", None) == UNAUTHORIZED:
         return ApiException(status=UNAUTHORIZED, reason="Unauthorized")
     return TrainyardError([_shut(pod, error)])

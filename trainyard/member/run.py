@@ -118,7 +118,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
 
 
 def _beside(call: Callable[[], Answer]) -> Future[Answer]:
-    """Begin a call, and continue; who does not ask for its result does not wait for it, Ctrl-C among them."""
+    """Begin a call in a thread, which only those who ask for its result wait for: Ctrl-C does not."""
     future: Future[Answer] = Future()
 
     def run() -> None:

@@ -76,20 +76,20 @@ class EngineOperations:
         self.engine.forget(self.stack)
 
     def unprotect(self) -> OperationOutcome | None:
-        """Without the policies, which would refuse this without an exemption."""
+        """Turn deletion protection off, without the policies, which would refuse it without an exemption."""
         if not self._is_protected:
             return None
         self._set_protection(on=False)
         return self._up()
 
     def request_protection(self) -> None:
-        """Write it into the stack file again; the next `up` applies it."""
+        """Write deletion protection into the stack file again; the next `up` applies it."""
         if self._is_protected:
             self._set_protection(on=True)
 
     @property
     def _is_protected(self) -> bool:
-        """Whether the stack file asks for it, as its owner wrote it."""
+        """Whether the stack file, as its owner wrote it, asks for deletion protection."""
         return getattr(self.project.session.stack.provider, "deletion_protection", False)
 
     def _set_protection(self, *, on: bool) -> None:

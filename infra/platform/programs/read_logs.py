@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Prints a job's logs from the files that the log collector has stored, for `trainyard logs`.
 #
-# Arguments: job; Unix time before which a pod belongs to another job; follow (1) or not (0), or `list`; node and
-# attempt (-1: all). An output line has attempt, node, Kubernetes node, time and text; `list` prints one line per pod.
+# Arguments: job; Unix time before which a pod belongs to another job; `show`, `follow` or `list`; node and attempt
+# (-1: all). An output line has attempt, node, Kubernetes node, time and text; `list` prints one line per pod.
 # Files hold lines of the container runtime (CRI): time, stream, P (continued on the next line) or F, text. The
 # collector may copy two rotated files at once, and copies again after a restart. A file therefore consists of runs of
 # lines with rising times, which are merged, and each line is printed once.
