@@ -58,7 +58,7 @@ def main() -> None:
 def _cell(errors: Sequence[float]) -> str:
     failed = sum(error > FAILED for error in errors)
     text = f"{median(errors):.1f} ({min(errors):.1f}–{max(errors):.1f})"
-    return f"{text}, {failed} of {len(errors)} lost" if failed else text
+    return f"{text}, {failed} of {len(errors)} failed" if failed else text
 
 
 def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
