@@ -97,10 +97,17 @@ def _without_quota() -> list[str]:
 
 
 def _feature_gates(context: PlatformContext) -> dict[str, bool]:
-    """ResourceClaims are to devices of a fabric, which come with the node: Kueue is not to count them."""
-    if not context.has_resource_claims:
-        return {}
-    return {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+    """Return the features that are off.
+
+    Reclaimable pods: when a Job of a JobSet succeeds, Kueue frees its quota. When the JobSet then restarts,
+    the Job runs again, and Kueue does not take the quota back (kueue#14609): its queue would admit other
+    jobs to accelerators in use.
+    Dynamic Resource Allocation: claims are to devices of a fabric, which come with the node.
+    """
+    off = ["ReclaimablePods"]
+    if context.has_resource_claims:
+        off += ["KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled"]
+    return dict.fromkeys(off, False)
 
 
 def configuration(

@@ -23,6 +23,8 @@ deleted."""
 _FILLED = 4
 """Multiple of a container's scratch that all containers of a pod may have together: the kubelet evicts a pod
 by the sum of its containers' limits, so that many containers would be no limit."""
+_LEAST_CLAIMED = {"storage": "1Gi"}
+"""Smallest claim: clouds make no smaller disk, and a quota counts what is asked for."""
 _LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
 """Default requests of a container: with a quota, pods without CPU and memory requests are refused.
 
@@ -51,11 +53,12 @@ class Limits(Layer):
 
 
 def limit_range(team: TeamSpec) -> Manifest:
-    """Return the defaults of each container, and the maximum that it and its pod may write to their node."""
+    """Return defaults of containers, what they and their pod may write to the node, and the least claim."""
     scratch = {"ephemeral-storage": f"{team.limits.scratch_gib}Gi"}
     container = {"type": "Container", "default": scratch, "max": scratch, "defaultRequest": _LEAST}
     pod = {"type": "Pod", "max": {"ephemeral-storage": f"{_FILLED * team.limits.scratch_gib}Gi"}}
-    return _object("v1", "LimitRange", team, {"limits": [container, pod]})
+    claim = {"type": "PersistentVolumeClaim", "min": _LEAST_CLAIMED}
+    return _object("v1", "LimitRange", team, {"limits": [container, pod, claim]})
 
 
 def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manifest:

@@ -155,10 +155,13 @@ def with_spec(**fields: Any) -> dict[str, Any]:
     return asked
 
 
-def claimed(**claim: Any) -> dict[str, Any]:
+def claim(size: str) -> dict[str, Any]:
+    return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+
+
+def claimed(**fields: Any) -> dict[str, Any]:
     """A pod with an ephemeral volume."""
-    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    template = {"spec": {**size, **claim}}
+    template = {"spec": {**claim("1Gi"), **fields}}
     return with_spec(volumes=[{"name": "more", "ephemeral": {"volumeClaimTemplate": template}}])
 
 
@@ -242,9 +245,12 @@ def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest
         (of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"port": 443}]}), "externalIPs"),
         (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
         (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
+        # A cloud makes a disk of at least a GiB, and the quota counts what is asked for.
+        (of_team("PersistentVolumeClaim", spec=claim("1")), "minimum storage usage"),
+        (of_team("PersistentVolumeClaim", spec=claim("1Gi")), ""),
     ],
 )
-def test_secrets_and_services_reach_no_further_than_their_team(
+def test_secrets_services_and_claims_reach_no_further_than_their_team(
     server: ApiServer, asked: Manifest, output: str
 ) -> None:
     answer = server.refusal(asked)

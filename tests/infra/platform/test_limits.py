@@ -68,11 +68,12 @@ def test_quantities_are_written_as_they_come_back(rendered: Path) -> None:
 
 
 def test_containers_without_requests_get_small_ones_and_none_fills_its_node(found: Plan) -> None:
-    [container, pod] = found.named("LimitRange")["team-speech/team"]["spec"]["limits"]
+    [container, pod, claim] = found.named("LimitRange")["team-speech/team"]["spec"]["limits"]
     assert container["defaultRequest"] == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
     assert container["max"] == container["default"] == {"ephemeral-storage": "50Gi"}
     assert "memory" not in container["default"], "it would end sound jobs"
     assert pod == {"type": "Pod", "max": {"ephemeral-storage": "200Gi"}}, "of all containers together"
+    assert claim == {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
 
 
 def test_jobs_are_held_to_their_size_by_admission(found: Plan) -> None:

@@ -194,7 +194,8 @@ def test_the_driver_gets_the_root_of_the_gpu_driver_and_an_existing_one_is_not_c
 def test_kueues_dra_integration_is_off(plans: Mapping[str, Plan], target: str) -> None:
     config = plans[target].named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
     gates = yaml.safe_load(config["controller_manager_config.yaml"])["featureGates"]
-    assert gates == {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+    dra = {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+    assert gates == {"ReclaimablePods": False, **dra}
 
 
 def test_a_job_repeats_its_claim_and_the_lint_reports_a_missing_one() -> None:

@@ -146,13 +146,15 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
         "count": 8,
     }
     assert kueue(dranet_plan)["featureGates"] == {
+        "ReclaimablePods": False,
         "KueueDRAIntegration": False,
         "KueueDRARejectWorkloadsWhenDRADisabled": False,
     }
 
 
-def test_without_claims_kueue_keeps_its_own_features(gcp_plan: Plan) -> None:
-    assert "featureGates" not in kueue(gcp_plan)
+def test_without_claims_kueue_only_keeps_quota_until_a_job_has_ended(gcp_plan: Plan) -> None:
+    """A JobSet that restarts would run Jobs again whose quota is free."""
+    assert kueue(gcp_plan)["featureGates"] == {"ReclaimablePods": False}
 
 
 def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
