@@ -36,7 +36,7 @@ _SENT: Sequence[tuple[str, str, Sequence[str]]] = (
 
 
 class Worker(pulumi.ComponentResource):
-    """`ready` is what a token needs, and what a job needs to be taken in."""
+    """The fleet's objects on one worker; `ready` has those that the hub's token, or a job, needs there."""
 
     def __init__(self, fleet: Fleet, worker: WorkerSpec, stacks: Stacks, parent: pulumi.Resource) -> None:
         queues = fleet.queues_on(worker)

@@ -88,7 +88,10 @@ def values(settings: AutoscalerSettings, image: str, system_selector: dict[str, 
 
 
 def _flags(settings: AutoscalerSettings) -> dict[str, Any]:
-    """A pool's groups count as one, so that a job may have nodes of several. The chart cuts `_1` off."""
+    """Return the flags: a pool's groups count as one, so that a job may have nodes of several.
+
+    Numbers keep the names of repeated flags apart; the chart cuts them off (`_1`).
+    """
     alike = {f"balancing-ignore-label_{index}": label for index, label in enumerate(settings.alike, 1)}
     return {
         "logtostderr": True,

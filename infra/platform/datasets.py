@@ -133,7 +133,7 @@ def _pod(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume)
 
 
 def _show(context: PlatformContext, dataset: DatasetSpec, stage: dict[str, Any]) -> dict[str, Any]:
-    """Once it is staged: link it into the folders of its readers, and out of all others."""
+    """Return the container that links a staged dataset into its readers' folders, and out of all others."""
     teams = [team.name for team in context.stack.teams]
     folders = [f"{_MOUNT}/{DATASETS}", f"{_MOUNT}/{DATASET_VIEWS}", dataset.folder]
     named = [" ".join(team for team in teams if dataset.is_read_by(team) is reads) for reads in (True, False)]
@@ -175,7 +175,7 @@ def _environment_mounts(context: PlatformContext) -> list[dict[str, Any]]:
 
 
 def _where(context: PlatformContext, staging: StagingVolume) -> dict[str, Any]:
-    """A pool for work beside the jobs, where the stack has one that remains; else the operators' pool.
+    """Choose the Job's nodes: a pool for work beside the jobs if the stack has one, else the operators' pool.
 
     In a team's namespace its queue chooses, for the operators' pool takes no team's pods.
     """

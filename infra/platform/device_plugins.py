@@ -108,7 +108,7 @@ def _container(plugin: DevicePlugin, name: str) -> dict[str, Any]:
 
 
 def _devices(plugin: DevicePlugin) -> list[dict[str, Any]]:
-    """NVIDIA's plugin is given the devices by the container runtime; EFA's looks at them itself."""
+    """Return the volumes with device files: NVIDIA's plugin gets its devices from the container runtime."""
     if plugin == "nvidia":
         return []
     return [{"name": "infiniband", "hostPath": {"path": "/dev/infiniband", "type": "Directory"}}]

@@ -211,7 +211,7 @@ def _reader(context: PlatformContext, team: str) -> Manifest:
 
 
 def _deletion(context: PlatformContext, days: int) -> Manifest:
-    """Once a day: logs whose last line is older than that, and folders that are empty then."""
+    """Delete, once a day, logs whose last line is older than these days, and folders that are empty then."""
     old = f"find {_OUT} -mindepth 2 -type f -mtime +{days - 1} -delete"
     empty = f"find {_OUT} -mindepth 2 -type d -empty -mtime +0 -delete"
     pod = _python_pod(context, "delete", ["/bin/sh", "-c", f"{old}; {empty}"], {})
@@ -235,7 +235,7 @@ def _deletion(context: PlatformContext, days: int) -> Manifest:
 
 
 def _closed() -> Manifest:
-    """Nothing here needs the network: files are mounted by the node, and pods are entered through it."""
+    """Deny all traffic of the namespace: nodes mount the files, and pods are entered through their node."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -70,7 +70,7 @@ def _dns(context: PlatformContext) -> Rule:
 
 
 def _given(context: PlatformContext) -> list[Rule]:
-    """Yield what every team needs of the target: access to the object store and to the identity service."""
+    """Return the rules that every team needs of the target: to the object store and the identity service."""
     rules: list[Rule] = [
         {"to": [_addresses(each.cidr)], "ports": _tcp(each.ports)} for each in context.settings.destinations
     ]

@@ -57,7 +57,7 @@ class _Matching(AfterValidator):
     pattern: str = ""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Remove inline flags and Unicode properties: ECMA-262 lacks the former, and differs in both."""
+        """Leave out a pattern with inline flags, which ECMA-262 lacks."""
         portable = {} if "(?s)" in self.pattern else {"pattern": f"^(?:{self.pattern})$"}
         return {**handler(core), **portable}
 

@@ -113,7 +113,7 @@ def _priorities(team: TeamSpec, context: PlatformContext) -> Iterable[str]:
 
 
 def _taints(pools: Iterable[PoolSettings]) -> Iterable[str]:
-    """Kubernetes adds a toleration of each device that a pod asks for, by the name of the resource."""
+    """Yield the pools' taints and the names of their devices, which Kubernetes makes pods tolerate."""
     yield from _own_taints(pools)
     for pool in pools:
         yield pool.accelerator_resource
@@ -164,7 +164,7 @@ def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
 
 
 def _read_only_claims(context: PlatformContext, *, shared: bool) -> list[str]:
-    """A team may write its private copy of the datasets, which Jobs of its namespace fill."""
+    """Return the claims that teams only read, without private copies of datasets, which a team's Jobs fill."""
     common = [names.TRAINING_ENV_CLAIM, *([names.DATASETS_CLAIM] if shared else [])]
     paths: Mapping[str, bool] = {
         path: each.writable for fabric in context.fabrics for path, each in host_paths(fabric).items()

@@ -243,7 +243,8 @@ NODE: Sequence[AdmissionRule] = (
         "nodeName: leave it out; the queue and the scheduler choose the node.",
     ),
 )
-"""Rules for fields that would assign a pod to a node directly."""
+"""Rules against access to the node: its namespaces, files, ports and interfaces, privileges, root, and the
+choice of a node by name."""
 
 IDENTITY: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -290,7 +291,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         " persistentVolumeClaim.",
     ),
 )
-"""Rules for a pod's service account and for its writable volumes."""
+"""Rules for a pod's service account and tokens, owners and finalizers, and for claims that teams share."""
 
 PLACEMENT: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -403,7 +404,7 @@ DEVICES: Sequence[AdmissionRule] = (
         of="whole",
     ),
 )
-"""Rules for resources that a queue counts."""
+"""Rules for accelerators and other devices: only pods of queued jobs get them, and by resources alone."""
 
 _IMAGES = (
     "(containers.map(c, c.?image.orValue('')) + pod.?spec.?volumes.orValue([]).map(volume,"
@@ -433,7 +434,7 @@ PLACED_BY_QUEUE = AdmissionRule(
     " nodes take none.",
     of="made",
 )
-"""Rules for pods of jobs in clusters with queues. Pods that users create directly have no devices, and are
+"""Rule for pods of jobs in clusters with queues. Pods that users create directly have no devices, and are
 rare."""
 
 _REGION_OF_HOST = f"host.find(r'{catalog.REGION}')"

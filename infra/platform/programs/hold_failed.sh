@@ -2,8 +2,8 @@
 # Runs a command, and holds its pod for a while after a failure: hold_failed.sh SECONDS COMMAND [ARGUMENT …]
 #
 # `trainyard shell` then finds files, /dev/shm and the node as they were at the failure. SIGTERM (preemption, drain,
-# cancellation) ends the hold. The exit code is the command's own if nothing was held, else 193, after which the job
-# is not restarted.
+# cancellation) ends the hold. After a whole hold the exit code is 193, with which the job is not restarted; else it is
+# the command's own.
 seconds=$1
 shift
 leaving='' ranks=''
