@@ -13,7 +13,7 @@ from infra.targets.base import Cluster
 
 
 def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
-    """Return the stack's outputs: how to reach it, where checkpoints go, queues, how to submit."""
+    """Return the stack's outputs: how to reach it, where checkpoints go, pools, queues, runtimes, its job."""
     return {
         "name": stack.name,
         "kind": cluster.KIND,

@@ -26,4 +26,4 @@ class BackendSetup:
     secrets_provider: str
     """Value of `--secrets-provider` for a new stack."""
     rights: Mapping[str, Any]
-    """Minimum permissions: an IAM policy on AWS, roles by resource on Google Cloud."""
+    """Minimum permissions: an IAM policy on AWS, roles by resource on Azure and Google Cloud."""

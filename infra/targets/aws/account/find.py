@@ -107,7 +107,7 @@ class AwsFinder:
         return None if found in (None, [], {}) else found
 
     def _find_key(self, description: str) -> str | None:
-        """Keys have no names before their alias: ours are known by their description."""
+        """Find a key of ours by its description: before its alias exists, a key has no name."""
         kms = self._client("kms")
         for page in kms.get_paginator("list_keys").paginate():
             for key in page["Keys"]:

@@ -118,7 +118,7 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
 
 
 def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """A new account has none, and a service without its role fails without a message."""
+    """Report service-linked roles that the account lacks: without its role a service fails silently."""
     services = {**LINKED_ROLES}
     if any(pool.is_spot for pool in stack.pools):
         services |= {"spot": "AWSServiceRoleForEC2Spot"}
@@ -137,7 +137,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
-    """Rights to create existing resources are not needed."""
+    """Return the permissions to ask for, without those to create what exists already."""
     cluster = {"eks:CreateCluster"} if spec.existing_cluster else set()
     vpc = {"ec2:AllocateAddress", "ec2:CreateNatGateway", "ec2:CreateVpc", "ec2:CreateVpcEndpoint"}
     spared = cluster | (vpc if spec.network.existing else set())
@@ -379,7 +379,7 @@ def _described(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN4
 
 
 def _short(value: object, most: int = 60) -> str:
-    """A certificate fills a screen."""
+    """Return a value as text, cut off where it is long: a certificate fills a screen."""
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}…"
 

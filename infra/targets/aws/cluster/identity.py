@@ -16,7 +16,7 @@ from infra.targets.aws.cluster.policy import Statement, allow, assumed_by, docum
 from infra.targets.aws.cluster.scope import Scope
 
 POD_IDENTITY = "169.254.170.23/32"
-"""Service principal of EKS Pod Identity, whose agent runs on every node (EKS: Pod Identity Agent)."""
+"""Address of the EKS Pod Identity agent on each node (EKS: Pod Identity Agent)."""
 MAX_ROLE_NAME = 64
 """Maximum length of a role's name (IAM user guide, IAM and STS quotas)."""
 

@@ -71,7 +71,7 @@ class AzureFinder(Finder):
 
 
 def _is_same_value(key: str, one: Any, other: Any) -> bool:
-    """Azure keeps the letters' case of no path, and has a role's definition at several."""
+    """Whether two IDs mean the same: case does not matter, and a role's definition has several paths."""
     if not isinstance(one, str) or not isinstance(other, str):
         return False
     first, second = one.lower().rstrip("/"), other.lower().rstrip("/")
