@@ -97,6 +97,45 @@ print("seen", model.seen)
 """
 
 
+SUMS = """
+import os, signal, sys, time
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+from trainyard_train.integrations.lightning import TrainyardCallback
+
+class Logs(BoringModel):
+    seen, values = 0, {}
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ended", torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        if self.seen == int(sys.argv[2]):
+            while not os.path.exists(f"{sys.argv[1]}/checkpoints/step-{self.seen:08}"):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.seen += 1
+        self.log("mean", batch_idx / 3, on_epoch=True, batch_size=batch_idx + 1)
+        for name in ("sum", "max", "min"):
+            self.log(name, batch_idx / 3, on_step=False, on_epoch=True, reduce_fx=name)
+        return super().training_step(batch, batch_idx)
+
+    def on_train_batch_end(self, *_):
+        self.ended += 1
+        self.log("late", 1.0, on_step=False, on_epoch=True, reduce_fx="sum")
+
+    def on_train_epoch_end(self):
+        self.values = {name: value.item() for name, value in self.trainer.callback_metrics.items()}
+
+callback = TrainyardCallback(sys.argv[1], every_steps=1)
+quiet = {"logger": False, "enable_progress_bar": False, "limit_train_batches": 8, "limit_val_batches": 0}
+Trainer(max_epochs=2, accelerator="cpu", callbacks=[callback], **quiet).fit(model := Logs())
+print("ended", model.ended.item(), "with", sorted(model.values.items()))
+"""
+
+
 def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and the last line of a program."""
     (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
@@ -145,3 +184,13 @@ def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_without(
 def test_what_a_lightning_module_adds_to_a_checkpoint_comes_back(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, COUNTS, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, COUNTS, tmp_path, "0") == (0, "seen 9")
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("batch", ["12", "8"], ids=["within an epoch", "at its beginning"])
+def test_what_lightning_sums_up_over_an_epoch_goes_on(tmp_path: Path, forks: Forks, batch: str) -> None:
+    (tmp_path / "other").mkdir()
+    undisturbed = end_of(forks, SUMS, tmp_path / "other", "-1")
+    assert undisturbed[1].startswith("ended 16.0 with [('late', 8.0), ")
+    assert end_of(forks, SUMS, tmp_path, batch)[0] == -signal.SIGKILL
+    assert end_of(forks, SUMS, tmp_path, "-1") == undisturbed

@@ -98,6 +98,8 @@ class Run(Attempt):
     """Whether all ranks have agreed on the preemption and have saved."""
     exit_code: int = 1
     """Exit code for the process: 0 once the `with` block has ended normally, 75 if preempted."""
+    own: Stateful | None = None
+    """State that each rank has for itself, as JSON; another number of ranks starts without it."""
     _open: ClassVar[Run | None] = None
     """The run of this process, from its construction until it is closed."""
     _inside = _loaded = _in_epochs = False
@@ -345,6 +347,8 @@ class Run(Attempt):
             checkpoint, damages, self._private = self._load(self.state.restore, self._found)
             self._found = checkpoint, damages
             self.restore_generators()
+            if self.own is not None and self._private is not None and "own" in self._private:
+                self.own.load_state_dict(self._private["own"])
             self._begin(checkpoint, damages)
         self._resumed_at = self.steps if checkpoint else None
         self.notice.begin_steps()
@@ -504,6 +508,7 @@ class Run(Attempt):
         private = {
             "generators": generators.capture(self.mesh.device),
             "batches": [each.private() for each in self._batches],
+            **({} if self.own is None else {"own": self.own.state_dict()}),
         }
         return self.state.capture(private)
 

@@ -11,11 +11,15 @@ follows, the step counts after that, so that neither is skipped or repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from trainyard_train.config_base import ConfigError
@@ -41,6 +45,8 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         self._open = False
         self._steps = 0
         """Finished optimizer steps."""
+        self._release: Callable[[], None] = lambda: None
+        """Gives the module its own hook back."""
         self._pending: Any = None
         """Outputs of the step that is not finished yet."""
 
@@ -63,6 +69,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Build the loader, which is all that is missing, and load the checkpoint."""
         fetcher = self._take_loader(trainer)
+        self.run.own = trainer.fit_loop.epoch_loop._results = self._sums = _Sums()
         self.run.track(model=trainer.strategy.model, progress=_Progress(trainer, self))
         self.run.track(**_numbered("optimizer", trainer.optimizers))
         self.run.track(**_numbered("scheduler", [each.scheduler for each in trainer.lr_scheduler_configs]))
@@ -71,20 +78,19 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
             trainer._checkpoint_connector._loaded_checkpoint = {}  # ckpt_path is for the first start
         self._steps = trainer.global_step
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
+        self._release = _call_after(pl_module, "on_train_batch_end", partial(self._end_batch, trainer))
         iter(fetcher)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Let the loader begin a separate pass."""
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
 
-    def on_train_batch_end(
-        self,
-        trainer: Any,  # noqa: ANN401
-        pl_module: Any,  # noqa: ANN401
-        outputs: Any,  # noqa: ANN401
-        *_: Any,  # noqa: ANN401
-    ) -> None:
-        """Finish a step, if the optimizer took one, and no validation or end of the epoch follows."""
+    def _end_batch(self, trainer: Any, outputs: Any, *_: Any) -> None:  # noqa: ANN401
+        """Finish a step, if the optimizer took one, and no validation or end of the epoch follows.
+
+        The module's hook comes before, since it may change what is saved, as an average of weights;
+        Lightning calls it after all callbacks.
+        """
         if trainer.global_step == self._steps:
             return
         self._steps, self._pending = trainer.global_step, outputs or {}
@@ -101,7 +107,9 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """The last step of the epoch is finished."""
+        self._sums.open = False
         self._finish_step(trainer)
+        self._sums.open = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Save the last step."""
@@ -143,8 +151,62 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         if not self._open:
             return False
         self._open = False
+        self._release()
         kind = None if error is None else type(error)
         return self.run.__exit__(kind, error, None if error is None else error.__traceback__)
+
+
+class _Sums(_ResultCollection):  # type: ignore[misc]
+    """Lightning's results of the epoch: what `self.log(…, on_epoch=True)` has summed up is saved.
+
+    Each goes on when it is logged again, since Lightning creates it then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(training=True)
+        self.open = True
+        """Whether the epoch still goes on."""
+        self._saved: dict[str, dict[str, Any]] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Each sum's tensors, as numbers with their type."""
+        going_on = {
+            key: {name: [value.item(), str(value.dtype)] for name, value in _tensors_of(each).items()}
+            for key, each in self.items()
+            if each.is_tensor and each.meta.on_epoch and not each.has_reset
+        }
+        return {**self._saved, **going_on} if self.open else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._saved = state
+
+    def __setitem__(self, key: str, metric: Any) -> None:  # noqa: ANN401
+        for name, (number, kind) in self._saved.pop(key, {}).items():
+            setattr(metric, name, torch.tensor(number, dtype=getattr(torch, kind.removeprefix("torch."))))
+        super().__setitem__(key, metric)
+
+    def reset(self, metrics: bool | None = None, fx: str | None = None) -> None:
+        """Lightning resets all at the end of an epoch, and those of a hook when it first logs in one."""
+        if fx is None:
+            self._saved = {}
+        super().reset(metrics, fx)
+
+
+def _call_after(owner: Any, name: str, then: Callable[..., None]) -> Callable[[], None]:  # noqa: ANN401
+    """Let a method be followed by a call with the same arguments; returns what undoes that."""
+    method = getattr(owner, name)
+
+    def both(*arguments: Any) -> None:  # noqa: ANN401
+        method(*arguments)
+        then(*arguments)
+
+    setattr(owner, name, both)
+    return lambda: setattr(owner, name, method)
+
+
+def _tensors_of(metric: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """The tensors that a metric sums up in, by their attribute."""
+    return {name: getattr(metric, name) for name in metric._defaults}
 
 
 def _numbered(name: str, objects: list[Any]) -> dict[str, Any]:
