@@ -54,7 +54,10 @@ def manifests(
 
     `queued` is whether a queue assigns nodes to jobs.
     """
-    yield from _bound("pods", _POD_RESOURCES, _pod_rules(queued=queued), controllers, _POD_CONDITION)
+    # Two policies: a condition on the user would cost each pod that is created the conversion of the request.
+    changed = _pod_rules(created=False, queued=queued)
+    yield from _bound("pods", [_CREATED_PODS], _pod_rules(created=True, queued=queued), controllers, None)
+    yield from _bound("changed-pods", [_CHANGED_PODS], changed, controllers, _USERS)
     for kind in kinds:
         resources = [_resource(kind.group, kind.versions, [kind.resource])]
         yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _USERS)
@@ -74,10 +77,11 @@ Rules = Mapping[str, tuple[str, AdmissionRule]]
 """Name → condition on the object, and its rule."""
 
 
-def _pod_rules(*, queued: bool) -> Rules:
+def _pod_rules(*, created: bool, queued: bool) -> Rules:
     """Pods are the authority: they are what runs, whatever template or patch they come from."""
     rules = (*POD_RULES, PLACED_BY_QUEUE) if queued else POD_RULES
-    return {rule.name: (_of_the_object(rule.holds), rule) for rule in rules}
+    chosen = [rule for rule in rules if created or rule.of != "created-pod"]
+    return {rule.name: (_of_the_object(rule.holds), rule) for rule in chosen}
 
 
 def _of_the_object(expression: str) -> str:
@@ -89,7 +93,7 @@ def _of_the_object(expression: str) -> str:
 
 def _job_rules(kind: JobKind) -> Rules:
     """Refuse at submission what pods would be refused for: a refused pod is only an event elsewhere."""
-    early = [rule for rule in POD_RULES if rule.of != "made"]
+    early = [rule for rule in POD_RULES if rule.of in ("any", "whole")]
     of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
     fabric = {
         rule.name: (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, rule)})", rule)
@@ -129,11 +133,11 @@ def _resource(
     }
 
 
-_POD_RESOURCES = [_resource("", ["v1"], ["pods", "pods/ephemeralcontainers"])]
+_CREATED_PODS = _resource("", ["v1"], ["pods"], "CREATE")
+_CHANGED_PODS = _resource("", ["v1"], ["pods", "pods/ephemeralcontainers"], "UPDATE")
 _USERS = "!({controller})"
 """CEL condition that no controller of the cluster makes the request: parts of a job were evaluated with
 the job."""
-_POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
 
 _ONLY_PAUSED = (
     "request.operation == 'UPDATE'"
@@ -214,7 +218,7 @@ def _bound(
     resources: Sequence[Mapping[str, Any]],
     rules: Rules,
     controllers: Sequence[str],
-    condition: str,
+    condition: str | None,
 ) -> tuple[Manifest, Manifest]:
     name = f"trainyard-teams-{name}"
     return _policy(name, resources, rules, controllers, condition), _binding(name)
@@ -225,12 +229,12 @@ def _policy(
     resources: Sequence[Mapping[str, Any]],
     rules: Rules,
     controllers: Sequence[str],
-    condition: str,
+    condition: str | None,
 ) -> Manifest:
     text = " ".join(expression for expression, _ in rules.values())
     variables = {"team": f"namespaceObject.metadata.labels['{names.TEAM_LABEL}']", **_facts(controllers)}
     variables |= {each: _list(each) for each in LISTS if f"allowed.{each}" in text}
-    match = condition.format(controller=_is_controller(controllers))
+    matched = {} if condition is None else {"matchConditions": [_condition(condition, controllers)]}
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -242,11 +246,15 @@ def _policy(
                 "namespaceSelector": {"matchExpressions": [{"key": names.TEAM_LABEL, "operator": "Exists"}]},
                 "resourceRules": [dict(each) for each in resources],
             },
-            "matchConditions": [{"name": "asked-by", "expression": match}],
+            **matched,
             "variables": [{"name": key, "expression": value} for key, value in variables.items()],
             "validations": [_validation(expression, rule) for expression, rule in rules.values()],
         },
     }
+
+
+def _condition(condition: str, controllers: Sequence[str]) -> dict[str, str]:
+    return {"name": "asked-by", "expression": condition.format(controller=_is_controller(controllers))}
 
 
 def _facts(controllers: Sequence[str]) -> dict[str, str]:
@@ -286,7 +294,8 @@ def _asked_by(namespaces: Sequence[str], kube_system: Sequence[str], others: Seq
 
 
 def _list(name: str) -> str:
-    return f"params.data[variables.team + '.{name}'].split(', ').filter(each, each != '')"
+    text = f"params.data[variables.team + '.{name}']"
+    return f"{text} == '' ? [] : {text}.split(', ')"
 
 
 _ALLOWED = re.compile(r"\ballowed\.(\w+)")

@@ -8,6 +8,7 @@ request.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +16,10 @@ from typing import Literal
 import catalog
 from infra import names
 
-Of = Literal["any", "whole", "made"]
+Of = Literal["any", "whole", "pod", "created-pod"]
 """Objects of a rule. `any`: pods, pod templates and a TrainJob's overrides of its runtime. `whole`: pods
-and templates without those overrides. `made`: pods only, since a template does not name the user who
-creates its pods."""
+and templates without those overrides. `pod`: pods only, since a template does not name the user who
+creates its pods. `created-pod`: pods only, and only when they are created."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,8 @@ _POD_TERMS = " + ".join(
     for kind in ("podAffinity", "podAntiAffinity")
 )
 _CONTEXT = "c.?securityContext"
-_HANDLERS = " + ".join(
-    f"[c.?{each}]"
-    for each in (
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "lifecycle.?postStart",
-        "lifecycle.?preStop",
-    )
+_HANDLERS = (
+    "[c.?livenessProbe, c.?readinessProbe, c.?startupProbe, c.?lifecycle.?postStart, c.?lifecycle.?preStop]"
 )
 _NETWORK_ANNOTATIONS = (
     "cni.projectcalico.org/allowedSourcePrefixes",
@@ -101,6 +95,12 @@ _AS_THE_STACK_HAS_IT = (
 """CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
 program as root."""
 
+
+def _or_of_pod(field: str, default: bool | int | str) -> str:
+    """Return the CEL expression for: a container's field of `securityContext`, else the pod's, else this."""
+    return f"{_CONTEXT}.?{field}.orValue(pod.?spec.?securityContext.?{field}.orValue({json.dumps(default)}))"
+
+
 NO_NEW_FINALIZERS = (
     "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
     " oldObject.metadata.?finalizers.orValue([]))"
@@ -116,7 +116,7 @@ volumes name their claims; those that others have made by hand often do not."""
 NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "host-namespaces",
-        "['hostNetwork', 'hostPID', 'hostIPC'].all(each, pod.?spec[?each].orValue(false) == false)",
+        " && ".join(f"!pod.?spec.?{each}.orValue(false)" for each in ("hostNetwork", "hostPID", "hostIPC")),
         "hostNetwork, hostPID, hostIPC: leave them out; pods of a job reach each other by the pods' network.",
     ),
     AdmissionRule(
@@ -133,8 +133,8 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "daemon",
-        f"containers.all(c, {_IS_DAEMON} ? ({_AS_THE_STACK_HAS_IT}) : !(('name ' + c.name) in"
-        " allowed.daemons))",
+        f"size(allowed.daemons) == 0 || containers.all(c, {_IS_DAEMON} ? ({_AS_THE_STACK_HAS_IT}) :"
+        " !(('name ' + c.name) in allowed.daemons))",
         "the fabric's daemon runs as root: leave its container as the runtime has it (name, command, env,"
         " volumeMounts), add nothing to it, and give no other container its name.",
         of="whole",
@@ -154,8 +154,8 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "claimed-volumes",
-        "pod.?spec.?volumes.orValue([]).all(volume, [volume.?ephemeral.?volumeClaimTemplate.?spec].all(claim,"
-        f" {CLAIM_OF_NO_VOLUME}))",
+        "pod.?spec.?volumes.orValue([]).all(volume, !has(volume.ephemeral) ||"
+        f" [volume.?ephemeral.?volumeClaimTemplate.?spec].all(claim, {CLAIM_OF_NO_VOLUME}))",
         "volumes.ephemeral: leave out volumeName and selector, and give no storageClassName or one with a"
         " name; else the claim could take a volume that was made for others.",
     ),
@@ -181,8 +181,8 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "probed-hosts",
-        f"containers.all(c, ({_HANDLERS}).all(handler, ['httpGet', 'tcpSocket'].all(kind,"
-        " handler[?kind].?host.orValue('') == '')))",
+        f"containers.all(c, {_HANDLERS}.all(handler, handler.?httpGet.?host.orValue('') == ''"
+        " && handler.?tcpSocket.?host.orValue('') == ''))",
         "host of a probe or lifecycle hook: leave it out; the node would connect to it, past the network"
         " policy.",
     ),
@@ -198,9 +198,9 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "se-linux",
         f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
-        " each.?seLinuxOptions.?type.orValue('') in ['', 'container_t', 'container_init_t',"
-        " 'container_kvm_t', 'container_engine_t'] && each.?seLinuxOptions.?user.orValue('') == ''"
-        " && each.?seLinuxOptions.?role.orValue('') == '')",
+        " !each.?seLinuxOptions.hasValue() || (each.?seLinuxOptions.?type.orValue('') in ['', 'container_t',"
+        " 'container_init_t', 'container_kvm_t', 'container_engine_t']"
+        " && each.?seLinuxOptions.?user.orValue('') == '' && each.?seLinuxOptions.?role.orValue('') == ''))",
         "securityContext.seLinuxOptions: leave out user, role, and a type other than container_t.",
     ),
     AdmissionRule(
@@ -214,27 +214,14 @@ NODE: Sequence[AdmissionRule] = (
         "securityContext.sysctls: leave them out; ask the platform to set them on the nodes.",
     ),
     AdmissionRule(
-        "root",
-        f"containers.all(c, {_IS_DAEMON} || ({_CONTEXT}.?runAsNonRoot.orValue("
-        f"pod.?spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
-        "pod.?spec.?securityContext.?runAsUser.orValue(1000)) != 0))",
-        "securityContext: set runAsNonRoot: true and a runAsUser other than 0, such as 1000.",
-        of="whole",
-    ),
-    AdmissionRule(
-        "escalation",
-        f"containers.all(c, {_CONTEXT}.?allowPrivilegeEscalation.orValue(true) == false"
-        f" && 'ALL' in {_CONTEXT}.?capabilities.?drop.orValue([]))",
-        "securityContext of a container: set allowPrivilegeEscalation: false and capabilities:"
-        " {drop: [ALL]}.",
-        of="whole",
-    ),
-    AdmissionRule(
-        "seccomp",
-        f"containers.all(c,"
-        f" {_CONTEXT}.?seccompProfile.?type.orValue(pod.?spec.?securityContext.?seccompProfile"
-        ".?type.orValue('Unconfined')) != 'Unconfined')",
-        "securityContext.seccompProfile: set type: RuntimeDefault.",
+        "unprivileged-user",
+        # One rule for what Pod Security's `restricted` asks: each rule has a cost of its own.
+        f"containers.all(c, ({_or_of_pod('runAsNonRoot', False)} && {_or_of_pod('runAsUser', 1000)} != 0"
+        f" || {_IS_DAEMON}) && {_CONTEXT}.?allowPrivilegeEscalation.orValue(true) == false"
+        f" && 'ALL' in {_CONTEXT}.?capabilities.?drop.orValue([])"
+        f" && {_or_of_pod('seccompProfile.?type', '')} in ['RuntimeDefault', 'Localhost'])",
+        "securityContext: set runAsNonRoot: true, a runAsUser other than 0, allowPrivilegeEscalation: false,"
+        " capabilities: {drop: [ALL]} and seccompProfile: {type: RuntimeDefault}.",
         of="whole",
     ),
     AdmissionRule(
@@ -271,7 +258,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         " || (request.operation == 'UPDATE' && oldObject.?metadata.?ownerReferences =="
         " pod.?metadata.?ownerReferences)",
         "metadata.ownerReferences: leave them out; controllers alone say whose a pod is.",
-        of="made",
+        of="pod",
     ),
     AdmissionRule(
         "finalizers",
@@ -302,15 +289,12 @@ PLACEMENT: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "selectors",
-        "variables.is_placed || pod.?spec.?nodeSelector.orValue({}).all(key, key in allowed.node_labels)",
-        "nodeSelector: leave it out, or select by a label of the team's pools: {node_labels}.",
-    ),
-    AdmissionRule(
-        "pools",
-        "variables.is_placed || (pod.?spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in"
-        " allowed.pools + ['']"
-        " && pod.?spec.?nodeSelector[?'trainyard.dev/capacity'].orValue('') != 'system')",
-        "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them.",
+        "variables.is_placed || [pod.?spec.?nodeSelector.orValue({})].all(labels,"
+        " labels.all(key, key in allowed.node_labels)"
+        " && labels[?'trainyard.dev/pool'].orValue('') in allowed.pools + ['']"
+        " && labels[?'trainyard.dev/capacity'].orValue('') != 'system')",
+        "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them. Labels"
+        " that a job may select by: {node_labels}.",
     ),
     AdmissionRule(
         "node-affinity",
@@ -357,25 +341,25 @@ PLACEMENT: Sequence[AdmissionRule] = (
 DEVICES: Sequence[AdmissionRule] = (
     AdmissionRule(
         "devices-by-queue",
-        f"variables.makes_queued_pods || request.operation == 'UPDATE' || ({_NO_DEVICES})",
+        f"variables.makes_queued_pods || ({_NO_DEVICES})",
         "accelerators and other devices: submit a job (TrainJob, JobSet, MPIJob, Job); a pod made by"
         " hand has none.",
-        of="made",
+        of="created-pod",
     ),
     AdmissionRule(
         "devices-with-accelerators",
-        "containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
+        "containers.exists(c, allowed.accelerators.exists(each,"
+        " string(c.?resources.?limits[?each].orValue('0')) != '0'))"
+        " || containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
         " name in ['cpu', 'memory', 'ephemeral-storage'] || name in allowed.accelerators)))"
-        " && size(pod.?spec.?resourceClaims.orValue([])) == 0"
-        " || containers.exists(c, allowed.accelerators.exists(each,"
-        " string(c.?resources.?limits[?each].orValue('0')) != '0'))",
+        " && size(pod.?spec.?resourceClaims.orValue([])) == 0",
         "resources: hugepages and devices of a fabric come with accelerators ({accelerators}); ask for these"
         " as well, since the queue counts nothing else, or leave them out.",
     ),
     AdmissionRule(
         "devices-of-a-pod",
-        "['limits', 'requests'].all(part, pod.?spec.?resources[?part].orValue({}).all(name,"
-        " name in ['cpu', 'memory']))",
+        "!pod.?spec.?resources.hasValue() || ['limits', 'requests'].all(part,"
+        " pod.?spec.?resources[?part].orValue({}).all(name, name in ['cpu', 'memory']))",
         "resources of a pod: cpu and memory alone; ask for hugepages and accelerators in a container's"
         " resources.",
         of="whole",
@@ -428,11 +412,11 @@ IMAGES: Sequence[AdmissionRule] = (
 
 PLACED_BY_QUEUE = AdmissionRule(
     "placed-by-queue",
-    "!variables.makes_queued_pods || request.operation == 'UPDATE'"
+    "!variables.makes_queued_pods"
     " || pod.?spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
     "nodeSelector: pods of a job run on the pool that its queue has chosen, one of {pools}; the operators'"
     " nodes take none.",
-    of="made",
+    of="created-pod",
 )
 """Rule for pods of jobs in clusters with queues. Pods that users create directly have no devices, and are
 rare."""
@@ -442,19 +426,13 @@ _IS_PERMITTED = "allowed.regions.exists(region, {name}.matches('^(' + region + '
 RESIDENCY: Sequence[AdmissionRule] = (
     AdmissionRule(
         "regions",
-        "containers.all(c, c.?env.orValue([]).all(each, !(each.name in"
-        f" {list(catalog.REGION_VARIABLES)!r}) || !has(each.value) ||"
-        f" {_IS_PERMITTED.format(name='each.value.lowerAscii()')}))",
-        "env of a region (AWS_REGION and the like): data of this stack may be in {regions}; name one of"
-        " these, or leave it out.",
-    ),
-    AdmissionRule(
-        "endpoints",
-        f"containers.all(c, c.?env.orValue([]).all(each, !each.name.matches(r'{catalog.ENDPOINT_VARIABLE}')"
+        f"containers.all(c, c.?env.orValue([]).all(each, each.name in {list(catalog.REGION_VARIABLES)!r}"
+        f" ? !has(each.value) || {_IS_PERMITTED.format(name='each.value.lowerAscii()')}"
+        f" : !each.name.matches(r'{catalog.ENDPOINT_VARIABLE}')"
         f" || each.?value.orValue('').lowerAscii().findAll(r'{catalog.REGION_IN_HOST}').all(host,"
         f" {_IS_PERMITTED.format(name=_REGION_OF_HOST)})))",
-        "env AWS_ENDPOINT_URL: data of this stack may be in {regions}; name an endpoint there, or leave it"
-        " out.",
+        "env AWS_REGION, AWS_ENDPOINT_URL and the like: data of this stack may be in {regions}; name a region"
+        " or an endpoint there, or leave it out.",
     ),
 )
 """Rules for data residency: no Pulumi resource shows where a job writes."""

@@ -12,7 +12,7 @@ import yaml
 from infra.platform.admission.jobs import JOB_KINDS, for_every_pod
 from infra.platform.admission.parameters import LISTS
 from infra.platform.admission.policies import manifests
-from infra.platform.admission.rules import POD_RULES, AdmissionRule
+from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, AdmissionRule
 from infra.spec import Stack, load
 from infra.spec.admission import AdmissionSpec
 from tests.infra.golden import GOLDEN, assert_matches
@@ -135,6 +135,16 @@ def test_every_refusal_has_a_fix_within_the_api_servers_limit() -> None:
 def test_what_is_asked_of_pods_is_the_golden_policy() -> None:
     [pods] = [each for each in policies() if each["metadata"]["name"] == "trainyard-teams-pods"]
     assert_matches(yaml.safe_dump(pods, width=110, sort_keys=False), GOLDEN / "admission.yaml")
+
+
+def test_changed_pods_are_held_to_the_same_rules_but_those_of_their_creation() -> None:
+    created, changed = (
+        {each["message"]: each["expression"] for each in policy["spec"]["validations"]}
+        for policy in policies()[:2]
+    )
+    assert changed.items() <= created.items()
+    at_creation = [rule for rule in (*POD_RULES, PLACED_BY_QUEUE) if rule.of == "created-pod"]
+    assert len(created) - len(changed) == len(at_creation) == 2
 
 
 def test_names_of_rules_differ() -> None:
