@@ -18,8 +18,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="cost-capacity-purchases",
-    title="Capacity blocks and commitments are bought on an explicit word only",
-    reason="Creating the resource buys days of machines or a commitment of years, which cannot be cancelled.",
+    title="Capacity blocks and commitments are bought only with explicit permission",
+    reason="The resource buys machines for days or a commitment for years, which cannot be cancelled.",
     remedy="List the resource's name in `trainyard:purchases` of the stack if it is to be bought.",
     types=(
         "aws:ec2/capacityBlockReservation:CapacityBlockReservation",

@@ -68,7 +68,7 @@ def _defaults(resource: Resource) -> set[str]:
 
 POLICY = Policy(
     name="cost-tags",
-    title="Resources that cost carry owner and cost tags",
+    title="Charged resources have owner and cost tags",
     reason="Costs can only be allocated and stopped if they have an owner.",
     remedy="Set the tags on the resource, or once in the provider's default tags.",
     types=tuple(TAGS_OF),

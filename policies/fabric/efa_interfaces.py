@@ -83,7 +83,7 @@ def _interface(interface: PropertyBlock) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="fabric-efa-interfaces",
-    title="EFA interfaces are laid out as the machine wants them",
+    title="EFA interfaces have the layout of their machine type",
     reason="A wrong NIC or count fails at launch, after an hour in the queue, or leaves bandwidth unused.",
     remedy="One ENA on card 0, efa-only on the others, all cards of the machine.",
     types=("aws:ec2/launchTemplate:LaunchTemplate",),

@@ -41,7 +41,7 @@ def _queued_provisioning(props: PropertyBlock, node: PropertyBlock, flexible: bo
 
 POLICY = Policy(
     name="fabric-gke-pools",
-    title="GKE pools combine what fits together",
+    title="GKE pools combine compatible settings",
     reason="GKE refuses these combinations only after the cluster was created and is charged.",
     remedy="Drop one of the two settings.",
     types=("gcp:container/nodePool:NodePool",),

@@ -29,7 +29,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="security-audit-logs",
-    title="Control planes keep audit logs",
+    title="Control planes store audit logs",
     reason="Only the audit log can answer later who submitted which job and read which secret.",
     remedy="Turn the audit log on.",
     types=(

@@ -95,7 +95,7 @@ _RULES: Mapping[str, Callable[[Resource], Iterator[Violation]]] = {
 
 POLICY = Policy(
     name="security-private-endpoint",
-    title="Control planes are private, or open to named networks alone",
+    title="Control planes are private, or open to named networks only",
     reason="The API server holds all secrets; with an open endpoint one leaked token is enough.",
     remedy="Make the endpoint private, or name the networks from which it is used.",
     types=tuple(_RULES),

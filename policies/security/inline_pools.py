@@ -30,7 +30,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="security-inline-pools",
-    title="Node pools are resources of their own",
+    title="Node pools are separate resources",
     reason="A pool inside the cluster's resource is not seen by the policies on pools: keys, spot, cost.",
     remedy="Declare the pool as a resource, and remove GKE's default pool.",
     types=("gcp:container/cluster:Cluster", "azure-native:containerservice:ManagedCluster"),

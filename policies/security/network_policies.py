@@ -31,7 +31,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="security-network-policies",
-    title="Network policies are enforced and mean something",
+    title="Network policies are enforced and restrict traffic",
     reason="Without enforcement every pod silently reaches every other team's rendezvous store.",
     remedy="Turn enforcement on, and name who may connect.",
     types=(

@@ -72,7 +72,7 @@ def refuses_http(statement: Statement) -> bool:
 
 POLICY = Policy(
     name="security-tls",
-    title="Storage and load balancers take TLS only",
+    title="Storage and load balancers accept TLS only",
     reason="A client with plain HTTP sends data and its signature unencrypted.",
     remedy="Deny requests where aws:SecureTransport is false; set the minimum TLS version.",
     types=(

@@ -46,7 +46,7 @@ def _is_real_spot(pool: PropertyBlock) -> bool:
 
 POLICY = Policy(
     name="spot-checkpoint-time",
-    title="A checkpoint is finished before the node is gone",
+    title="A checkpoint completes before the node is terminated",
     reason="With a notice shorter than a checkpoint every reclaim loses all steps since the last one.",
     remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`), make"
     " checkpoints faster, or ask for a longer notice.",

@@ -33,7 +33,7 @@ def _keeps(pod: PropertyBlock, patterns: list[str]) -> bool:
 
 POLICY = Policy(
     name="spot-checkpoints",
-    title="Jobs on spot keep checkpoints",
+    title="Jobs on spot store checkpoints",
     reason="Without checkpoints outside the node every reclaim restarts the training from the beginning.",
     remedy="Mount the checkpoint volume, or set the variable that names the checkpoint store.",
     types=(
