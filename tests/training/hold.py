@@ -34,8 +34,8 @@ def install() -> None:
 
 def _held(step: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(step)
-    def step_and_wait(run: Any, *values: Any) -> Any:
-        result = step(run, *values)
+    def step_and_wait(run: Any, *values: Any, **named: Any) -> Any:
+        result = step(run, *values, **named)
         steps, _, file = os.environ.get(_VARIABLE, "").partition(" ")
         vars(run)["_taken"] = taken = vars(run).get("_taken", 0) + 1
         if file and taken >= int(steps):

@@ -95,17 +95,19 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     run.track(model=model, optimizer=optimizer, scheduler=scheduler, notes=notes)
     with run:
         for epoch in run.epochs(2):
+            done = run.carried("done", 0)
             for number, batch in enumerate(batches, start=1):
                 loss = model(batch).square().mean() / per_step
                 loss.backward()
                 if number % per_step == 0:
                     optimizer.step()
                     optimizer.zero_grad()
-                    run.step(loss * per_step)
+                    done += 1
+                    run.step(loss * per_step, done=done)
                     if run.steps == settings.get("leave_after"):
                         run.notice.request()
             scheduler.step()
-            notes["epochs"].append((epoch, optimizer.param_groups[0]["lr"]))
+            notes["epochs"].append((epoch, optimizer.param_groups[0]["lr"], done))
     if not run.exit_code:
         _write_result(run, model, notes)
     return run.exit_code
