@@ -97,7 +97,7 @@ class PricedPurchase:
 
     @property
     def name(self) -> str:
-        """What the purchase is for."""
+        """Purpose of the purchase."""
         return self.purchase.name
 
     @property
@@ -135,7 +135,7 @@ class Estimate:
 
     @property
     def missing(self) -> tuple[PricedPurchase, ...]:
-        """Purchases without a price: the totals are too low by what they cost."""
+        """Purchases without a price; the totals do not include them."""
         return tuple(cost for cost in self.costs if isinstance(cost.price, MissingPrice))
 
     @property
@@ -161,10 +161,10 @@ def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingP
 
 
 def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingPrice:
-    """Return the price that a purchase costs at most.
+    """Return the highest possible price of a purchase.
 
-    Spot that has no spot price, and a reservation, whose contract is not known here, count as on demand.
-    No price of another region stands in for a missing one.
+    Spot without a known spot price, and reservations, whose contracts are unknown, count as on demand.
+    A missing price is not replaced by another region's.
     """
     found = price_of(purchase, today)
     if isinstance(purchase, MachinePurchase) and isinstance(found, MissingPrice):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UnknownNameError(LookupError):
-    """A name that the catalogue lacks: where it stood, what is allowed there, and the nearest one."""
+    """A name that the catalogue lacks, with its position, the allowed names, and the most similar one."""
 
     def __init__(self, what: str, got: str, known: Iterable[str], path: str) -> None:
         from difflib import get_close_matches  # only where a name is wrong

@@ -225,7 +225,7 @@ def _has(limits: Mapping[str, Any], pattern: str) -> bool:
 
 
 def claims(fabric: str) -> list[str]:
-    """Names of what a pod on a fabric class claims by Dynamic Resource Allocation."""
+    """Names of the ResourceClaims of a pod on a fabric class (Dynamic Resource Allocation)."""
     found = _classes().get(fabric)
     return [name for name, key in _CLAIMS.items() if getattr(found, key, None)]
 

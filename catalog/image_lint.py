@@ -38,7 +38,7 @@ class ImageContents:
 
     @cached_property
     def _names(self) -> Mapping[str, tuple[str, ...]]:
-        """Folder → what is in it."""
+        """Folder → names of its entries."""
         found: dict[str, list[str]] = {}
         for path in (*self.files, *self.links):
             folder, _, name = path.rpartition("/")

@@ -119,7 +119,7 @@ def _fabrics() -> dict[str, Fabric]:
 
 @cache
 def kubernetes_file() -> KubernetesFile:
-    """Return what is known of versions of Kubernetes."""
+    """Return the known versions of Kubernetes."""
     return load("kubernetes.yaml", KubernetesFile)
 
 
@@ -251,7 +251,7 @@ def has_fabric_of_one_zone(machine_type: str) -> bool:
 
 
 def find_quota(cloud: Cloud, family: str, *, is_spot: bool) -> Quota | None:
-    """Return what a family counts against; None where the catalogue does not know."""
+    """Return the quota that a machine family counts against; None if the catalogue does not know it."""
     purchase = "spot" if is_spot else "on-demand"
     rows = (row for row in _quotas().get(cloud, ()) if row.family == family and purchase in row.purchase)
     return next(rows, None)

@@ -23,12 +23,12 @@ _RETAINED = ("urn", "type", "custom", "parent", "provider", "protect", "retainOn
 
 
 def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[str, list[str]]:
-    """Return an exported stack with what was found of the creations that a preview announces, and its URNs.
+    """Return an exported stack with the resources that a preview would create but that exist, and their URNs.
 
     A found resource has to be refreshed: only its ID and the program's inputs are known.
 
-    What is protected and builds on what is not known yet waits for a round that finds nothing else: once it
-    is in the state, a preview would replace it for want of that value, and be refused.
+    Protected resources with unknown inputs are added only in a round that finds no others: once they are in
+    the state, a preview would replace them because of the unknown value, and be refused.
     """
     stack = json.loads(exported)
     deployment = stack["deployment"]
@@ -47,7 +47,7 @@ def _has_unknown_inputs(state: State) -> bool:
 
 
 class _Entries:
-    """Resources of a state, to which others come together with what they need: parents and provider."""
+    """Resources of a state, to which others are added together with their parents and provider."""
 
     def __init__(self, resources: list[dict[str, Any]], announced: Iterable[State]) -> None:
         self._resources = resources
@@ -55,7 +55,7 @@ class _Entries:
         self._ids = {each["urn"]: each.get("id", "") for each in resources}
 
     def wanted(self) -> list[State]:
-        """Return what a cloud could have: neither components nor providers."""
+        """Return the resources that a cloud could have: neither components nor providers."""
         return [
             state
             for state in self._announced.values()
@@ -83,7 +83,7 @@ class _Entries:
         return True
 
     def _ensure(self, urn: str) -> bool:
-        """See to it that a parent or a provider is there, and what it needs itself."""
+        """Add a parent or a provider, with its own parents, unless the state has it."""
         if not urn or urn in self._ids:
             return True
         state = self._announced.get(urn)
@@ -107,7 +107,7 @@ def _entry(state: State) -> dict[str, Any]:
 
 
 def _known(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is not known yet, and secrets: the refresh brings them."""
+    """Omit unknown values and secrets, which the refresh adds."""
     hidden = (*UNKNOWN_MARKS, _HIDDEN)
     return {
         key: value for key, value in inputs.items() if not any(mark in json.dumps(value) for mark in hidden)

@@ -31,7 +31,7 @@ class Backend(ABC):
 
     @abstractmethod
     def mend(self) -> None:
-        """Remove what a killed engine has half written."""
+        """Remove incomplete files of a killed engine."""
 
     @abstractmethod
     def _deployment(self, stack: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Backend(ABC):
         return not self.exists(stack) or not self._deployment(stack).get("resources")
 
     def protected(self, stack: str) -> list[str]:
-        """URNs of what the engine refuses to delete."""
+        """URNs of the resources that the engine refuses to delete."""
         resources = self._deployment(stack).get("resources") or []
         return [each["urn"] for each in resources if each.get("protect")]
 

@@ -50,9 +50,9 @@ _NUM_SHOWN = 3
 class Engine:
     """The engine on the project in `paths.repository`, with its state in `paths.engine`.
 
-    `environment` holds what the toolchain knows: PATH, PULUMI_HOME, the backend and its passphrase file.
-    `find` looks for what a killed engine has made in a cloud and not written down; `advise` knows the next
-    step where a cloud refuses.
+    `environment` has the toolchain's variables: PATH, PULUMI_HOME, the backend and its passphrase file.
+    `find` searches the cloud for resources that a killed engine has created but not recorded; `advise`
+    returns the next step after a cloud's refusal.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Engine:
         policy_packs: Sequence[Path] = (),
         writes_state_once: bool = False,
     ) -> OperationResult:
-        """Create what the program declares. Raises TrainyardError with all errors.
+        """Create the resources that the program declares. Raises TrainyardError with all errors.
 
-        No preview is made: where policies over several resources concern the stack, `preview` comes first.
+        There is no preview: if policies over several resources apply to the stack, call `preview` first.
 
-        With `writes_state_once` the state is written at the end only, which takes a fifth of the time: for
-        a stack that is created from nothing, and would be again after a kill.
+        With `writes_state_once` the state is written only at the end, which takes a fifth of the time. Use it
+        for a stack that is created from nothing, and would start again after a kill.
         """
         flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if writes_state_once else {})
@@ -152,7 +152,7 @@ class Engine:
         return resources
 
     def is_empty(self, stack: str) -> bool:
-        """Whether the state has nothing: before the first `up`, after a `destroy`, and where it was lost."""
+        """Whether the state has no resources: before the first `up`, after a `destroy`, or after its loss."""
         return self._backend.is_empty(stack)
 
     def cancel(self, stack: str) -> None:
@@ -161,9 +161,9 @@ class Engine:
             self._ask("cancel", "--yes", "--stack", stack)
 
     def recover(self, stack: str) -> None:
-        """Clear away what a killed engine has left; costs nothing after one that ended by itself.
+        """Clean up after a killed engine; costs nothing after a normal exit.
 
-        Every operation begins with it; so must any code that changes what the engine may still be using.
+        Every operation begins with this; so must any code that changes files or resources of the engine.
         """
         recovery.end_orphans(self._paths.engine)
         for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
@@ -179,10 +179,10 @@ class Engine:
         self._ask("stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
 
     def adopt(self, stack: str, progress: Progress) -> OperationResult:
-        """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
+        """Import existing resources that an `up` would create into the state; its changes are `adopt`.
 
-        What is found determines where to look for more (the subnets of a VPC): it is asked until nothing is
-        found.
+        Found resources determine where to look for others (the subnets of a VPC): the search is repeated
+        until it finds no more.
         """
         started = time.monotonic()
         taken = 0
@@ -200,7 +200,7 @@ class Engine:
         return self._ask("stack", "export", "--stack", stack)
 
     def _take_in(self, stack: str, text: str, found: Sequence[str]) -> None:
-        """Replace the state, and read anew what was found."""
+        """Replace the state, and refresh the found resources."""
         self._ask("stack", "import", "--stack", stack, given=text)
         if found:
             targets = [part for urn in found for part in ("--target", urn)]
@@ -275,7 +275,7 @@ class Engine:
             yield {**self._environment, "TMPDIR": folder}
 
     def _ask(self, *arguments: str, given: str = "") -> str:
-        """Run a short command and return what it prints. Raises TrainyardError."""
+        """Run a short command and return its output. Raises TrainyardError."""
         ended = subprocess.run(
             ["pulumi", "--non-interactive", *arguments],
             cwd=self._paths.repository,

@@ -121,7 +121,7 @@ class EventReporter:
     _done: int = 0
 
     def take(self, line: str) -> None:
-        """Read one line; what is no event (the engine prints some plain lines) is ignored."""
+        """Read one line; lines that are no events (the engine prints some plain ones) are ignored."""
         try:
             event = json.loads(line)
         except json.JSONDecodeError:

@@ -22,7 +22,7 @@ class Task(Protocol):
     """One running piece of work."""
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
-        """Report `done` of `total` units (no total: unknown) and what is in hand."""
+        """Report `done` of `total` units (no total: unknown) and the current item."""
 
 
 class Progress(Protocol):

@@ -48,7 +48,7 @@ def end_orphans(folder: Path) -> None:
 
 
 def _is_named(process: psutil.Process, name: str) -> bool:
-    """Whether it bears this name; one that has just ended bears none."""
+    """Whether the process has this name; a process that has just ended has none."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.name() == name)
     return False
@@ -100,10 +100,10 @@ Finder = Callable[[Unfinished], Found | None]
 
 
 def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
-    """Return an exported stack with no pending operations, and the URNs of what was found.
+    """Return an exported stack with no pending operations, and the URNs of the found resources.
 
-    What is found is taken into the state; it has to be refreshed, since its outputs are not known. What is
-    not found is made again: our resources and Kubernetes objects adopt what exists.
+    Found resources are added to the state and have to be refreshed, since their outputs are not known. Others
+    are created again: our own resources and Kubernetes objects adopt existing ones.
     """
     stack = json.loads(exported)
     deployment = stack["deployment"]
@@ -132,7 +132,7 @@ def _left_running(folder: Path) -> Iterator[psutil.Process]:
 
 
 def _is_part(command: Sequence[str]) -> bool:
-    """Whether a command is the engine's or a plugin's; what a plugin has started (a cluster) is not."""
+    """Whether a command is the engine's or a plugin's; processes that a plugin starts (a cluster) are not."""
     return any(Path(word).name.startswith("pulumi") or word in MODULES for word in command[:6])
 
 

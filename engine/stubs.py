@@ -31,7 +31,7 @@ def _sdk_modules() -> dict[str, ModuleType]:
 
 @contextmanager
 def _bare_parents() -> Iterator[None]:
-    """Stand empty packages in for `pulumi` and `pulumi.runtime` while the stubs are imported."""
+    """Replace `pulumi` and `pulumi.runtime` by empty packages while the stubs are imported."""
     if "pulumi" in sys.modules:
         yield
         return

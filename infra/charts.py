@@ -51,7 +51,7 @@ class Renderer:
     kubernetes_version: str
 
     def chart(self, name: str, namespace: str, values: Mapping[str, Any]) -> Rendered:
-        """Run `helm template`, CRDs included, hooks and tests left out.
+        """Run `helm template` with CRDs, without hooks and tests.
 
         Raises HostError where chart or helm is missing, InputError where helm refuses the values.
         """

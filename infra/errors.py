@@ -58,7 +58,7 @@ class TrainyardError(Exception):
 
 
 class InterruptedByUser(TrainyardError):  # noqa: N818 -- it is no error
-    """Ctrl-C, with what stands now and how to continue."""
+    """Ctrl-C, with the present state and how to continue."""
 
     def __init__(self, text: str) -> None:
         super().__init__([], ExitCode.INTERRUPTED)

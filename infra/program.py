@@ -21,7 +21,7 @@ from infra.targets.registry import target_of
 
 
 def run(name: str) -> dict[str, Any]:
-    """Declare what the stack's configuration holds, a fleet or a cluster, and return the outputs."""
+    """Declare the fleet or cluster of the stack's configuration, and return the outputs."""
     if pulumi.Config("trainyard").get("fleet") is not None:
         return declare_fleet(load_fleet(name))
     return declare(load_stack(name), Artifacts.from_environment(), residency=_residency())
@@ -92,7 +92,7 @@ def declare(
 
     `residency` is where data may be (patterns, docs/policies.md); None where it is unknown.
 
-    Raises InputError for what the target lacks, HostError for a chart or helm that is missing.
+    Raises InputError for features that the target lacks, HostError for a missing chart or helm.
     """
     target = target_of(stack.provider.kind).cluster_class()
     cluster = target(stack, artifacts, options)

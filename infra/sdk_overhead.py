@@ -37,8 +37,8 @@ def forget_programs_before() -> None:
 async def wait_for_rpcs(await_all_outstanding_tasks: bool = True) -> None:
     """Wait for all calls and all outputs.
 
-    The SDK waits until one output is resolved, and then for all others anew, which takes the square of their
-    number (runtime/stack.py). Here all are waited for at once, up to the first that fails, as there.
+    The SDK waits until one output is resolved, and then again for all others, which takes quadratic time
+    (runtime/stack.py). This function waits for all at once, until the first one fails, as in the SDK.
     """
     await _wait_for_rpcs(False)
     if await_all_outstanding_tasks:
@@ -61,18 +61,18 @@ async def _wait_for_outputs() -> None:
 
 
 def _as_it_is(alias: object, *_: object) -> object:
-    """Stand for `collapse_alias_to_urn`, whose URNs are for engines that take no alias by its type.
+    """Replace `collapse_alias_to_urn`, whose URNs are for engines without support of aliases by type.
 
-    Ours takes them; azure-native gives each resource dozens, one for each version of the API.
+    Our engine supports them; azure-native gives each resource dozens, one for each version of the API.
     """
     return alias
 
 
 def _no_stack_trace() -> source_pb2.StackTrace:
-    """Stand for `_get_stack_trace`: where in this package a resource is declared, down to the line.
+    """Replace `_get_stack_trace`, which records the line in this package that declares a resource.
 
-    The engine keeps it with each resource: a quarter of the state, which is written after every step, and
-    the paths of the host that ran the program.
+    The engine stores the trace with each resource: a quarter of the state, which is written after every step,
+    and the paths of the host that ran the program.
     """
     return source_pb2.StackTrace()
 
@@ -83,4 +83,4 @@ def _unsaid(
     stream_id: int | None = None,
     ephemeral: bool | None = None,
 ) -> None:
-    """Stand for `log.debug`: the SDK sends three lines for each resource, in calls that it waits for."""
+    """Replace `log.debug`: the SDK sends three lines per resource, in calls for which it waits."""

@@ -20,7 +20,7 @@ def markets(machines: Sequence[str], zones: Sequence[str], *, per_zone: bool) ->
 
 
 def shares(number: int, parts: int) -> list[int]:
-    """Share nodes out evenly, the first parts getting what is left over."""
+    """Divide nodes evenly; the first parts get the remainder."""
     share, left_over = divmod(number, parts)
     return [share + (1 if index < left_over else 0) for index in range(parts)]
 

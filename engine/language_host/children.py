@@ -52,7 +52,7 @@ class Children:
         return process
 
     def stream(self, process: subprocess.Popen[bytes]) -> Iterator[tuple[Stream, bytes]]:
-        """Yield what the process writes as it writes it; both streams have ended when this does."""
+        """Yield the process's output as it is written; at the end both streams are closed."""
         chunks: queue.SimpleQueue[tuple[Stream, bytes]] = queue.SimpleQueue()
 
         def pump(name: Stream, source: IO[bytes]) -> None:

@@ -36,7 +36,7 @@ def connect(kubeconfig: str) -> ApiClient:
 
 
 def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
-    """Report what the API server answered, and what it should have."""
+    """Report the API server's answer and the expected one."""
     return TrainyardError([Problem("the cluster's API server", got, allowed, fix)])
 
 

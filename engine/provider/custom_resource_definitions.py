@@ -87,7 +87,7 @@ class CustomResourceDefinitions(ResourceHandler):
         return {}
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
-        """Apply what differs; on the same cluster and without `retain`, remove what is not requested now."""
+        """Apply changed definitions; on the same cluster and without `retain`, remove unrequested ones."""
         _apply(new, progress)
         if old["kubeconfig"] == new["kubeconfig"] and not new.get("retain", False):
             dropped = old["definitions"].keys() - new["definitions"].keys()

@@ -74,7 +74,7 @@ class ResourceHandler:
         raise NotImplementedError
 
     def identify(self, inputs: Inputs) -> str:
-        """Return the resource ID, computed from the inputs alone."""
+        """Return the resource ID, computed from the inputs only."""
         raise NotImplementedError
 
     def due(self, outputs: Outputs) -> str:
@@ -108,4 +108,4 @@ class WaitResource(ResourceHandler):
         return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
-        """Do nothing: other resources own what was waited for."""
+        """Do nothing: other resources own the objects."""

@@ -50,7 +50,7 @@ class Properties:
 
     @classmethod
     def decode(cls, struct: Struct) -> Properties:
-        """Read what the engine sent; a whole property is secret where any part of it is."""
+        """Decode the engine's properties; a whole property is secret if any part of it is."""
         values = {name: _decode(value) for name, value in struct.fields.items()}
         secrets = frozenset(name for name, value in struct.fields.items() if _holds_secret(value))
         return cls(values, secrets)

@@ -72,7 +72,7 @@ class AzureClient:
             raise HostError([Problem("Azure's credentials", str(error), "a token", fix)]) from error
 
     def find(self, resource_id: str, parameters: Mapping[str, str]) -> Answer | None:
-        """Return what is at a path, or at the link to a further page; None where nothing is.
+        """Return the resource at a path, or at the link to a further page; None if it does not exist.
 
         Raises AzureRefusedError.
         """
@@ -87,7 +87,7 @@ class AzureClient:
         return answer
 
     def put(self, resource_id: str, version: str, body: Mapping[str, Any]) -> None:
-        """Make what is at a path, or bring it into this form, and return when that is done.
+        """Create or update the resource at a path, and return when that is done.
 
         Raises AzureRefusedError.
         """

@@ -52,7 +52,7 @@ class GcpClient:
         return answer
 
     def find(self, url: str, parameters: Mapping[str, str] = {}) -> Answer | None:
-        """Return what is at an address; None where nothing is. Raises GcpRefusedError."""
+        """Return the resource at an address; None if it does not exist. Raises GcpRefusedError."""
         try:
             return self.ask("GET", url, None, **parameters)
         except GcpRefusedError as error:

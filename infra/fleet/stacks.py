@@ -65,7 +65,7 @@ def _facts(reference: pulumi.StackReference) -> pulumi.Output[Facts]:
 
 
 def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
-    """Yield what the stacks are not, or have not."""
+    """Yield each difference between the stacks and the fleet's file."""
     absent = list(_absent(fleet, hub, workers))
     if absent:
         yield from absent
@@ -123,7 +123,7 @@ def _faults_of(
 
 
 def _taken(facts: Facts, *, includes_cluster_queues: bool) -> set[str]:
-    """Name the local queues of a stack, and its cluster queues where a new one would stand beside them."""
+    """Return the local queues of a stack, and its cluster queues where a new one would be beside them."""
     local = {each["localQueue"] for each in facts["queues"].values()}
     more = {name for each in facts["queues"].values() for name in each.get("moreLocalQueues", {}).values()}
     return (

@@ -35,7 +35,7 @@ def values(images: Mapping[str, str], *, installs_nfd: bool) -> dict[str, Any]:
 def device_config(
     operator: AmdOperatorSettings, relocate: Callable[[str], str], init: str, *, tolerates_all: bool = False
 ) -> Manifest:
-    """Return what the operator makes of the nodes with AMD GPUs, its images put through `relocate`."""
+    """Return the operator's configuration of nodes with AMD GPUs, with images mapped by `relocate`."""
     gpus = "amd-vgpu" if operator.has_virtual_functions else "amd-gpu"
 
     def tolerating(key: str) -> dict[str, Any]:

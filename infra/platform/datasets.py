@@ -92,7 +92,7 @@ class Datasets(Layer):
 
 
 def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume) -> Manifest:
-    """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
+    """Return the Job that stages a dataset; in a team's namespace it follows the rules of the team's Jobs."""
     pod = _pod(context, dataset, staging)
     # A Job cannot be changed: another source, or another image, makes another Job, which finds what exists.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]

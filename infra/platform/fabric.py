@@ -85,7 +85,7 @@ def topology_name(fabric: str) -> str:
 
 
 def claims(fabric: str) -> dict[str, str]:
-    """Name of each claim of a pod on this fabric, which a job repeats → the template that it comes from."""
+    """Name of each claim of a pod on this fabric, which a job must repeat → its template."""
     return {name: f"{name}-{fabric}" for name in fabric_lint.claims(fabric)}
 
 
@@ -101,7 +101,7 @@ def host_claim(path: str) -> str:
 
 
 def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict[str, Any]:
-    """Give the pod what the fabric asks for: memory, paths, settings, devices, a daemon.
+    """Add the fabric's requirements to a pod: memory, paths, settings, devices, a daemon.
 
     Also add a check that the job reaches the fabric, unless the runtime is unchecked.
     """

@@ -89,9 +89,9 @@ def _probes() -> Probes:
 
 
 def _without_quota() -> list[str]:
-    """Name the resources of a node that jobs request besides accelerators, and that come with these.
+    """Return the node resources that jobs request together with accelerators.
 
-    Of every fabric, since the hub of a fleet admits jobs to nodes of other clusters.
+    They include every fabric's, since the hub of a fleet admits jobs to nodes of other clusters.
     """
     return sorted({name for fabric in catalog.fabrics() for name in fabric.pod_resources})
 

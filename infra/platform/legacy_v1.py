@@ -74,9 +74,9 @@ def _without_data(manifest: Manifest) -> Manifest:
 
 
 def _init_container(context: PlatformContext) -> Manifest:
-    """The container in which workers of a PyTorchJob wait for the master's name.
+    """Init container in which workers of a PyTorchJob wait for the master's name.
 
-    The operator's own one breaks Pod Security's level `restricted`, and comes from a registry.
+    The operator's own container violates Pod Security's level `restricted`, and needs a registry.
     """
     container = {
         "name": "init-pytorch",

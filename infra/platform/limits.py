@@ -53,7 +53,7 @@ class Limits(Layer):
 
 
 def limit_range(team: TeamSpec) -> Manifest:
-    """Return defaults of containers, what they and their pod may write to the node, and the least claim."""
+    """Return defaults of containers, limits of scratch space per container and pod, and the minimum claim."""
     scratch = {"ephemeral-storage": f"{team.limits.scratch_gib}Gi"}
     container = {"type": "Container", "default": scratch, "max": scratch, "defaultRequest": _LEAST}
     pod = {"type": "Pod", "max": {"ephemeral-storage": f"{_FILLED * team.limits.scratch_gib}Gi"}}
@@ -62,7 +62,7 @@ def limit_range(team: TeamSpec) -> Manifest:
 
 
 def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manifest:
-    """Return the ResourceQuota; `platform_gib` is what the platform itself claims in the namespace.
+    """Return the ResourceQuota; `platform_gib` is the size of the platform's own claims in the namespace.
 
     TrainJobs, JobSets and MPIJobs are counted by the Jobs that they become: a quota that counts a custom
     resource refuses all of it until the quota controller has seen its definition, up to 5 min later.
@@ -89,7 +89,7 @@ def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manife
 
 
 def _accelerators(team: TeamSpec, context: PlatformContext) -> dict[str, int]:
-    """Return what the team's queues allow at most, of each accelerator that its pools have more of.
+    """Return the maximum that the team's queues allow of each accelerator of which its pools have more.
 
     Kueue frees a job's quota when it is deleted, suspended or preempted, before its pods have ended
     (pkg/controller/jobframework/reconciler.go: finalize, IsActive). A ResourceQuota counts pods until they

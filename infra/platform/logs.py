@@ -38,7 +38,7 @@ _SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 
 class Logs(Layer):
-    """A collector on every node, a reader for each team, and a job that deletes what is old."""
+    """A collector on every node, a reader for each team, and a job that deletes old logs."""
 
     def __init__(
         self, context: PlatformContext, namespaces: Namespaces, storage: StorageLayer, parent: pulumi.Resource
@@ -59,8 +59,8 @@ class Logs(Layer):
 def configuration() -> Mapping[str, Any]:
     """Return the collector's configuration: each line as the container runtime wrote it, byte by byte.
 
-    What the runtime has renamed or deleted is read to its end, since the collector has it open. A line may be
-    written twice where a collector starts anew; lines carry the nanosecond, so who reads them sees it.
+    Files that the runtime has renamed or deleted are read to their end, since the collector has them open. A
+    restarted collector may write a line twice; lines have times in nanoseconds, by which readers detect it.
     """
     folder = 'resource.team + "/" + resource.pod + "_" + env("NODE_NAME")'
     receiver = {

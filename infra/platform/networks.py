@@ -40,10 +40,10 @@ class Networks(Layer):
 
 
 def policy(team: TeamSpec, context: PlatformContext) -> Manifest:
-    """Return the NetworkPolicy of a team: both directions closed, then what is open.
+    """Return the NetworkPolicy of a team: both directions denied, except for the listed peers.
 
-    Not named, so closed: other teams, the API server, kubelets, the metadata service, the operators' webhooks
-    and metrics. No policy stops a node from reaching its pods, for probes, logs and `kubectl exec`.
+    Not listed and so denied: other teams, the API server, kubelets, the metadata service, the operators'
+    webhooks and metrics. No policy prevents a node from reaching its pods for probes, logs and exec.
     """
     own: Rule = {"podSelector": {}}
     named = [each for each in context.stack.network.egress if not each.teams or team.name in each.teams]

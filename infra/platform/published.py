@@ -36,7 +36,7 @@ class Published(Layer):
         critical_pods: int = 0,
         level: Literal["privileged", "restricted"] = "privileged",
     ) -> None:
-        """Declare it; `critical_pods` as GKE lets pods of critical priority in by a quota alone."""
+        """Declare the release; `critical_pods`: GKE admits pods of critical priority only with a quota."""
         source = _source(context, chart)
         super().__init__(context, chart.name, {"chart": source, "images": sorted({*images})}, parent)
         enforced = {"pod-security.kubernetes.io/enforce": level}

@@ -185,9 +185,9 @@ def _cluster_queue(queue: QueueSpec, context: PlatformContext, queued_flavors: S
 
 
 def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any]:
-    """One group, so that a job has one flavor. Every flavor of it lists all that the group covers.
+    """One group, so that a job has one flavor. Every flavor lists all resources that the group covers.
 
-    Pools without accelerators come first: there jobs of processors alone take no room from others.
+    Pools without accelerators come first: jobs without accelerators then take no room from others.
     """
     resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
     accelerators = sorted({resource[flavor.pool] for flavor in queue.flavors})

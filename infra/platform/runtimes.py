@@ -182,7 +182,7 @@ def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
 def _failure_policy() -> dict[str, Any]:
     """Restart all together, and do not count restarts that a failed or draining node has caused.
 
-    Which rule of the pods made a Job fail is in its message alone.
+    Only the Job's message shows which rule of the pods made it fail.
     """
     reasons = {"onJobFailureReasons": ["PodFailurePolicy"]}
     hopeless = {

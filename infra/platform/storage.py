@@ -174,7 +174,7 @@ def _datasets_volume(context: PlatformContext, source: VolumeSource, team: str) 
 
 
 def claimed_gib(context: PlatformContext, outputs: ClusterOutputs) -> int:
-    """Return what the platform's own claims come to in the namespace of each team."""
+    """Return the total size of the platform's own claims in the namespace of each team."""
     teams = max(1, len(context.stack.teams))
     static = sum(volume.size_gib for volume in _team_volumes(context, outputs)) // teams
     if outputs.volume_source:
@@ -183,10 +183,10 @@ def claimed_gib(context: PlatformContext, outputs: ClusterOutputs) -> int:
 
 
 def _same_folder(source: VolumeSource, path: str, team: str) -> Mapping[str, Any]:
-    """A folder that all teams have, as a team's own volume.
+    """A folder that all teams share, as a separate volume per team.
 
-    To a node, volumes of one handle are one volume, whoever's they are: each team's handle spells another
-    way to the folder. EFS's driver, the one that reads a path from there, cleans it first.
+    To a node, volumes with the same handle are one volume, also of different teams: each team's handle has
+    another spelling of the path. EFS's driver, which reads a path from the handle, normalizes it first.
     """
     found = dict(source(path))
     if "csi" in found:
@@ -215,7 +215,7 @@ def _digest(parts: list[str]) -> str:
 
 
 def _shared_claim(name: str, namespace: str, size_gib: int, storage_class: str) -> Manifest:
-    """A claim from which the class makes a volume; what it holds belongs to the pods' `fsGroup`."""
+    """A claim for which the class creates a volume; its files belong to the pods' `fsGroup`."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -38,6 +38,6 @@ def accounts(stack: Stack, root: str) -> str:
 
 
 def _account(stack: Stack, team: str, root: str) -> dict[str, Any]:
-    """A `user` makes no buckets, and has what a bucket's policy gives it."""
+    """A `user` cannot create buckets, and has only the rights that a bucket's policy grants."""
     known = {"access": access_key(team), "secret": secret_key(stack, team, root), "role": "user"}
     return {**known, "userID": 0, "groupID": 0, "projectID": 0}

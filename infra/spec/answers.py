@@ -71,7 +71,7 @@ def answered(data: Any, answers: Mapping[KeyPath, Any]) -> Any:  # noqa: ANN401 
 
 
 def overrides(data: Any, answers: Mapping[KeyPath, Any], section: str) -> list[Override]:  # noqa: ANN401
-    """Return what the answers change; those equal to the section's values are omitted."""
+    """Return the values that the answers change; answers equal to the section's values are omitted."""
     answered = {
         path: (_at(data, path), answer) for path, answer in answers.items() if is_answerable(data, path)
     }
@@ -88,7 +88,7 @@ def is_answerable(data: Any, path: KeyPath) -> bool:  # noqa: ANN401
 
 
 def answers_to(data: Any, config: Mapping[str, str], section: str) -> dict[KeyPath, str]:  # noqa: ANN401 -- JSON
-    """Return the answers to a component's input, where it is the configuration's own section as it stands.
+    """Return the answers to a component's input, if the input is the configuration's own section, unchanged.
 
     Any other input is the program's own: answers do not apply to it.
     """

@@ -25,7 +25,7 @@ _MAX_NAME = 40
 
 
 class Spec(BaseModel):
-    """What the user writes: frozen, and an unknown key is an error."""
+    """Base of the models of user input: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -113,7 +113,7 @@ def _dns_label(value: object) -> object:
 
 
 def _ipv4_network(value: object) -> object:
-    """Report what is wrong with a network in the terms of `ipaddress` (host bits, mask)."""
+    """Report a network's problem in the terms of `ipaddress` (host bits, mask)."""
     try:
         return IPv4Network(str(value))
     except ValueError as error:

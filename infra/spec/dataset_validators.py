@@ -47,7 +47,7 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
 
 
 def sources_are_in_regions_of_their_cloud(datasets: Datasets) -> Iterator[Finding]:
-    """The region is what the egress is priced by."""
+    """The source's region determines the price of egress."""
     for index, dataset in enumerate(datasets):
         path = ("datasets", index, "region")
         if dataset.region is not None and dataset.cloud is None:

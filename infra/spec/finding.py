@@ -20,7 +20,7 @@ Check = Callable[..., Iterator[Finding]]
 class Checks:
     """The checks of a module: all its public functions, and those that it shares with others.
 
-    They are found when they are run, so that none can be left out of a list; a module's helpers are private.
+    They are discovered at run time, so that no list can omit one; a module's helpers are private.
     """
 
     def __init__(self, module: str, *shared: Check) -> None:
@@ -37,7 +37,7 @@ class Checks:
 def run(
     checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any], source: SpecSource
 ) -> list[Problem]:
-    """Run the checks whose sections are all there, and collect what they find.
+    """Run the checks whose sections all exist, and collect their findings.
 
     `known` are all sections that the file can have. TypeError for a check that asks for another one: it would
     never be run.

@@ -54,7 +54,7 @@ class LocationSpec(Spec):
 
     @property
     def name(self) -> str:
-        """The region, or the country in small letters: what the worker's object is labelled with."""
+        """Label of the worker's object: the region, or the country in lower case."""
         return self.region or (self.country or "").lower()
 
     def is_within(self, pattern: str) -> bool:

@@ -23,7 +23,7 @@ def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> It
 
 
 def no_worker_is_named_hub(workers: Workers) -> Iterator[Finding]:
-    """The hub's own resources have that prefix, and a name of a resource stands once in a stack."""
+    """The hub's own resources have this prefix, and resource names are unique in a stack."""
     for index, worker in enumerate(workers):
         if worker.name == "hub":
             allowed = "a name other than hub, which is the hub's own"

@@ -13,7 +13,7 @@ from infra.spec.source import SpecSource, read_whole
 
 
 def load_job(path: Path, defaults: Mapping[str, Any] | None = None) -> JobSpec:
-    """Read a job.yaml; `defaults` stand in for keys that it leaves out. Raises InputError as `load` does."""
+    """Read a job.yaml; `defaults` are used for absent keys. Raises InputError as `load` does."""
     data, source = read_whole(path)
     return parse_job({**(defaults or {}), **data}, source)
 

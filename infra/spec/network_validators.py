@@ -31,7 +31,7 @@ _PLATFORM = (
 
 
 def egress_is_named_once(network: NetworkSpec) -> Iterator[Finding]:
-    """Reviewers read in the name what a rule is for."""
+    """The name tells reviewers the purpose of a rule."""
     counts = Counter(each.name for each in network.egress)
     for index, each in enumerate(network.egress):
         if counts[each.name] > 1:

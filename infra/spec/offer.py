@@ -41,10 +41,10 @@ class PoolOffer:
 
     @classmethod
     def read(cls, text: str) -> PoolOffer:
-        """Read it back; what a newer version added is passed over.
+        """Parse an offer; keys of newer versions are ignored.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no offer.
         """
         try:
             found = json.loads(text)
@@ -54,7 +54,7 @@ class PoolOffer:
 
 
 def offer_of(stack: Stack, pool_name: str) -> PoolOffer:
-    """Return what a pool with accelerators offers."""
+    """Return the offer of a pool with accelerators."""
     pool = stack.pool(pool_name)
     assert pool.accelerator is not None, "pools of jobs have accelerators"
     share = share_of_pool(pool)

@@ -60,5 +60,5 @@ class OperatorsSpec(Spec):
 
     @property
     def legacy_resources(self) -> tuple[str, ...]:
-        """What the API server calls the kinds that training-operator reconciles; none without it."""
+        """API resources of the kinds that training-operator reconciles; empty without the operator."""
         return tuple(f"{kind.lower()}s" for kind in self.legacy_v1_kinds) if self.legacy_v1 else ()

@@ -27,7 +27,7 @@ def parsed(
     checks: Callable[[Sections], Iterable[Check]],
     machines: Mapping[str, Machine] = MappingProxyType({}),
 ) -> Whole:
-    """Read what a user has written by its model, and run the checks between its sections.
+    """Parse user input by its model, and run the checks between its sections.
 
     `machines` are those that the file declares. Raises InputError with every problem.
     """

@@ -58,7 +58,7 @@ class FlavorOffer:
 def offers(
     team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec], queue: str = ""
 ) -> Iterator[FlavorOffer]:
-    """Return what a team's queues, or one of them, have, the preferred first."""
+    """Return the offers of a team's queues, or of one of them, the preferred first."""
     known: Mapping[str, NodePoolSpec] = {pool.name: pool for pool in pools}
     by_name = {each.name: each for each in queues}
     for name in team.queues:

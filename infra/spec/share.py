@@ -27,9 +27,9 @@ class Share:
     memory_gib: float = _MEMORY_GIB
 
     def requests(self, accelerators: int) -> dict[str, str]:
-        """Return what so many accelerators come with, as Kubernetes writes it itself.
+        """Return the CPUs and memory for a number of accelerators, as normalized Kubernetes quantities.
 
-        A TrainJob's trainer is immutable, and Kueue writes it back: a quantity must be as it comes back.
+        A TrainJob's trainer is immutable, and Kueue writes it back: a quantity must have its normalized form.
         """
         milli, mebi = int(self.cpus * accelerators * 1000), int(self.memory_gib * accelerators * 1024)
         return {"cpu": str(milli // 1000) if milli % 1000 == 0 else f"{milli}m", "memory": quantity(mebi)}

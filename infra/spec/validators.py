@@ -297,7 +297,7 @@ def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator
 def runtime_grace_fits_its_pools(
     provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Spot nodes end after their preemption notice, so a runtime on spot pools alone can give no more."""
+    """Spot nodes end after their preemption notice: the limit of a runtime with spot pools only."""
     runtimes = runtime_names(pools, operators)
     for runtime, seconds in grace_seconds.items():
         path: KeyPath = ("grace_seconds", runtime)
