@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -76,13 +76,18 @@ class Runtimes(Layer):
         inputs = {"runtimes": list(context.stack.runtimes)}
         super().__init__(context, "runtimes", inputs, parent, trainer)
         makers = {"torch": _torch, "mpi": _mpi}
-        for fabric in context.fabrics:
-            for framework in catalog.fabric(fabric).frameworks:
-                spec = makers[framework](context, fabric)
-                fabrics = [fabric, *([names.ANY_FABRIC] if fabric == context.first_fabric else [])]
-                for each in fabrics:
-                    self.add(_runtime(context, names.runtime(framework, each), framework, spec), trainer)
+        for name, framework, fabric in runtimes_of(context):
+            self.add(_runtime(context, name, framework, makers[framework](context, fabric)), trainer)
         self.register_outputs({"names": list(context.stack.runtimes)})
+
+
+def runtimes_of(context: PlatformContext) -> Iterator[tuple[str, str, str]]:
+    """Yield each runtime of the stack: its name, framework and fabric class."""
+    for fabric in context.fabrics:
+        for framework in catalog.fabric(fabric).frameworks:
+            yield names.runtime(framework, fabric), framework, fabric
+            if fabric == context.first_fabric:
+                yield names.runtime(framework, names.ANY_FABRIC), framework, fabric
 
 
 def _runtime(context: PlatformContext, name: str, framework: str, spec: dict[str, Any]) -> Manifest:

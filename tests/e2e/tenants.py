@@ -237,6 +237,7 @@ _ZONE = {"labelSelector": {}, "topologyKey": "topology.kubernetes.io/zone"}
 _BY_POOL = {"key": "trainyard.dev/pool", "operator": "NotIn", "values": ["spot"]}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+_NO_CLASS = {"volume.beta.kubernetes.io/storage-class": ""}
 _SIGNED = {"path": "token", "expirationSeconds": 3600, "audience": "vault"}
 
 
@@ -344,6 +345,18 @@ ATTACKS: Mapping[str, Attack] = {
         _volume(ephemeral={"volumeClaimTemplate": {"spec": {**_CLAIM, "volumeName": "others"}}}),
         "volumes.ephemeral",
     ),
+    "a volume made for others, by an old annotation": Attack(
+        _volume(ephemeral={"volumeClaimTemplate": {"metadata": {"annotations": _NO_CLASS}, "spec": _CLAIM}}),
+        "volumes.ephemeral",
+    ),
+    "a folder in a shared claim": Attack(
+        _spec(
+            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": True}}],
+            containers=[{"volumeMounts": [{"name": "env", "mountPath": "/env", "subPath": "numpy"}]}],
+        ),
+        "by subPath",
+        train_job=False,
+    ),
     "another network": Attack(
         {"metadata": {"annotations": {"v1.multus-cni.io/default-network": "kube-system/host"}}},
         "network policy",
@@ -447,6 +460,11 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
     for kind in ("MPIJob", "PyTorchJob"):
         outliving = merged(CARRIERS[kind]({}), {"spec": {"runPolicy": {"cleanPodPolicy": "None"}}})
         yield "workers that outlive the job", kind, outliving, "cleanPodPolicy"
+    alone: Manifest = {"spec": {"trainer": {"resourcesPerNode": {"limits": {"cpu": 1}}}}}
+    yield "accelerators that no queue counts", "TrainJob", merged(train_job(), alone), "resourcesPerNode"
+    lower = pytorch()["spec"]["pytorchReplicaSpecs"]["Worker"]
+    uncounted = merged(pytorch(), {"spec": {"pytorchReplicaSpecs": {"worker": lower}}})
+    yield "replicas that no queue counts", "PyTorchJob", uncounted, "pytorchReplicaSpecs"
     scaled = {"elasticPolicy": {"maxReplicas": 9, "metrics": [{"type": "Resource"}]}}
     yield "a size that grows", "PyTorchJob", merged(pytorch(), {"spec": scaled}), "elasticPolicy.metrics"
     template = {

@@ -26,6 +26,8 @@ class JobKind:
     """CEL expression of a job's number of nodes."""
     orphans_by_default: bool = False
     """Whether a delete request without a propagation policy orphans the job's pods."""
+    own_rules: Sequence[AdmissionRule] = ()
+    """Rules of this kind alone."""
 
 
 def _replicas(field: str) -> str:
@@ -35,13 +37,34 @@ def _replicas(field: str) -> str:
     )
 
 
-def _legacy(resource: str, field: str) -> JobKind:
-    """Return a kind of training-operator's."""
-    paths = (f"spec.{field}{{}}.template",)
-    return JobKind(resource, "kubeflow.org", ("v1",), paths=paths, num_nodes=_replicas(field))
+def _legacy(resource: str, field: str, types: Sequence[str] = ("Master", "Worker")) -> JobKind:
+    """Return a kind of training-operator's; `types` are the types of replicas whose pods Kueue counts.
+
+    The operator accepts them in any case, and of a TFJob any others, and creates their pods too.
+    """
+    counted = AdmissionRule(
+        "counted-replicas",
+        f"object.spec.?{field}.orValue({{}}).all(each, each in {list(types)!r})",
+        f"{field}: only {', '.join(types)}, spelt so; the queue would not count the pods of others.",
+    )
+    paths, num_nodes = (f"spec.{field}{{}}.template",), _replicas(field)
+    return JobKind(resource, "kubeflow.org", ("v1",), paths=paths, num_nodes=num_nodes, own_rules=(counted,))
 
 
 _PATCH = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template"
+
+_COUNTED_ACCELERATORS = AdmissionRule(
+    "counted-accelerators",
+    "[object.spec.?trainer.?resourcesPerNode].all(own, !own.?limits.hasValue() && !own.?requests.hasValue()"
+    " || [object.spec.runtimeRef.name + '='].all(runtime,"
+    " (allowed.runtimes.exists(each, each.startsWith(runtime))"
+    " ? allowed.runtimes.filter(each, each.startsWith(runtime)).map(each, each.substring(size(runtime)))"
+    " : allowed.accelerators).all(each, each in own.?limits.orValue({}))))",
+    "trainer.resourcesPerNode.limits: name the runtime's accelerators as well ({accelerators}), with 0 for"
+    " none; Trainer keeps the runtime's number of those left out, and the queue would count none.",
+)
+"""Rule for a TrainJob's resources: Trainer 2.3 merges them with the runtime's (kubeflow/trainer#3551), and
+Kueue 0.18, built with Trainer 2.2, takes them in place of the runtime's."""
 
 JOB_KINDS: Sequence[JobKind] = (
     JobKind(
@@ -67,6 +90,7 @@ JOB_KINDS: Sequence[JobKind] = (
         ("v1alpha1",),
         partial_paths=(_PATCH,),
         num_nodes="object.spec.?trainer.?numNodes.orValue(1)",
+        own_rules=(_COUNTED_ACCELERATORS,),
     ),
     JobKind(
         "mpijobs",
@@ -77,9 +101,9 @@ JOB_KINDS: Sequence[JobKind] = (
     ),
     _legacy("pytorchjobs", "pytorchReplicaSpecs"),
     _legacy("xgboostjobs", "xgbReplicaSpecs"),
-    _legacy("tfjobs", "tfReplicaSpecs"),
+    _legacy("tfjobs", "tfReplicaSpecs", ("Chief", "Evaluator", "Master", "PS", "Worker")),
     _legacy("paddlejobs", "paddleReplicaSpecs"),
-    _legacy("jaxjobs", "jaxReplicaSpecs"),
+    _legacy("jaxjobs", "jaxReplicaSpecs", ("Worker",)),
     JobKind(
         "rayjobs",
         "ray.io",
@@ -202,10 +226,10 @@ JOB_RULES: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "claims-of-a-job",
-        "object.spec.?volumeClaimPolicies.orValue([]).all(policy, policy.?templates.orValue([]).all(each,"
-        f" [each.?spec].all(claim, {CLAIM_OF_NO_VOLUME})))",
-        "volumeClaimPolicies.templates: leave out volumeName and selector, and give no storageClassName or"
-        " one with a name; else the claim could take a volume that was made for others.",
+        "object.spec.?volumeClaimPolicies.orValue([]).all(policy, policy.?templates.orValue([]).all(claim,"
+        f" {CLAIM_OF_NO_VOLUME}))",
+        "volumeClaimPolicies.templates: leave out volumeName, selector and annotations, and give no"
+        " storageClassName or one with a name; else the claim could take a volume that was made for others.",
     ),
     AdmissionRule(
         "managed-by",

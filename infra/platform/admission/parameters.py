@@ -10,7 +10,7 @@ from infra import names
 from infra.charts import Manifest
 from infra.platform.base import PlatformContext, metadata
 from infra.platform.fabric import claims, host_claim, host_paths, pod_annotations, privileged_daemons
-from infra.platform.runtimes import longest_grace_seconds
+from infra.platform.runtimes import longest_grace_seconds, runtimes_of
 from infra.spec.limits import limits_of
 from infra.spec.queue import TeamSpec
 from infra.targets.base import PoolSettings
@@ -71,6 +71,7 @@ LISTS = (
     "read_only_claims",
     "regions",
     "registries",
+    "runtimes",
     "stack_images",
     "taints",
 )
@@ -98,6 +99,10 @@ def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, 
         "read_only_claims": _read_only_claims(context, shared=shared),
         "regions": [".*"] if context.residency is None else catalog.as_expressions(context.residency),
         "registries": admission.registries,
+        "runtimes": [
+            f"{name}={catalog.fabric(fabric).accelerator_resource}"
+            for name, _, fabric in runtimes_of(context)
+        ],
         "stack_images": map(context.image, _stack_images(context, fabrics)),
         "taints": {*_SYSTEM_TAINTS, *_taints(pools), *_own_taints(context.cpu_pools)},
     }

@@ -99,7 +99,7 @@ def _job_rules(kind: JobKind) -> Rules:
         rule.name: (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, rule)})", rule)
         for rule in (FABRIC_RULE, NETWORK_RULE)
     }
-    of_jobs = {rule.name: (rule.holds, rule) for rule in JOB_RULES}
+    of_jobs = {rule.name: (rule.holds, rule) for rule in (*JOB_RULES, *kind.own_rules)}
     size = (SIZE_RULE.holds.format(num_nodes=f"int({kind.num_nodes})"), SIZE_RULE)
     return {**of_jobs, SIZE_RULE.name: size, **of_pods, **fabric}
 

@@ -96,6 +96,9 @@ _AS_THE_STACK_HAS_IT = (
 program as root."""
 
 
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+
 def _or_of_pod(field: str, default: bool | int | str) -> str:
     """Return the CEL expression for: a container's field of `securityContext`, else the pod's, else this."""
     return f"{_CONTEXT}.?{field}.orValue(pod.?spec.?securityContext.?{field}.orValue({json.dumps(default)}))"
@@ -107,11 +110,13 @@ NO_NEW_FINALIZERS = (
 )
 """CEL condition that a request adds no finalizer to its object."""
 CLAIM_OF_NO_VOLUME = (
-    "!claim.?volumeName.hasValue() && !claim.?selector.hasValue()"
-    " && claim.?storageClassName.orValue('default') != ''"
+    "!claim.?spec.?volumeName.hasValue() && !claim.?spec.?selector.hasValue()"
+    " && claim.?spec.?storageClassName.orValue('default') != ''"
+    # An old one names a class, and drivers read others.
+    " && size(claim.?metadata.?annotations.orValue({})) == 0"
 )
-"""CEL condition that a claim asks for no volume by name, by labels, or without a class. The platform's own
-volumes name their claims; those that others have made by hand often do not."""
+"""CEL condition that a claim's template asks for no volume by name, by labels, or without a class. The
+platform's own volumes name their claims; those that others have made by hand often do not."""
 
 NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
@@ -155,9 +160,9 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "claimed-volumes",
         "pod.?spec.?volumes.orValue([]).all(volume, !has(volume.ephemeral) ||"
-        f" [volume.?ephemeral.?volumeClaimTemplate.?spec].all(claim, {CLAIM_OF_NO_VOLUME}))",
-        "volumes.ephemeral: leave out volumeName and selector, and give no storageClassName or one with a"
-        " name; else the claim could take a volume that was made for others.",
+        f" [volume.?ephemeral.?volumeClaimTemplate].all(claim, {CLAIM_OF_NO_VOLUME}))",
+        "volumes.ephemeral: leave out volumeName, selector and annotations, and give no storageClassName or"
+        " one with a name; else the claim could take a volume that was made for others.",
     ),
     AdmissionRule(
         "node-resources",
@@ -262,8 +267,10 @@ IDENTITY: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "finalizers",
-        "pod.?metadata.?finalizers.orValue([]).all(each, each in ['batch.kubernetes.io/job-tracking',"
-        " 'foregroundDeletion', 'orphan'])",
+        # The job controller removes its own finalizer from pods of Jobs alone.
+        "pod.?metadata.?finalizers.orValue([]).all(each, each in ['foregroundDeletion', 'orphan']"
+        " || each == 'batch.kubernetes.io/job-tracking' && (request.operation == 'UPDATE'"
+        f" || request.userInfo.username == '{JOB_CONTROLLER}'))",
         "metadata.finalizers of a pod: leave them out; a pod that cannot be deleted keeps its accelerators.",
     ),
     AdmissionRule(
@@ -273,9 +280,14 @@ IDENTITY: Sequence[AdmissionRule] = (
         # The node gives a volume that it may write to the pod's group, file by file.
         " (!pod.?spec.?securityContext.?fsGroup.hasValue() && containers.all(c,"
         " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
-        " mount.?readOnly.orValue(false)))))",
+        " mount.?readOnly.orValue(false)))))"
+        # The node makes a missing folder as root, even of a read-only mount (kubelet_pods.go, SafeMakeDir).
+        " && containers.all(c, c.?volumeMounts.orValue([]).all(mount, (!has(mount.subPath) &&"
+        " !has(mount.subPathExpr)) || pod.?spec.?volumes.orValue([]).all(volume, mount.name != volume.name ||"
+        " [volume.?persistentVolumeClaim.?claimName.orValue('')].all(claim,"
+        " !(claim in allowed.read_only_claims) && !claim.startsWith('host-')))))",
         "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true in"
-        " persistentVolumeClaim.",
+        " persistentVolumeClaim, and mount neither these nor paths of the node by subPath or subPathExpr.",
     ),
 )
 """Rules for a pod's service account and tokens, owners and finalizers, and for claims that teams share."""
@@ -349,7 +361,8 @@ DEVICES: Sequence[AdmissionRule] = (
     AdmissionRule(
         "devices-with-accelerators",
         "containers.exists(c, allowed.accelerators.exists(each,"
-        " string(c.?resources.?limits[?each].orValue('0')) != '0'))"
+        # A custom resource may have an integer here; without `dyn`, CEL takes string() of strings alone.
+        " string(c.?resources.?limits[?each].orValue(dyn('0'))) != '0'))"
         " || containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
         " name in ['cpu', 'memory', 'ephemeral-storage'] || name in allowed.accelerators)))"
         " && size(pod.?spec.?resourceClaims.orValue([])) == 0",

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra import names
 from infra.program import declare
 from infra.spec import load
 from infra.spec.admission import AdmissionSpec
 from infra.spec.dataset import DatasetSpec
+from infra.spec.operators import OperatorsSpec
 from tests.infra.api_server import JOB_CONTROLLER, ApiServer, Manifest, api_server
 from tests.infra.plan import Plan, artifacts, record, stack_file
 from tests.policies.corpus import CONFIG, Case
@@ -43,7 +46,8 @@ WHOLE = {"nvidia.com/gpu": 8, "rdma/ib": 1}
 @pytest.fixture(scope="module")
 def found(rendered: Path) -> Plan:
     stack = load(stack_file("coreweave"))
-    asked = {"admission": AdmissionSpec(digests=True), "datasets": (OURS,)}
+    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("TFJob",))
+    asked = {"admission": AdmissionSpec(digests=True), "datasets": (OURS,), "operators": legacy}
     allowed = tuple(CONFIG["trainyard:residency"]["allowed"])
     return record(lambda: declare(stack.model_copy(update=asked), artifacts(rendered), residency=allowed))
 
@@ -54,13 +58,30 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
     policy = "ValidatingAdmissionPolicy"
     spied = pod(env=seen("NVIDIA_VISIBLE_DEVICES", "all"))
     with api_server(tmp_path_factory.mktemp("api-server")) as server:
+        for each in definitions(found, "trainjobs.trainer.kubeflow.org", "tfjobs.kubeflow.org"):
+            server.apply(each)
         for kind in ("Namespace", "LimitRange", "ConfigMap", policy, f"{policy}Binding"):
             for name, each in found.named(kind).items():
                 if kind != "ConfigMap" or name == "trainyard-admission/teams":
                     server.apply(each)
         wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in message(server, spied))
-        wait_for(lambda: "queue-name" in server.refusal({**job(), "metadata": {**ABOUT, "labels": {}}}))
+        attacks = (tf_job("Helper"), train_job(limits={}), EXTERNAL)
+        for asked in ({**job(), "metadata": {**ABOUT, "labels": {}}}, *attacks):
+            wait_for(partial(is_evaluated, server, asked))
         yield server
+
+
+def is_evaluated(server: ApiServer, asked: Manifest) -> bool:
+    """Whether the API server has loaded the policy that refuses it."""
+    return "ValidatingAdmissionPolicy" in server.refusal(asked)
+
+
+def definitions(found: Plan, *names: str) -> Iterator[Manifest]:
+    """Yield these CustomResourceDefinitions of the plan's operators."""
+    for bundle in found.named("CustomResourceDefinitions").values():
+        for each in yaml.safe_load_all(Path(bundle["source"]).read_text()):
+            if each and each["metadata"]["name"] in names:
+                yield each
 
 
 ABOUT = {"name": "trial", "namespace": TEAM, "labels": {"kueue.x-k8s.io/queue-name": "default"}}
@@ -149,6 +170,47 @@ def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: 
     assert "annotations of the node's runtime" in message(server, asked)
 
 
+def train_job(runtime: str = "torch-distributed", **resources: Any) -> Manifest:
+    trainer = {"resourcesPerNode": resources} if resources else {}
+    spec = {"runtimeRef": {"name": runtime}, "trainer": trainer}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": ABOUT,
+        "spec": spec,
+    }
+
+
+def tf_job(*types: str) -> Manifest:
+    replicas = {"replicas": 1, "template": {"spec": pod_spec(name="tensorflow")}}
+    spec = {"runPolicy": {"cleanPodPolicy": "Running"}, "tfReplicaSpecs": dict.fromkeys(types, replicas)}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": ABOUT, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("asked", "output"),
+    [
+        (train_job(), ""),
+        (train_job(limits=WHOLE), ""),
+        (train_job(limits={"nvidia.com/gpu": 0}), ""),
+        (train_job(limits={"cpu": 1}), "resourcesPerNode"),
+        (train_job(limits={}), "resourcesPerNode"),
+        (train_job(requests={"cpu": 1}), "resourcesPerNode"),
+        (train_job("of-the-administrator", limits=WHOLE), ""),
+        (train_job("of-the-administrator", limits={"cpu": 1}), "resourcesPerNode"),
+        (tf_job("Chief", "PS", "Worker", "Evaluator"), ""),
+        (tf_job("Worker", "worker"), "tfReplicaSpecs"),
+        (tf_job("Worker", "Helper"), "tfReplicaSpecs"),
+    ],
+)
+def test_the_queue_counts_whatever_a_jobs_operator_creates(
+    server: ApiServer, asked: Manifest, output: str
+) -> None:
+    """Operators read jobs more freely than Kueue, which would admit pods as if they had no accelerators."""
+    answer = server.refusal(asked)
+    assert (output in answer) and bool(answer) is bool(output), answer
+
+
 def with_spec(**fields: Any) -> dict[str, Any]:
     asked = pod()
     asked["spec"] |= fields
@@ -174,6 +236,21 @@ def mounted(read_only: bool, **user: Any) -> dict[str, Any]:
     return asked
 
 
+def in_folder(claim_name: str, **folder: str) -> dict[str, Any]:
+    """A pod that mounts a folder of a claim, read only."""
+    asked = pod(volumeMounts=[{"name": "data", "mountPath": "/data", "readOnly": True, **folder}])
+    source = {"claimName": claim_name, "readOnly": True}
+    asked["spec"] |= {"volumes": [{"name": "data", "persistentVolumeClaim": source}]}
+    return asked
+
+
+def annotated(annotations: Mapping[str, str]) -> dict[str, Any]:
+    """A pod with an ephemeral volume whose claim is annotated."""
+    template = {"metadata": {"annotations": dict(annotations)}, "spec": claim("1Gi")}
+    return with_spec(volumes=[{"name": "more", "ephemeral": {"volumeClaimTemplate": template}}])
+
+
+TRACKING = "batch.kubernetes.io/job-tracking"
 PAGES = {"hugepages-2Mi": "1Gi", "memory": "2Gi"}
 SECRET = {"secretRef": {"name": "mine"}}
 
@@ -197,9 +274,15 @@ SECRET = {"secretRef": {"name": "mine"}}
         (mounted(read_only=False, fsGroup=4242), "set readOnly: true in persistentVolumeClaim"),
         (mounted(read_only=False), ""),
         (mounted(read_only=True, fsGroup=4242), ""),
+        (in_folder(names.TRAINING_ENV_CLAIM, subPath="numpy"), "by subPath"),
+        (in_folder(names.TRAINING_ENV_CLAIM, subPathExpr="$(NAME)"), "by subPath"),
+        (in_folder("host-sys", subPath="fs/cgroup/mine"), "by subPath"),
+        (in_folder(names.CHECKPOINTS_CLAIM, subPath="run-1"), ""),
+        ({**pod(), "metadata": {**ABOUT, "finalizers": [TRACKING]}}, ""),
         (claimed(volumeName="others"), "volumes.ephemeral"),
         (claimed(selector={"matchLabels": {"for": "others"}}), "volumes.ephemeral"),
         (claimed(storageClassName=""), "volumes.ephemeral"),
+        (annotated({"volume.beta.kubernetes.io/storage-class": ""}), "volumes.ephemeral"),
         (claimed(storageClassName="fast"), ""),
         (claimed(), ""),
         (
@@ -215,6 +298,14 @@ def test_what_no_list_of_a_pods_devices_and_volumes_shows(
     """Other ways to devices, to files that teams share and to the node's disk."""
     answer = message(server, asked)
     assert (output in answer) and bool(answer) is bool(output), answer
+
+
+def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:
+    """It would not remove its finalizer from the pods of another controller."""
+    asked = with_spec(nodeSelector={})
+    assert server.refusal(asked) == ""
+    asked["metadata"] = {**ABOUT, "finalizers": [TRACKING]}
+    assert "metadata.finalizers of a pod" in server.refusal(asked)
 
 
 @pytest.mark.parametrize(
@@ -236,13 +327,16 @@ def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields}
 
 
+EXTERNAL = of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"port": 443}]})
+
+
 @pytest.mark.parametrize(
     ("asked", "output"),
     [
         (of_team("Secret", {"finalizers": ["example.com/mine"]}), "metadata.finalizers of a Secret"),
         (of_team("Secret", stringData={"NVIDIA_VISIBLE_DEVICES": "all"}), "keys of a Secret"),
         (of_team("Secret", stringData={"WANDB_API_KEY": "0"}), ""),
-        (of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"port": 443}]}), "externalIPs"),
+        (EXTERNAL, "externalIPs"),
         (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
         (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
         # A cloud makes a disk of at least a GiB, and the quota counts what is asked for.
