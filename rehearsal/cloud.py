@@ -53,7 +53,7 @@ class Cloud(Protocol):
     """One cloud, or what takes its place."""
 
     def check(self, resource: RequestedResource) -> Iterable[Refusal]:
-        """Find what the cloud would refuse; parts of the inputs may be unknown."""
+        """Find inputs that the cloud would refuse; parts of them may be unknown."""
 
     def autoname(self, token: str) -> str | None:
         """Return the property that the provider fills in where the program gives no name."""
@@ -86,7 +86,7 @@ class Cloud(Protocol):
         """Answer a call of the program."""
 
     def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
-        """Return what it could not evaluate: a sentence → types of resources, or the package as a whole."""
+        """Return checks that were not possible: a sentence → types of resources, or the whole package."""
 
 
 class Anything:
@@ -186,7 +186,7 @@ def at(properties: Properties, path: str) -> Any:
 
 
 def replacing(rules: Sequence[str], old: Properties, new: Properties) -> list[str]:
-    """Return the paths that differ and make a new resource; what is unknown may differ, so it does."""
+    """Return the changed paths that require a replacement; unknown values count as changed."""
     return [
         path
         for path in rules

@@ -37,7 +37,7 @@ WORKERS = 64
 
 @dataclass(frozen=True)
 class Creation:
-    """One creation, previews left out."""
+    """One creation, without previews."""
 
     urn: str
     started: float
@@ -58,10 +58,10 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         folder: Path | None = None,
         injector: Injector | None = None,
     ) -> None:
-        """Stand in for `packages`, such as `aws` and `gcp`; `version` is the plugin's version.
+        """Fake provider of `packages`, such as `aws` and `gcp`; `version` is the plugin's version.
 
-        `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` knows
-        itself what it adds. What exists is stored in `folder`.
+        `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` adds
+        its own. Existing resources are stored in `folder`.
         """
         self.packages = tuple(packages)
         self.version = version
@@ -90,7 +90,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     @property
     def created(self) -> list[str]:
-        """URNs in the order of their creation, previews left out."""
+        """URNs in the order of their creation, without previews."""
         return [creation.urn for creation in self.creations]
 
     @property
@@ -265,7 +265,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
 
 @contextmanager
 def _answered(context: grpc.ServicerContext) -> Iterator[None]:
-    """Answer with what a cloud refuses, or what was made to fail."""
+    """Answer with a cloud's refusal, or with an injected error."""
     try:
         yield
     except (RefusedError, InjectedError) as error:
@@ -275,7 +275,7 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
 def _end_partly(
     context: grpc.ServicerContext, made: Made, properties: struct_pb2.Struct, reason: str
 ) -> NoReturn:
-    """Answer that the resource exists and is not what it should be: the next update continues with it."""
+    """Answer that the resource exists but differs from its inputs: the next update continues with it."""
     failed = provider_pb2.ErrorResourceInitFailed(id=made.id, properties=properties, reasons=[reason])
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason)
     status.details.add().Pack(failed)
@@ -326,7 +326,7 @@ def _both(first: Any, second: Any) -> Any:
 
 
 def _unknown(computed: Any) -> Any:
-    """Return an unknown value for each computed output; left out, it would read as absent."""
+    """Return an unknown value for each computed output; an omitted one would count as absent."""
     if isinstance(computed, Mapping):
         return {key: _unknown(value) for key, value in computed.items()}
     return [_unknown(each) for each in computed] if isinstance(computed, list) else UNKNOWN

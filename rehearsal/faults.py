@@ -110,7 +110,7 @@ class Injector:
         self._refuse(resource, "delete", retained=False)
 
     def mending(self, resource: RequestedResource) -> None:
-        """Decide whether what is half-made can be mended now: the account may refuse in more ways than one.
+        """Decide whether an incomplete resource can be completed now: the account may have several refusals.
 
         Raises `InjectedError`.
         """
@@ -168,7 +168,7 @@ class Injector:
         self._refuse(resource, "create", retained=True)
 
     def _kill(self, resource: RequestedResource) -> None:
-        """End the engine; what a cloud has begun by then, it ends, and nothing that comes later is begun."""
+        """Kill the engine; the cloud completes running operations and begins no later ones."""
         with self._quiet:
             self._crashing = True
             self._quiet.wait_for(lambda: self._under_way <= 1, timeout=ENDING_SECONDS)

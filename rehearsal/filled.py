@@ -14,7 +14,7 @@ class Filled(Own):
     """Fake of our own types: a node group size needs its node group in the fake cloud."""
 
     def __init__(self, token: str, group: str, folder: Path) -> None:
-        """`group` is the input that holds the group's ID; `folder`, what the cloud's fake has made."""
+        """`group` is the input with the group's ID; `folder` has the resources of the cloud's fake."""
         super().__init__()
         self._token, self._group, self._folder = token, group, folder
 

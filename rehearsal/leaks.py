@@ -1,4 +1,4 @@
-"""Finds secrets that a stack leaves readable in its state, its files or the output of commands."""
+"""Finds readable secrets in a stack's state, its files or the output of commands."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ tags."""
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Find the names and tags that a cloud would refuse; what is not known yet is let pass."""
+    """Find the names and tags that a cloud would refuse; unknown values are accepted."""
     for limit in (*filter(None, [LIMITS.get(token)]), *MORE_LIMITS.get(token, ())):
         name = inputs.get(limit.field)
         if isinstance(name, str) and not has_unknown(name) and not limit.takes(name):

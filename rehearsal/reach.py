@@ -66,7 +66,7 @@ class Reach:
         """Problem that explains why the API server did not answer; None if it has answered every call."""
 
     def learn(self, token: str, inputs: Properties) -> None:
-        """Take note of what the cloud has made or changed."""
+        """Record a resource that the cloud has created or changed."""
         route = self._control_plane.route
         if token == self._control_plane.type:
             self._networks = self._control_plane.networks(inputs)
@@ -115,7 +115,7 @@ class Reach:
 
 
 class Reached:
-    """A cloud that reports what it creates, and whose clusters' objects need a reachable API server."""
+    """A cloud that reports its changes, and whose clusters' objects need a reachable API server."""
 
     def __init__(self, cloud: Cloud, reach: Reach) -> None:
         self._cloud = cloud
@@ -151,14 +151,14 @@ class Reached:
 
 
 def reached(clouds: Mapping[str, Cloud], reach: Reach) -> dict[str, Cloud]:
-    """Put the clouds behind what is learned of the cluster."""
+    """Wrap the clouds, so that objects need a reachable API server."""
     return {package: cast(Cloud, Reached(cloud, reach)) for package, cloud in clouds.items()}
 
 
 def origin_of(asked: str, stack: Mapping[str, Any]) -> str:
-    """Return where the engine runs: as asked, else in the first network that the stack names.
+    """Return the engine's location: the requested one, else the first network that the stack names.
 
-    Raises InputError for what is neither an address nor `inside`.
+    Raises InputError for a value that is neither an address nor `inside`.
     """
     if not asked:
         named = (stack["provider"].get("access") or {}).get("public_cidrs") or [ELSEWHERE]

@@ -1,7 +1,7 @@
 """Reads `refusals.yaml`: the errors with which a cloud refuses resources, and when.
 
 A row is a state of the account, or a rule of the service: it applies to resources of some types with certain
-inputs. Its message is the cloud's own text, since that is what a user reads.
+inputs. Its message is the cloud's own text, which users read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read(name: str, row: Mapping[str, Any]) -> KnownRefusal:
 
 
 def _holds(found: Any, wanted: Any) -> bool:
-    """Whether a value is what a row asks for; one that is not known yet is not."""
+    """Whether a value fulfils a row's condition; an unknown value does not."""
     if not isinstance(wanted, Mapping):
         return bool(found == wanted)
     if "among" in wanted:

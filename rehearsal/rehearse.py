@@ -1,7 +1,7 @@
 """Runs a stack's whole lifecycle on the real Pulumi engine with fake providers, and checks each phase.
 
-It needs no credentials and no network, and creates nothing. Each phase states what it expects, so that a
-program that never converges, or leaves a resource behind, fails here and not in a cloud.
+It needs no credentials and no network, and creates nothing. Each phase has an expected result, so that a
+program that never converges, or does not delete a resource, fails here and not in a cloud.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Outcome(Protocol):
 
     @property
     def changes(self) -> Mapping[str, int]:
-        """Number of resources by what was done: `create`, `same`, …."""
+        """Number of resources by operation: `create`, `same`, …."""
 
     @property
     def seconds(self) -> float:
@@ -68,7 +68,7 @@ class Operations(Protocol):
         """The engine's state: urn, type, dependencies, retainOnDelete, …."""
 
     def leaks(self) -> Sequence[Leak]:
-        """Secrets that can be read in what it and the program have written, wherever that is."""
+        """Readable secrets in any file that the engine and the program have written."""
 
     def kill(self) -> None:
         """End the engine at once, as a power cut does."""
@@ -143,9 +143,9 @@ class _RehearsalRun:
         self._seen = seen
 
     def through(self, operate: Callable[[], Outcome]) -> Outcome:
-        """Run an operation again as long as the cloud refuses it, and a user can do something about that.
+        """Run an operation again while the cloud refuses it and a user can fix the cause.
 
-        Raises TrainyardError for what is no refusal, and for one with which the user is left alone.
+        Raises TrainyardError for other errors, and for a refusal without a next step.
         """
         while True:
             try:
@@ -172,7 +172,7 @@ class _RehearsalRun:
 def rehearse(
     open_engine: Open, stage: FakeProviders, seen: Callable[[Phase], None] = lambda _: None
 ) -> Rehearsal:
-    """Run every phase, and check after each that what exists is what the engine believes to exist.
+    """Run every phase, and check after each that the existing resources equal those in the engine's state.
 
     Raises:
         TrainyardError: the engine, a policy or a phase's expectation failed.
@@ -231,7 +231,7 @@ def _kill(engines: Sequence[Operations]) -> None:
 
 
 def _up(run: _RehearsalRun, number: int) -> None:
-    """Make the stack; where the cloud has refused on the way, what it had made by then is not made again."""
+    """Create the stack; after a refusal, resources that were already created are not created again."""
     outcome = run.through(run.engine.up)
     expected = None if run.refused else {"create": number}
     run.phase("up after refusals" if run.refused else "up", lambda: outcome, expected)
@@ -253,7 +253,7 @@ def _refused(raised: RaisedRefusal, error: TrainyardError) -> Refused:
 
 
 def _update(run: _RehearsalRun, number: int) -> None:
-    """Change the stack; what is done is what was announced, and nothing is made anew."""
+    """Change the stack; the changes must equal the preview's, without replacements."""
     expected = run.engine.change()
     changes = run.phase("update", run.engine.up, None)
     besides = {change: count for change, count in changes.items() if change != "same"}
@@ -271,7 +271,7 @@ def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None
 
 
 def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
-    """Make the stack again after its end: it adopts what was retained."""
+    """Create the stack again after `destroy`: it adopts the retained resources."""
     run.engine.request_protection()
     run.phase("adopt what was retained", run.engine.adopt, None)
     run.phase("up with what was retained", run.engine.up, None)
@@ -364,7 +364,7 @@ def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _check_files(engine: Operations) -> None:
-    """No secret can be read in a file that the rehearsal leaves. Raises TrainyardError."""
+    """No file that the rehearsal wrote has a readable secret. Raises TrainyardError."""
     fix = "find what writes it, and have it leave the secret out"
     problems = [Problem(each.file, f"{each.kind} in the clear", "encrypted", fix) for each in engine.leaks()]
     if problems:
@@ -378,7 +378,7 @@ def _is_made(resource: Mapping[str, Any]) -> bool:
 def _check_left(
     resources: Sequence[Mapping[str, Any]], fake_providers: Sequence[FakeProvider], meant: set[str]
 ) -> None:
-    """Nothing is left but what is meant to be. Raises TrainyardError."""
+    """Only resources that are to be retained remain. Raises TrainyardError."""
     left = {stored.urn for each in fake_providers for stored in each.store} - meant
     problems = [_amiss(urn, "is left after destroy") for urn in sorted(left)]
     problems += [_amiss(each["urn"], "is still in the engine's state") for each in resources]
@@ -387,7 +387,7 @@ def _check_left(
 
 
 def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
-    """Return what the clouds could not evaluate."""
+    """Return the checks that were not possible in the clouds."""
     found: dict[str, list[str]] = {}
     for package, cloud in clouds.items():
         for what, types in cloud.unproven(package).items():

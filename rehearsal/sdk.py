@@ -37,14 +37,14 @@ class NoTypesError(Exception):
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Find what the SDK's types refuse, as (property, what is wrong); `NoTypesError` for a type it lacks."""
+    """Find violations of the SDK's types, as (property, problem). Raises `NoTypesError` if it has none."""
     arguments = arguments_of(token)
     yield from _check_class(arguments, inputs, "")
 
 
 @cache
 def optional(token: str) -> frozenset[str]:
-    """Return the properties that may be left out; none for a type that no SDK knows."""
+    """Return the optional properties; none for a type that no SDK knows."""
     try:
         known, required = _names(arguments_of(token))
     except NoTypesError:
@@ -92,7 +92,7 @@ def _class_in(package: types.ModuleType, name: str) -> type[pulumi.CustomResourc
 
 
 def outputs_of(token: str) -> Mapping[str, Any]:
-    """Return the names and types of what a resource has once it exists."""
+    """Return the names and types of a resource's outputs."""
     return _types.resource_types(resource_of(token))
 
 

@@ -55,7 +55,7 @@ class ResourceStore:
             return self._resources.get(_key(token, identity))
 
     def put(self, resource: StoredResource) -> None:
-        """Keep a resource, in place of what it was."""
+        """Store a resource, in place of its former version."""
         key = _key(resource.token, resource.id)
         fresh = self._folder / f".{secrets.token_hex(8)}"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -21,7 +21,7 @@ DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.
 
 @dataclass(frozen=True)
 class Preflight:
-    """Result of the preflight: what was checked, and the problems."""
+    """Result of the preflight: a description of the checks, and the problems."""
 
     checked: str
     """Short description of what was checked."""
@@ -48,7 +48,7 @@ class Account(Protocol):
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
     ) -> DeployRole:
-        """Return who may assume a pipeline's role, and the least rights for what is declared."""
+        """Return who may assume a pipeline's role, and the minimum rights for the declared resources."""
 
     def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- the type differs by target
         """Return what looks here for resources of a stack that the engine's state lacks.

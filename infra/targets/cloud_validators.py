@@ -108,7 +108,7 @@ def purchase_of(pool: NodePoolSpec) -> PurchaseKind:
 
 
 def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: str) -> Iterator[Finding]:
-    """A machine must be sold in the region, in the pool's way; what is unknown is accepted."""
+    """A machine must be sold in the region and the pool's purchase type; unknown offers are accepted."""
     path: KeyPath = ("pools", index, "machine")
     regions = [known.name for known in catalog.regions(machine.cloud)]
     if region in regions and machine.offered_in(region) is False:
@@ -153,7 +153,7 @@ def fabrics_over_zones(
 def reservation_fits_the_capacity(
     index: int, pool: NodePoolSpec, *, what: str, add: str, called: str = "a reservation"
 ) -> Iterator[Finding]:
-    """Reserved capacity names what it draws on; nothing else does."""
+    """Reserved pools have a reservation, and no other pools do."""
     path: KeyPath = ("pools", index, "reservation")
     if pool.capacity == "reserved" and pool.reservation is None:
         yield path, "nothing", f"the {what} that a reserved pool draws on", f"{add}, or buy on demand"
@@ -250,7 +250,7 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
-    """The cluster's nodes are in the stack's zones, which alone have subnets."""
+    """The cluster's nodes are in the stack's zones: only these have subnets."""
     for index, pool in enumerate(pools):
         for position, zone in enumerate(pool.zones or ()):
             if zone not in provider.zones:
@@ -333,7 +333,7 @@ def next_step(size: int, step: int) -> int:
 
 
 def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """An accelerator may be left out; one that is set must be the machine's."""
+    """An accelerator may be omitted; if set, it must be the machine's."""
     found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
     if found != (machine.accelerator, machine.num_accelerators):
         allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
@@ -342,14 +342,14 @@ def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine
 
 
 def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """A fabric may be left out; one that is set must be the machine's only one."""
+    """A fabric may be omitted; if set, it must be the machine's only one."""
     if pool.fabric != machine.fabric:
         fix = "leave `fabric` out: the machine type determines it"
         yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
 
 
 def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """A fabric may be left out; one that is set must be among the machine's."""
+    """A fabric may be omitted; if set, it must be among the machine's."""
     classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
     if pool.fabric not in (machine.fabric, *classes):
         allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"

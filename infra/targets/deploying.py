@@ -63,10 +63,10 @@ class Pipeline:
 
 
 def rights_of(package: str, prefix: str, declared: Sequence[DeclaredResource]) -> list[str]:
-    """Return what a target's table (`rights.yaml` of `package`) asks for what is declared.
+    """Return the rights for the declared resources, from a target's table (`rights.yaml` of `package`).
 
-    KeyError for a type that it lacks. A row is a list of rights, or `crud` of a resource type of Azure and
-    what it needs `also`.
+    A row is a list of rights, or `crud` of a resource type of Azure and further rights as `also`. Raises
+    KeyError for a type that the table lacks.
     """
     table = yaml.safe_load(files(package).joinpath("rights.yaml").read_text(encoding="utf-8"))
     types = {each.type for each in declared if each.type.startswith(prefix)}

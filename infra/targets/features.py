@@ -48,7 +48,7 @@ def undeclared(
 ) -> Iterator[Finding]:
     """Find each feature that the pools ask for and the target has not declared.
 
-    `reasons`: what a user of this target should write instead; a feature without one is refused all the same.
+    `reasons`: what a user of this target should write instead; a feature without a reason is refused too.
     """
     for index, pool in enumerate(pools):
         for feature, (key, is_asked) in ASKED_BY.items():

@@ -1,6 +1,6 @@
 """`Finder`, the interface for finding cloud resources that the state lacks, and helpers of its classes.
 
-An engine that was killed, or that lost its state, has created resources that no state records.
+After a kill of the engine, or the loss of its state, no state records the resources that it created.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Finder(Protocol):
     def find_announced(
         self, token: str, name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
-        """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
+        """Find a resource that a preview would create: its ID, and its name if the provider generated it.
 
-        Raises TrainyardError where several could be meant.
+        Raises TrainyardError if several resources match.
         """
 
 

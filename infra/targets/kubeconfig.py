@@ -1,5 +1,5 @@
 """Extracts one context of the user's kubeconfig: with its credentials for this process, or without them for
-the stack. `trainyard credential` supplies those that were left out.
+the stack. `trainyard credential` supplies the omitted ones.
 
 A stack holds a reference only: the cluster's address, its CA certificate, and the context's name. A client
 runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's kubeconfig at

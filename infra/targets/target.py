@@ -56,7 +56,7 @@ class Target:
     """`module:Class` of the cloud account; empty for a target without one."""
 
     def undeclared(self, pools: Sequence[NodePoolSpec]) -> Iterator[Finding]:
-        """Find what the pools ask for and the target does not have."""
+        """Find features that the pools request and the target lacks."""
         return undeclared(pools, self.kind, self.features, self.reasons)
 
     def advise(self, message: str) -> str:

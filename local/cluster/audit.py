@@ -44,7 +44,7 @@ POLICY: dict[str, Any] = {
 
 
 def flags(folder: Path, policy: Path) -> tuple[str, ...]:
-    """Return the API server's flags; it makes the file readable for its owner alone, and its folder is so."""
+    """Return the API server's flags; only their owner can read the file and its folder."""
     return (
         f"--audit-policy-file={policy}",
         f"--audit-log-path={folder / FILE}",

@@ -175,10 +175,10 @@ class EmbeddedCluster:
         return ClusterStatus(self.config.name, state, site.plan.endpoint, nodes)
 
     def preempt(self, node: str, *, notice_seconds: float | None) -> PreemptionRecord:
-        """Take a node as a cloud takes a spot instance; returns when its pods have failed.
+        """Preempt a node as a cloud preempts a spot instance; returns when its pods have failed.
 
-        `notice_seconds=None` kills it with no word. The record's events are also in `events.jsonl`.
-        Raises TrainyardError when something starts the node again meanwhile; the new one is left alone.
+        `notice_seconds=None` kills it without notice. The record's events are also in `events.jsonl`.
+        Raises TrainyardError if the node is started again meanwhile; the new node is not changed.
         """
         check_privileges()
         site = self._site()

@@ -25,7 +25,7 @@ def program(name: str) -> str:
 
 
 def run(*argv: str, stdin: str = "", timeout_seconds: float = 600, max_status: int = 0) -> str:
-    """Run a program and return what it printed; it is killed with us, so that it never overlaps the next one.
+    """Run a program and return its output; it is killed with this process, so that two never overlap.
 
     Raises TrainyardError with its output when its exit status is above `max_status`.
     """

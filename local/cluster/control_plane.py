@@ -63,7 +63,7 @@ class EmbeddedControlPlane:
         self.context = context
 
     def spec(self, any_node: str) -> InitSpec:
-        """Write the config files and return what the machine runs; `any_node` is the name of a node."""
+        """Write the config files and return the machine's daemons; `any_node` is the name of a node."""
         self._write_corefile()
         self.context.layout.audit.mkdir(parents=True, exist_ok=True, mode=0o700)
         write(self._audit_policy, yaml.safe_dump(audit.POLICY))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Write a file of mode 0600 in one step, whatever moment we are killed at.
+    """Write a file of mode 0600 atomically, even if this process is killed.
 
-    A file that holds this already is not touched: kube-proxy starts anew when its config is written.
+    A file with this content is not written: kube-proxy restarts when its config is written.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and path.read_bytes() == data:

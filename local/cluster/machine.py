@@ -57,7 +57,7 @@ class InitSpec:
     def to_json(self) -> str:
         """Return the input of init, with a digest of the files that daemons read only at their start.
 
-        A log is what a daemon writes: the audit log of the API server grows, and starts nothing anew.
+        Logs are excluded: the API server's audit log grows, which must not restart a daemon.
         """
         return json.dumps({**asdict(self), "inputs": self._inputs()}, indent=1)
 
@@ -95,10 +95,10 @@ class ClusterMachine:
         processes.end(self._file)
 
     def run(self, *argv: str, needs: str, timeout_seconds: float = 600) -> str:
-        """Run a program among the machine's mounts and return what it printed.
+        """Run a program among the machine's mounts and return its output.
 
         It starts as soon as the machine has the file `needs`, the socket of a daemon.
-        Raises TrainyardError when that does not come, or when the program fails.
+        Raises TrainyardError if that file does not appear, or if the program fails.
         """
         if not wait_until(lambda: self._has(needs), seconds=START_SECONDS):
             got, fix = f"no {needs} after {START_SECONDS:.0f} s", f"read the logs in {self.folder}"

@@ -38,7 +38,7 @@ class NodeMachine:
         return f"{self.context.layout.run.parent.name}/{self.name}"
 
     def spec(self, pause_image: str) -> InitSpec:
-        """Write the config files and return what the machine runs."""
+        """Write the config files and return the machine's daemons."""
         files = {
             "containerd.toml": containerd.node_config(self.folder, pause_image),
             "kubelet.yaml": yaml.safe_dump(self.kubelet_config()),
@@ -81,7 +81,7 @@ class NodeMachine:
         return network_policies(self.folder, self.name, self.context)
 
     def kubelet_config(self) -> dict[str, object]:
-        """KubeletConfiguration; what is not here is upstream's default."""
+        """KubeletConfiguration; absent fields have upstream's defaults."""
         server = self.context.credentials.kubelet_server(self.name)
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -32,7 +32,7 @@ _WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 
 def apply_rights(api: ApiServerClient) -> None:
-    """Declare what the daemons may read that upstream has no role for."""
+    """Declare the daemons' read rights for which upstream has no role."""
     for user, resources in _WATCHED.items():
         api.apply(f"{_RBAC}/clusterroles/{user}", _role(user, resources))
         api.apply(f"{_RBAC}/clusterrolebindings/{user}", _binding(user))

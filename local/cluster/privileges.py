@@ -19,7 +19,7 @@ def check_privileges() -> None:
 
 
 def missing_privileges() -> Iterator[Problem]:
-    """Yield what is missing."""
+    """Yield missing privileges."""
     if os.geteuid() != 0:
         needs = "root: namespaces, mounts and cgroups of the nodes need it"
         yield Problem("user", f"uid {os.geteuid()}", needs, "run the command again with sudo")

@@ -87,7 +87,7 @@ class GoToolchain(CachedArtifact):
     def run(
         self, *arguments: str | Path, what: str, cwd: Path, on_line: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Run `go` in a module's folder; `on_line` gets what it prints except the lines on downloads."""
+        """Run `go` in a module's folder; `on_line` gets its output without the lines on downloads."""
 
         def without_downloads(line: str) -> None:
             if not line.startswith("go: "):
@@ -97,7 +97,7 @@ class GoToolchain(CachedArtifact):
         self._runner.run(command, what=what, cwd=cwd, environ=_ENVIRONMENT, on_line=without_downloads)
 
     def lines(self, *arguments: str | Path, what: str, cwd: Path) -> list[str]:
-        """Run `go` in a module's folder and return what it prints."""
+        """Run `go` in a module's folder and return its output."""
         output: list[str] = []
         self.run(*arguments, what=what, cwd=cwd, on_line=output.append)
         return output
@@ -223,7 +223,7 @@ class GoBuild(CachedArtifact):
         return f"built from {self._build.module} {self._build.version}"
 
     def _embed(self, source: Path) -> None:
-        """Copy what `main.go` embeds out of the module, with the version that the publisher leaves out."""
+        """Copy the files that `main.go` embeds from the module, and set the omitted version."""
         if not self._build.embed:
             return
         module = self._go.source_of(self._build.module, pinned_in=self._build.folder)

@@ -241,7 +241,7 @@ class TrainingArchive(CachedArtifact):
 
 
 def _ingredients(recipe: Path) -> list[Path]:
-    """Return what a recipe's folder holds for us; its Dockerfile is for those who have Docker."""
+    """Return a recipe's files for our build; its Dockerfile is for builds with Docker."""
     return [file for file in recipe.iterdir() if file.is_file() and not file.name.startswith("Dockerfile")]
 
 

@@ -42,7 +42,7 @@ def refresh(toolchain: LinkedArtifacts) -> None:
     """Link what exists, each link replaced by one rename; a dangling link is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
-    the image's reference. What was installed from a wheel has no `.venv`: it is the running environment.
+    the image's reference. An installation from a wheel has no `.venv`: it uses the running environment.
     """
     root = toolchain.paths.bin.parent
     links = {root / _path_of(name): toolchain.find(name) for name in toolchain.names() if _path_of(name)}

@@ -48,7 +48,7 @@ class ModuleArtifact(CachedArtifact):
 
     @abstractmethod
     def take(self, source: Path, folder: Path) -> None:
-        """Copy what is wanted of the module's `source` into `folder`."""
+        """Copy the required files of the module's `source` into `folder`."""
 
 
 class ChartFolder(ModuleArtifact):

@@ -111,7 +111,7 @@ def _path_of(package: DebianPackage) -> Path | None:
 
 @contextmanager
 def _no_service_starts() -> Iterator[None]:
-    """Forbid service starts while packages are installed; a policy that the machine has of its own
+    """Forbid service starts while packages are installed; an existing policy of the host
     remains.
     """
     if POLICY.exists() and POLICY.read_text() != _POLICY_TEXT:

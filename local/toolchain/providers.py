@@ -1,8 +1,8 @@
 """The clouds' Pulumi provider plugins: linked from the user's installation, else downloaded.
 
 `pulumi` looks for them in its home folder. Ours is separate from the user's, so that two clones do not use
-each other's plugins. What the user has installed is linked, and what is missing is downloaded before any
-credential is needed.
+each other's plugins. The user's plugins are linked, and missing ones are downloaded before any credential
+is needed.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _debian(status: str, distribution: str, suite: str) -> Iterator[SbomPackage]
 
 
 def locked(requirements: Path, python: str) -> Iterator[SbomPackage]:
-    """Yield what a lock file installs for that Python on a Linux machine like this one."""
+    """Yield the packages that a lock file installs for that Python on a Linux host like this one."""
     machine = {
         "python_version": python,
         "python_full_version": f"{python}.0",

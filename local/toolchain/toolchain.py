@@ -47,10 +47,10 @@ class Toolchain:
         return list(self._plan(self._providers if names is None else names).values())
 
     def ensure(self, *names: str) -> None:
-        """Provide all of `names`, and link what exists under `.trainyard`.
+        """Provide all of `names`, and link existing artifacts under `.trainyard`.
 
-        Raise HostError before anything is started where the machine lacks something, TrainyardError where
-        the work fails; what is done is retained, and a second call continues from there.
+        Raises HostError before any work if the host lacks something, TrainyardError if the work fails;
+        completed work is retained, and a second call continues from there.
         """
         missing = self._missing(names)
         if missing:

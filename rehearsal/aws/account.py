@@ -1,6 +1,6 @@
 """`MotoAccount`: validates AWS resources, and creates, reads, updates and deletes them in moto through boto3.
 
-Types that moto lacks are checked by botocore's models alone, and recorded as such.
+Types that moto lacks are checked by botocore's models only, and recorded as such.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MotoAccount:
     """A moto account with one region; a context manager, since moto is active only inside `with`."""
 
     def __init__(self, region: str, existing: Existing | None = None) -> None:
-        """`existing`: what the account has before the stack comes."""
+        """`existing`: resources of the account before the stack is created."""
         self.region = region
         self._existing = existing or Existing()
         self.lacks: set[str] = set()

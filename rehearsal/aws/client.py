@@ -1,6 +1,6 @@
 """boto3 clients for `trainyard find`: moto answers, and what moto lacks is reported as not found.
 
-Placement groups, which moto lacks, come from what the fake has created.
+Placement groups, which moto lacks, are looked up among the fake's resources.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ VPC_CIDR = IPv4Network("10.0.0.0/16")
 
 @dataclass(frozen=True)
 class Existing:
-    """Names and IDs as AWS has given them; empty for what the stack makes itself."""
+    """Names and IDs of existing resources; empty for those that the stack creates."""
 
     vpc: str = ""
     subnets: Mapping[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def kind(token: str) -> str:
 
 
 def life(token: str) -> Mapping[str, Any]:
-    """Return what is written of a type; KeyError for one that no one has described."""
+    """Return a type's entry. Raises KeyError for a type without one."""
     found: Mapping[str, Any] = _lifecycles()[kind(token)]
     return found
 

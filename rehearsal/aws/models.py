@@ -38,7 +38,7 @@ _making = threading.Lock()
 
 @cache
 def _session() -> Any:
-    """Return the session of all clients: each one reads megabytes of endpoints anew."""
+    """Return the session of all clients: each new session reads megabytes of endpoints."""
     core = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     for file in ("config_file", "credentials_file"):
         core.set_config_variable(file, os.devnull)
@@ -47,10 +47,10 @@ def _session() -> Any:
 
 @cache
 def client(service: str, region: str) -> Any:
-    """Return a client with keys that are none: only moto can answer it.
+    """Return a client with fake keys, which only moto accepts.
 
-    What the user has configured (a profile, the address of another AWS) does not reach it: moto answers at
-    AWS's own addresses alone, and a request to any other one would go out.
+    It ignores the user's configuration (a profile, another endpoint): moto answers only at AWS's own
+    addresses, and a request to any other address would leave the host.
     """
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
     unknown: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # to the stubs
@@ -96,7 +96,7 @@ def operation(request: Request, region: str) -> OperationModel:
 
 
 def problems(request: Request, region: str) -> Iterator[tuple[str, str]]:
-    """Find what the models refuse, as (path, what is wrong); parts that are not known yet are let pass."""
+    """Find violations of the models, as (path, problem); unknown values are accepted."""
     shape = operation(request, region).input_shape
     assert isinstance(shape, StructureShape)
     report = ParamValidator().validate(_without_unknown(shape, request.parameters), shape)
@@ -139,7 +139,7 @@ def _text(shape: StringShape, value: Any, path: str) -> Iterator[tuple[str, str]
 
 
 def _some(allowed: Sequence[str], got: str) -> str:
-    """Return what is allowed; of many, those that are nearest to what was written."""
+    """Return the allowed values; of many, those that are most similar to the given one."""
     if len(allowed) <= SHOWN:
         return ", ".join(allowed)
     near = get_close_matches(got, allowed, n=3, cutoff=0) or allowed[:3]

@@ -65,7 +65,7 @@ class GcpProject(Typed):
 
 
 class GcpAnswers:
-    """The API's response for what a fake has made: a resource by its URL, or a list."""
+    """The API's responses for a fake's resources: a resource by its URL, or a list."""
 
     def __init__(self, folder: Path, project: str, region: str) -> None:
         self._folder = folder

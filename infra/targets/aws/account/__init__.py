@@ -46,7 +46,7 @@ class AwsAccount:
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
     ) -> DeployRole:
-        """Return trust and IAM policies of a pipeline's role, by what the stack makes."""
+        """Return trust and IAM policies of a pipeline's role, by the stack's resources."""
         return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Client | None = None) -> AwsFinder:

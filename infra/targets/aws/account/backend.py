@@ -31,7 +31,7 @@ def clients(region: str) -> Client:
 
 
 def make(location: StateLocation, account: str, client: Client) -> BackendSetup:
-    """Make key and bucket, or put right what exists.
+    """Create key and bucket, or correct existing ones.
 
     Raises InputError for another account's credentials, and for a bucket of another owner or
     region.

@@ -52,10 +52,10 @@ class AwsFinder:
     def find_announced(
         self, token: str, name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
-        """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
+        """Find a resource that a preview would create: its ID, and its name if the provider generated it.
 
-        A bucket is taken where it has the stack's tag: its name alone does not make it the stack's.
-        Raises ClientError for what AWS refuses, TrainyardError where several could be meant.
+        A bucket is adopted only with the stack's tag: its name does not prove that it is the stack's.
+        Raises ClientError if AWS refuses a call, TrainyardError if several resources match.
         """
         named = self._name(token, name, inputs)
         identity = self.find_begun(token, name, {**inputs, **named})
@@ -87,7 +87,7 @@ class AwsFinder:
         return {field: found[0]} if found else {}
 
     def _ask(self, call: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
-        """Make a call of `lookups.yaml`, and return what is at `at` of its answer; None for nothing."""
+        """Make a call of `lookups.yaml`, and return the value at `at` of its answer; None if absent."""
         ((name, template),) = ((key, value) for key, value in call.items() if key != "at")
         parameters, at = filled(template, context), filled(call["at"], context)
         if has_unknown([parameters, at]):

@@ -52,7 +52,7 @@ iam:CreateServiceLinkedRole."""
 
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
-    """Find what the account lacks. Raises ClientError or BotoCoreError where it cannot be asked."""
+    """Find what the account lacks. Raises ClientError or BotoCoreError if AWS does not answer."""
     caller = client("sts").get_caller_identity()
     if caller["Account"] != spec.account:
         got, fix = caller["Account"], "sign in to the stack's account, or correct provider.account"
@@ -96,7 +96,7 @@ def _control_plane_access(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Pro
 
 
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
+    """Simulate the principal's rights with IAM, which does not consider policies of the organisation."""
     service = {"lustre": "fsx", "efs": "elasticfilesystem"}[spec.filesystem.kind]
     makes = [] if spec.filesystem.existing else [f"{service}:CreateFileSystem"]
     path = "IAM permissions of the caller"

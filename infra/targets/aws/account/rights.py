@@ -58,7 +58,7 @@ def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
 
 
 def trust(spec: AwsSpec, partition: str, pipeline: Pipeline) -> Mapping[str, Any]:
-    """Let the pipeline's jobs take the role, on their branch or in their environment alone."""
+    """Let the pipeline's jobs assume the role, only on their branch or in their environment."""
     issuer = pipeline.issuer
     by = "StringLike" if "*" in pipeline.subject else "StringEquals"
     conditions: dict[str, dict[str, str]] = {"StringEquals": {f"{issuer}:aud": "sts.amazonaws.com"}}
@@ -80,7 +80,7 @@ def table() -> Mapping[str, Any]:
 
 
 class _Statements:
-    """The statements for what a stack declares: one per section and ARN, and those of special conditions."""
+    """Statements for a stack's resources: one per section and ARN, and those with special conditions."""
 
     def __init__(
         self, stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], *, read_only: bool

@@ -36,7 +36,7 @@ default."""
 
 
 def settings(cluster: str, stack: str, region: str) -> AutoscalerSettings:
-    """Return what the platform installs; the tags are EKS's, of the cluster, and ours, of the stack."""
+    """Return the autoscaler's settings; the tags are EKS's for the cluster and ours for the stack."""
     tags = {f"k8s.io/cluster-autoscaler/{cluster}": "owned", AUTOSCALED_TAG: stack}
     return AutoscalerSettings("aws", cluster, region, tags, _ALIKE)
 

@@ -78,7 +78,7 @@ def _versioning(scope: Scope, bucket: aws.s3.Bucket) -> aws.s3.BucketVersioning:
 def _lifecycle(
     scope: Scope, bucket: aws.s3.Bucket, lifecycle: LifecycleSpec
 ) -> aws.s3.BucketLifecycleConfiguration:
-    """Nothing is deleted by age alone: a paused job keeps its last checkpoint, however old that is."""
+    """No object is deleted by age only: a paused job keeps its last checkpoint at any age."""
     key, value = SUPERSEDED_TAG
     everything = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix="")
     superseded = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(

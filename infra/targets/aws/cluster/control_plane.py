@@ -97,7 +97,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
 
 
 def _routes(scope: Scope, group: pulumi.Input[str]) -> list[aws.vpc.SecurityGroupIngressRule]:
-    """Let networks inside connect to the private endpoint: EKS's group takes the cluster's members alone.
+    """Let inside networks connect to the private endpoint: EKS's group permits only the cluster's members.
 
     (EKS user guide: "Cluster API server endpoint", accessing a private only API server.)
     """

@@ -78,7 +78,7 @@ def team_role(scope: Scope, team: str, bucket: str) -> pulumi.Output[str]:
 
 
 def datasets_role(scope: Scope, datasets: Sequence[DatasetSpec]) -> pulumi.Output[str]:
-    """Role of the Jobs that stage datasets: read what the stack names, nothing else."""
+    """Role of the Jobs that stage datasets: it may read the stack's sources only."""
     statements = []
     for bucket, path in sorted(_sources(datasets)):
         arn = f"arn:{scope.partition}:s3:::{bucket}"

@@ -54,7 +54,7 @@ class NodeGroupDeps:
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
-    """Return what the platform needs to know of a pool."""
+    """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     gpus = {GPU_LABEL: pool.accelerator.model} if pool.accelerator and pool.is_autoscaled else {}
     return fixed_pool(

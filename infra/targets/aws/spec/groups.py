@@ -56,8 +56,8 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[NodeGroup]:
     A spot pool is one group over all its markets (machine types and zones), so that EC2 takes nodes from
     where there are any; machines that need another launch template have another group. A pool that is
     autoscaled has a group per zone, on spot one per market: EC2 evens out the zones of a group that lost a
-    node in one of them, and would take a node with a job. Nodes are shared out evenly, the first groups
-    getting what is left over.
+    node in one of them, and would take a node with a job. Nodes are divided evenly; the first groups
+    get the remainder.
     """
     if pool.is_spot and not pool.is_autoscaled:
         return _over_markets(pool, pool.zones or zones)

@@ -21,7 +21,7 @@ class NetworkInterface:
 
     @property
     def interface_type(self) -> str | None:
-        """`interface_type` of the launch template, which is left out for an ENA."""
+        """`interface_type` of the launch template, which is omitted for an ENA."""
         return None if self.kind == "ena" else self.kind
 
 

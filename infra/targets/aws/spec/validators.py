@@ -175,7 +175,7 @@ def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("aws", pools):
         yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
@@ -205,7 +205,7 @@ def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding
 
 
 def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Reserved capacity names what it draws on; nothing else does."""
+    """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         called = "a capacity block" if _is_block(pool) else "a reservation"
         add = "add `reservation: {id: cr-…}` (kind: block for a capacity block)"

@@ -43,7 +43,7 @@ class AzureAccount:
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
     ) -> DeployRole:
-        """Return trust and custom role of a pipeline, by what the stack makes."""
+        """Return trust and custom role of a pipeline, by the stack's resources."""
         return rights.deploy_role(stack, cast(AzureSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> AzureFinder:

@@ -2,8 +2,8 @@
 
 Each call is idempotent.
 
-The data plane accepts identities of Entra only, so whoever runs the engine needs the roles that are printed:
-being the subscription's owner is not enough to read a blob.
+The data plane accepts identities of Entra only, so the engine's user needs the printed roles: the
+subscription's owner has no right to read blobs.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class AzureFinder(Finder):
     def find_announced(
         self, token: str, _name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
-        """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
+        """Find a resource that a preview would create: its ID, and its name if the provider generated it.
 
-        What has tags is taken where they name this stack: a name alone does not make it the stack's.
+        Taggable resources are adopted only with this stack's tag: a name does not prove ownership.
         """
         lookup = lookups(__package__).get(token)
         if lookup is None:

@@ -30,7 +30,7 @@ SPOT_QUOTA = "lowPriorityCores"
 
 
 def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
-    """Find what the subscription lacks. Raises NotAskedError where it cannot be asked."""
+    """Find what the subscription lacks. Raises NotAskedError if Azure does not answer."""
     tenant = ask("account", "show", "--subscription", spec.subscription)["tenantId"]
     if tenant != spec.tenant:
         yield Problem("provider.tenant", spec.tenant, tenant, "write the tenant of the subscription")
@@ -101,7 +101,7 @@ def _offered(index: int, pool: NodePoolSpec, spec: AzureSpec, found: Any) -> Ite
 
 
 def _quotas(stack: Stack, spec: AzureSpec, families: dict[str, str], ask: Ask) -> Iterator[Problem]:
-    """Limits of cores by family, and one for all spot machines; what is in use may be the stack's own."""
+    """Core quotas by family, and one for all spot machines; the stack itself may use a part of them."""
     needed: Counter[str] = Counter()
     for pool in stack.pools:
         if pool.name in families:

@@ -130,7 +130,7 @@ def container(
     *,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> BlobContainer:
-    """Make a container, which remains with what is in it."""
+    """Create a container, which is retained with its blobs."""
     return BlobContainer(
         scope.named(role),
         container_name=name,
@@ -144,7 +144,7 @@ def container(
 
 
 def _rules(lifecycle: LifecycleSpec) -> list[ManagementPolicyRuleArgs]:
-    """Nothing is deleted by age alone: a paused job keeps its last checkpoint, however old that is.
+    """No object is deleted by age only: a paused job keeps its last checkpoint at any age.
 
     Blocks that are part of no blob need no rule: Azure drops them after a week.
     """

@@ -211,7 +211,7 @@ def _window(scope: Scope, groups: Groups, cluster: ManagedCluster, name: str) ->
 
 
 def _credentials(groups: Groups, cluster: ManagedCluster) -> pulumi.Output[dict[str, Any]]:
-    """Ask for the kubeconfig: no property of the cluster has its certificate. Known after apply alone."""
+    """Request the kubeconfig, since no property of the cluster has its certificate; known only after `up`."""
     found = list_managed_cluster_user_credentials_output(
         resource_group_name=groups.cluster,
         resource_name=cluster.name,

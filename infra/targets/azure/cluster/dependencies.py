@@ -30,7 +30,7 @@ class ClusterDeps:
 
 
 def make_dependencies(scope: Scope) -> ClusterDeps:
-    """Make them, each after what it needs."""
+    """Create the dependencies in order."""
     groups = make_groups(scope)
     identities = make_identities(scope, groups)
     network = make_network(scope, groups.cluster)

@@ -52,7 +52,7 @@ class Identities:
 
 
 def make_identities(scope: Scope, groups: Groups) -> Identities:
-    """Make the identities; their rights come with what they are rights to."""
+    """Create the identities; their rights are declared beside the resources that they apply to."""
     return Identities(
         control_plane=_identity(scope, "control-plane", groups.cluster, scope.options()),
         nodes=_identity(scope, "nodes", groups.cluster, scope.options()),
@@ -142,7 +142,7 @@ def datasets_identity(
     *,
     own_account: pulumi.Input[str],
 ) -> UserAssignedIdentity:
-    """Give the Jobs that stage datasets an identity, which may read what the stack names, nothing else."""
+    """Create the identity of the Jobs that stage datasets: it may read the stack's sources only."""
     identity = _pods_identity(scope, "datasets", names.STORAGE_NAMESPACE, group, issuer)
     for dataset in datasets:
         container, _, path = dataset.source.removeprefix("az://").partition("/")
@@ -219,7 +219,7 @@ def _identity(
 
 
 def _own_folder(prefix: str) -> str:
-    """An ABAC condition: blobs of the folder alone, and lists of it (Azure: ABAC for Blob storage)."""
+    """An ABAC condition: only the folder's blobs and listings (Azure: ABAC for Blob storage)."""
     is_list = f"ActionMatches{{'{_BLOBS}/read'}} AND SubOperationMatches{{'Blob.List'}}"
     others = [f"ActionMatches{{'{_BLOBS}/{action}'}}" for action in _BLOB_ACTIONS if action != "read"]
     is_read = f"ActionMatches{{'{_BLOBS}/read'}} AND NOT SubOperationMatches{{'Blob.List'}}"

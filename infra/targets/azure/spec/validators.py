@@ -152,7 +152,7 @@ def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("azure", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
@@ -187,7 +187,7 @@ def infiniband_is_in_one_zone(provider: AzureSpec, pools: Pools) -> Iterator[Fin
 
 
 def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """Reserved capacity names what it draws on; nothing else does."""
+    """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         yield from reservation_fits_the_capacity(
             index,
@@ -304,7 +304,7 @@ def the_container_has_a_name_that_azure_takes(provider: AzureSpec, storage: Stor
 
 
 def the_object_store_has_no_size(provider: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """Blob storage grows with what is in it."""
+    """Blob storage grows with its content."""
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
 

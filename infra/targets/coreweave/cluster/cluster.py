@@ -59,7 +59,7 @@ _AUDIT_POLICY = {
 
 
 class CoreweaveCluster(Cluster):
-    """CKS in one zone; GPU and InfiniBand drivers come with its nodes."""
+    """CKS in one zone, whose nodes have the GPU and InfiniBand drivers."""
 
     KIND: ClassVar[ProviderKind] = "coreweave"
 

@@ -19,7 +19,7 @@ BOOT_SECONDS = 3600
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
-    """Return what the platform needs to know of a pool."""
+    """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     settings = fixed_pool(
         pool,

@@ -75,7 +75,7 @@ def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("coreweave", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
@@ -151,7 +151,7 @@ def the_bucket_has_a_name_that_coreweave_takes(
 
 
 def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """AI Object Storage grows with what is in it."""
+    """AI Object Storage grows with its content."""
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
 

@@ -26,7 +26,7 @@ _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
 def make(location: StateLocation, spec: GcpSpec, gcp: GcpClient) -> BackendSetup:
-    """Make key and bucket, or put right what exists.
+    """Create key and bucket, or correct existing ones.
 
     Raises InputError for a bucket of someone else or in another location, GcpRefusedError for what the API
     refuses.

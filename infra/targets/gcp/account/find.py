@@ -37,10 +37,10 @@ class GcpFinder:
     def find_announced(
         self, token: str, name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
-        """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
+        """Find a resource that a preview would create: its ID, and its name if the provider generated it.
 
-        A bucket is taken where it has the stack's label: its name alone does not make it the stack's.
-        Raises TrainyardError where several could be meant.
+        A bucket is adopted only with the stack's label: its name does not prove that it is the stack's.
+        Raises TrainyardError if several resources match.
         """
         if token not in _lookups():
             return None
@@ -91,7 +91,7 @@ def identity(token: str, values: Mapping[str, Any]) -> str | None:
 
 
 def address(token: str, values: Mapping[str, Any]) -> str | None:
-    """Return the URL of a resource, or of what it is a part of; None for none, and where it is unknown."""
+    """Return the URL of a resource, or of the resource that contains it; None if unknown or absent."""
     template = _lookups().get(token, {}).get("at", "")
     known = identity(token, values)
     return filled(template, {**values, "id": known}) if template and known else None

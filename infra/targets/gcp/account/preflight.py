@@ -37,7 +37,7 @@ PERMISSIONS = (
 
 
 def problems(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
-    """Find what the project lacks. Raises GcpRefusedError where it cannot be asked."""
+    """Find what the project lacks. Raises GcpRefusedError if Google Cloud does not answer."""
     project = gcp.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
     if project["projectNumber"] != spec.project_number:
         fix = "write the number that `gcloud projects describe` shows"
@@ -150,7 +150,7 @@ def _bucket(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
 
 
 def _filesystem(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
-    """An existing instance of Managed Lustre; a Filestore share is named by its address alone."""
+    """Check an existing instance of Managed Lustre; a Filestore share has only an address."""
     existing = spec.filesystem.existing
     if not isinstance(existing, ExistingManagedLustreSpec):
         return

@@ -18,7 +18,7 @@ CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
 
 
 def short_quotas(stack: Stack, bought: Sequence[GkePool], spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
-    """Find quotas that are too small. What is reserved was counted when it was reserved."""
+    """Find quotas that are too small; reservations were counted at their creation."""
     counted = [group for group in bought if group.pool.capacity != "reserved"]
     project = f"{COMPUTE}/projects/{spec.project}"
     of_region = gcp.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
@@ -75,7 +75,7 @@ def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where
 
 
 def _short_families(bought: Sequence[GkePool], spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
-    """The limits of whole families; what is in use already is not reported with them."""
+    """Quotas of whole families; the API does not report their usage."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
         if counted := _quota(group):

@@ -52,7 +52,7 @@ def _grants(declared: Sequence[DeclaredResource]) -> Mapping[str, object]:
 
 
 def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
-    """Return a provider of a workload identity pool for the pipeline's jobs alone, and who they are."""
+    """Return a workload identity pool's provider for the pipeline's jobs only, and their member."""
     pool = f"projects/{spec.project_number}/locations/global/workloadIdentityPools/{pipeline.service}"
     start, is_pattern = pipeline.subject.removesuffix("*"), pipeline.subject.endswith("*")
     condition = f"assertion.sub.startsWith('{start}')" if is_pattern else f"assertion.sub == '{start}'"

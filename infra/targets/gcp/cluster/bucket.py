@@ -61,7 +61,7 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifec
 
 
 def _lifecycle(lifecycle: LifecycleSpec) -> list[BucketLifecycleRuleArgs]:
-    """Nothing is deleted by age alone: a paused job keeps its last checkpoint, however old that is."""
+    """No object is deleted by age only: a paused job keeps its last checkpoint at any age."""
     # The custom time is what the trainer sets on a checkpoint once a newer one is complete.
     superseded = BucketLifecycleRuleConditionArgs(days_since_custom_time=lifecycle.superseded_days)
     unfinished = BucketLifecycleRuleConditionArgs(age=lifecycle.unfinished_days)

@@ -124,7 +124,7 @@ def _grant(
 
 
 def read_datasets(scope: Scope, datasets: Sequence[DatasetSpec]) -> None:
-    """Let the Jobs that stage datasets read the buckets that they come from."""
+    """Let the Jobs that stage datasets read the source buckets."""
     for bucket in sorted({each.source.removeprefix("gs://").partition("/")[0] for each in datasets}):
         BucketIAMMember(
             scope.named(f"datasets-{bucket}"),

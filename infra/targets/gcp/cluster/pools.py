@@ -77,7 +77,7 @@ class NodePoolSize(pulumi.CustomResource):
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
-    """Return what the platform needs to know of a pool."""
+    """Return a pool's settings for the platform."""
     resource = catalog.fabric(pool.fabric).accelerator_resource
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     return PoolSettings(
@@ -173,7 +173,7 @@ def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
 
 
 def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
-    """A node more than was bought cannot be had where nodes are scarce: one is removed before one is added.
+    """Remove a node before one is added: no surplus node is available where nodes are scarce.
 
     Provisioned nodes exist for at most a week: GKE has a separate strategy for them.
     """
@@ -280,7 +280,7 @@ def _local_ssds(group: GkePool) -> NodePoolNodeConfigEphemeralStorageLocalSsdCon
 
 
 def _gpus(group: GkePool) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None:
-    """GKE installs the driver and the device plugin itself; TPU nodes come with theirs."""
+    """GKE installs the driver and the device plugin itself; TPU nodes have theirs."""
     machine = group.machine
     if not machine.accelerator_type or machine.topologies:
         return None

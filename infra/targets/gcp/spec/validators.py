@@ -1,4 +1,4 @@
-"""Checks of Google Cloud stack files (network, pools, TPUs, filesystems) for what the API would refuse."""
+"""Checks of Google Cloud stack files (network, pools, TPUs, filesystems) against refusals by the API."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def machines_are_sold(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("gcp", pools):
         yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
@@ -173,7 +173,7 @@ def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding
 
 
 def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Reserved capacity names what it draws on; nothing else does."""
+    """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         yield from reservation_fits_the_capacity(
             index, pool, what="reservation", add="add `reservation: {id: NAME}`"
@@ -375,7 +375,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
 
 
 def _needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
-    """Return what a cluster must have for the stack: identities of pods, volumes of the bucket, and more."""
+    """Return the features that the stack requires of a cluster: pod identities, bucket volumes, …"""
     nics = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
     claims = any(catalog.fabric(pool.fabric).claim for pool in pools)
     found: list[GkeFeature] = ["workload-identity", "gcs-fuse"]

@@ -14,7 +14,7 @@ from infra.targets.onprem.spec.provider import LeafSpec, OnpremSpec
 
 
 def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
-    """Return what the platform needs to know of a pool."""
+    """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     model = pool.accelerator and pool.accelerator.model
     resource = catalog.accelerator(model).resource if model else names.ACCELERATOR_RESOURCE

@@ -176,7 +176,7 @@ def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> I
 
 
 def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
-    """Networks name the pools that their addresses come from."""
+    """Networks name the address pools that they use."""
     infiniband = provider.infiniband
     if infiniband is None:
         return
