@@ -7,7 +7,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -24,6 +24,13 @@ from trainyard_train.__main__ import main
 Parts = dict[str, Any]
 
 
+class Pair(NamedTuple):
+    """A plain tuple for whoever reads an export."""
+
+    rows: int
+    columns: int
+
+
 def parts(seed: int, *, trained: bool = False) -> Parts:
     """A model with buffers and a tie, its optimizer and scheduler, and state of other kinds."""
     torch.manual_seed(seed)
@@ -36,7 +43,7 @@ def parts(seed: int, *, trained: bool = False) -> Parts:
         optimizer.step()
         scheduler.step()
     ema = torch.randn(3, dtype=torch.bfloat16)
-    notes = {"best": 0.5, "shapes": (1, 2), "last": torch.full((2,), seed)}
+    notes = {"best": 0.5, "shapes": Pair(1, 2), "last": torch.full((2,), seed)}
     return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "ema": ema, "notes": notes}
 
 

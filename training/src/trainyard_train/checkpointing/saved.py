@@ -107,7 +107,7 @@ class SavedState:
         if kind == "tensor":
             return large(name)
         if kind == "state":
-            return state_values.unpack(packed[name], self.tensor)
+            return state_values.unpack(state_values.without_classes(packed[name]), self.tensor)
         below = {path[len(name) + 1 :]: state_values.unpack(each, large) for path, each in packed.items()}
         if kind == "module":
             return {path[len(name) + 1 :]: large(path) for path in self.bare(name)} | below

@@ -45,7 +45,7 @@ def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> A
         kind = type(value)
         parts = [pack(part, f"{path}.{index}", tensors) for index, part in enumerate(value)]
         named = [kind.__module__, kind.__qualname__, *value._fields]
-        packed = {_TAG: "namedtuple", "of": parts, "with": named}
+        packed = {_TAG: "tuple", "of": parts, "named": named}
     elif isinstance(value, Mapping):
         packed = _pack_mapping(value, path, tensors)
     elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # NumPy's, without importing it
@@ -67,9 +67,20 @@ def unpack(packed: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
     if kind in _SIMPLE:
         return _SIMPLE[kind](of)
     if kind in _LISTS:
-        return _LISTS[kind](unpack(of, tensor), *packed.get("with", ()))
+        made, named = _LISTS[kind](unpack(of, tensor), *packed.get("with", ())), packed.get("named")
+        return tuple.__new__(_named_tuple(*named), made) if named else made
     found = tensor(of)
     return found if kind == "tensor" else found.numpy() if kind == "ndarray" else found.numpy()[()]
+
+
+def without_classes(packed: Any) -> Any:  # noqa: ANN401
+    """The same with plain tuples for namedtuples, for files that others read."""
+    if isinstance(packed, list):
+        return [without_classes(part) for part in packed]
+    if not isinstance(packed, dict):
+        return packed
+    kept = (key for key in packed if key != "named" or _TAG not in packed)
+    return {key: without_classes(packed[key]) for key in kept}
 
 
 def no_tensor(path: str) -> torch.Tensor:
@@ -108,7 +119,6 @@ _LISTS: Final[Mapping[str, Callable[..., Any]]] = {
     "set": set,
     "frozenset": frozenset,
     "deque": deque,
-    "namedtuple": lambda parts, *of: tuple.__new__(_named_tuple(*of), parts),
     "Size": torch.Size,
     "OrderedDict": OrderedDict,
     "Counter": lambda pairs: Counter(dict(pairs)),
