@@ -66,7 +66,7 @@ def _reached(cluster: Entry) -> Entry:
 
 
 def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:
-    """Return the program that signs a user in, with nothing of whoever ran `up`."""
+    """Return the program that signs a user in, without settings of the user who ran `up`."""
     if sign_in:
         try:
             command, *words = shlex.split(sign_in)

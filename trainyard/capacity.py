@@ -45,7 +45,7 @@ def report_missing_capacity(session: Session) -> None:
 
 
 def ready_nodes(api: ApiClient) -> Mapping[str, int]:
-    """Count the nodes that are ready, by pool. Raises what the Kubernetes client does where it cannot ask."""
+    """Count the ready nodes by pool. Raises the Kubernetes client's errors."""
     from trainyard import nodes
 
     found = nodes.of_pools(api, _request_timeout=ASK_SECONDS)

@@ -20,7 +20,7 @@ from trainyard.forms import CatalogPart, ReportForm
 
 
 def rows_of(what: CatalogPart, filters: MachineFilters, today: date) -> list[dict[str, Any]]:
-    """Return a part of the catalogue as rows; what is not known is null, and never guessed.
+    """Return a part of the catalogue as rows; unknown values are null, and never guessed.
 
     Raises InputError for an accelerator, fabric or region that the catalogue lacks.
     """

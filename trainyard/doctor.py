@@ -13,7 +13,7 @@ from trainyard.up import wanted_artifacts
 
 
 def examine(session: Session) -> int:
-    """Print what exists, what is missing and what `up` would do; return the exit code."""
+    """Print existing and missing dependencies, and the steps of `up`; return the exit code."""
     diagnosis = diagnose(
         session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
     )

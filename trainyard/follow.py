@@ -31,9 +31,9 @@ class MetricsTail:
         self._rest = b""
 
     def new_lines(self) -> list[dict[str, Any]]:
-        """Return what was added; a line that is still being written waits for the next look.
+        """Return added lines; an incomplete line is returned by a later call.
 
-        Raises TrainyardError where a link is in the way: a job of the team may have put it there.
+        Raises TrainyardError if the file is a link, which a job of the team may have created.
         """
         read = run_folder.read_from(self._run_dir, METRICS_FILE, self._offset)
         self._offset += len(read)
@@ -125,7 +125,7 @@ class Follower:
 
 
 def changes(before: JobState, now: JobState) -> Iterator[str]:
-    """Report what the queue and the operators did between two looks at a job."""
+    """Report changes by the queue and the operators between two polls of a job."""
     if now.phase == before.phase and now.flavor == before.flavor:
         return
     if now.flavor and now.flavor != before.flavor:
@@ -137,7 +137,7 @@ def changes(before: JobState, now: JobState) -> Iterator[str]:
 
 
 def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:
-    """Format one line of the metrics; empty for what the bar already shows."""
+    """Format one line of the metrics; empty for events that the bar already shows."""
     if line["event"] == "step" and not first_of_attempt:
         return ""
     return _TELLINGS.get(line["event"], "").format(**{**line, "nodes": ", ".join(line.get("nodes", ()))})
@@ -156,7 +156,7 @@ _TELLINGS = {
 
 
 def _is_complete(line: dict[str, Any]) -> bool:
-    """Whether a line has what is shown of its event: a program of the team may have written anything."""
+    """Whether a line has all shown values of its event: a team's program may have written anything."""
     try:
         describe(line, first_of_attempt=True)
     except (KeyError, TypeError, ValueError):
@@ -202,7 +202,7 @@ class Losses:
 
 
 def until_ended(follower: Follower, look: Callable[[JobHistory, list[TimelineEvent]], None]) -> JobHistory:
-    """Poll until the job has ended; `look` is called after each poll, with what is new."""
+    """Poll until the job has ended; `look` is called after each poll, with the new lines."""
     while True:
         new = follower.poll()
         look(follower.history, new)

@@ -23,7 +23,7 @@ class ReportForm(StrEnum):
 
 
 class CatalogPart(StrEnum):
-    """What the catalogue can list."""
+    """Part of the catalogue that can be listed."""
 
     MACHINES = "machines"
     REGIONS = "regions"

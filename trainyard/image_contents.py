@@ -62,7 +62,7 @@ def read_image(
     enough: Callable[[ImageContents], bool] = lambda _: False,
     on_layer: Callable[[LayerRead], None] = lambda _: None,
 ) -> ImageContents:
-    """Read what is in an image from the top layer down, until it is `enough`: asked after each layer.
+    """Read an image's files from the top layer down, until `enough`, which is called after each layer.
 
     Raises:
         UnreadableImageError: the manifest is of no image, or a layer's compression is unknown.

@@ -214,7 +214,7 @@ def _unfit(
 
 
 def show_images(session: Session, form: Form, *, check: bool, archive: Path | None = None) -> None:
-    """Print the inventory; raise TrainyardError with what is missing, or differs from what it must be.
+    """Print the inventory; raise TrainyardError with missing images, and charts with other digests.
 
     Args:
         session: session of the stack.

@@ -80,7 +80,7 @@ class JobPlacement:
 
 @dataclass(frozen=True)
 class Checkout:
-    """What a job records of its origin, besides its manifest."""
+    """Record of a job's origin, besides its manifest."""
 
     image: str = ""
     """Image of the job's runtime."""
@@ -424,8 +424,8 @@ class Jobs:
 
         Args:
             pod: pod whose log is read.
-            since: a line's time; what was written in whole seconds before it is left out.
-            tail: number of lines to begin with; left out: all.
+            since: a line's time; lines of earlier whole seconds are omitted.
+            tail: number of last lines to begin with; default: all.
 
         Raises:
             ApiException: the user may not read it, or the pod does not exist.
@@ -479,8 +479,8 @@ class Jobs:
 
 
 def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Sequence[str]) -> JobState:
-    """Return where a job stands, by its object, the queue's record of it (empty: none yet) and the nodes on
-    which its pods run.
+    """Return a job's state, from its object, its Workload (empty: none yet) and the nodes on which its pods
+    run.
     """
     conditions = _true_conditions(job)
     for end in ("Complete", "Failed"):

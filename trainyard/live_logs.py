@@ -55,7 +55,7 @@ class _PodLog:
 
 
 class NodeLogs:
-    """Copies what the nodes of a job write to the standard output, each line once, over any connection."""
+    """Copies the output of a job's nodes to the standard output, each line once, across reconnections."""
 
     def __init__(self, jobs: Jobs, key: JobKey, num_nodes: int) -> None:
         self._jobs, self._key, self._num_nodes = jobs, key, num_nodes
@@ -143,7 +143,7 @@ class NodeLogs:
 
 
 def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], object]) -> JobState:
-    """Show the queue's decisions, and what the job's nodes write, until the job ends.
+    """Show the queue's decisions and the output of the job's nodes, until the job ends.
 
     Args:
         jobs: jobs of the cluster.

@@ -53,7 +53,7 @@ def _change(image: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
 
 
 def by_tag(stack: Stack, artifacts: Artifacts) -> list[str]:
-    """Return the images that the stack names by tags alone. Raises InputError where nodes pull none."""
+    """Return the images that the stack names by tag only. Raises InputError if nodes pull no images."""
     if any(image.startswith("trainyard.local/") for image in inventory(stack, artifacts).images):
         allowed = "a stack whose nodes pull images"
         fix = "nothing to lock: they import images that are made here, from what versions.yaml pins"

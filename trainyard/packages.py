@@ -48,7 +48,7 @@ class Packages:
     def is_installable(self) -> bool:
         """Whether the clone's script installs into the environment that this Python runs in.
 
-        Without pip it would make that environment anew, under the running command.
+        Without pip the script would create that environment again, under the running command.
         """
         is_own = Path(sys.prefix).resolve() == self.paths.venv.resolve()
         return is_own and self._script.exists() and self.lock.exists() and find_spec("pip") is not None
@@ -67,7 +67,7 @@ class Packages:
         return shlex.join([*install, *map(_written, self.missing())])
 
     def ensure(self, progress: Progress) -> None:
-        """Install what is missing, and report it. Costs milliseconds where nothing is.
+        """Install missing packages, and report them. Costs milliseconds if none is missing.
 
         Raises:
             HostError: the packages cannot be installed from here; the problem has the command that does it.

@@ -20,7 +20,7 @@ Query = Mapping[str, str | int | Sequence[str]]
 
 
 def get(api: ApiClient, path: str, query: Query = MappingProxyType({})) -> Any:  # noqa: ANN401 -- JSON
-    """Return what is at a path of the API server, such as `/api/v1/namespaces`.
+    """Return the object or list at a path of the API server, such as `/api/v1/namespaces`.
 
     Raises:
         ApiException: the API server refused the request.

@@ -31,7 +31,7 @@ def prepared(session: Session) -> Artifacts:
 
 
 def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
-    """Return every resource that the stack declares; what the cloud would answer is not known."""
+    """Return every resource that the stack declares; the cloud's answers are unknown."""
     recorder = _Recorder()
 
     def program() -> None:
@@ -48,7 +48,7 @@ def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
 
 
 class _Unknown(Mocks):
-    """Nothing is known of a resource but what it was declared with, as at a first preview."""
+    """Only a resource's declared inputs are known, as at a first preview."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         # Azure returns identities in a form other than that of the inputs, which the SDK would not take.

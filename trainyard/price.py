@@ -136,7 +136,7 @@ class PriceReport:
 
     @property
     def remarks(self) -> list[str]:
-        """What the totals exclude or assume: one sentence each."""
+        """Exclusions and assumptions of the totals: one sentence each."""
         missing = [remark(cost) for cost in self.pools if isinstance(cost.price, MissingPrice)]
         old = [remark(cost) for cost in self.pools if not isinstance(cost.price, MissingPrice)]
         remarks = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
@@ -195,7 +195,7 @@ def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
 
 
 def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
-    """Print what a stack costs."""
+    """Print a stack's costs."""
     found = price_report(stack, datetime.now(UTC).date())
     if form == "json":
         sys.stdout.write(json.dumps(found.data(), indent=1) + "\n")
@@ -210,7 +210,7 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
 
 
 def remark(cost: PricedPurchase) -> str:
-    """Say what the totals exclude or assume of a cost; empty if there is nothing to say."""
+    """Return exclusions or assumptions of the totals about a cost; empty if there are none."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StoragePurchase):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"

@@ -80,7 +80,7 @@ def _sentence(definition: Schema) -> str:
 
 
 def _type(value: Schema) -> str:
-    """Return in a few words what a value may be."""
+    """Return a short description of a value's type."""
     if choices := list(_alternatives(value)):
         return _choices(choices)
     if "$ref" in value:
@@ -94,7 +94,7 @@ def _type(value: Schema) -> str:
 
 
 def _alternatives(value: Schema) -> Iterator[str]:
-    """Yield what a value may be where it is one of several things."""
+    """Yield the alternatives of a value's type."""
     constant = [value["const"]] if "const" in value else []
     yield from (f"`{each}`" for each in value.get("enum", constant))
     several = [*value.get("anyOf", ()), *value.get("oneOf", ())]

@@ -49,7 +49,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
 
 
 def new_run(session: Session, key: JobKey) -> str:
-    """Name the job's next run; one that failed is continued.
+    """Return the name of the job's next run; a failed run is continued.
 
     A cluster whose volumes are elsewhere is asked for the job alone; without one, the time names the run.
     """
@@ -220,7 +220,7 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 
 
 def _follow_logs(session: Session, job: JobSpec, run: str) -> None:
-    """Show what the queue does with the job and what its nodes write, until it ends."""
+    """Show the queue's decisions on the job and its nodes' output, until it ends."""
     key = JobKey(job.team, job.name)
     session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, job.num_nodes)

@@ -167,7 +167,7 @@ class Session:
 
     @property
     def is_searchable(self) -> bool:
-        """Whether what the stack makes is in an account that can be searched for it (`trainyard.find`)."""
+        """Whether the stack's resources are in an account that can be searched (`trainyard.find`)."""
         return bool(self.target.account)
 
     def check_host(self) -> None:

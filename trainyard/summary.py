@@ -83,7 +83,7 @@ def show(console: Console, summary: Summary) -> None:
 def draw(summary: Summary) -> Path | None:
     """Draw the learning curve over the spot losses; return where it is, None for a run without a step.
 
-    Raises TrainyardError where a link is in the way: a job of the team may have put it there.
+    Raises TrainyardError if the file is a link, which a job of the team may have created.
     """
     if not any(line["event"] == "step" for line in summary.history.lines):
         return None

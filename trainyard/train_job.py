@@ -82,7 +82,7 @@ def replicated_jobs(job: JobSpec) -> list[str]:
 
 
 def command_of(job: JobSpec) -> list[str]:
-    """Return what the container starts: the code first, then in it the fabric's settings and the ranks."""
+    """Return the container's command: it unpacks the code, then sets up the fabric and starts the ranks."""
     return [*(unpacking() if job.code else []), *around(job), *_ranks(job)]
 
 
@@ -188,7 +188,7 @@ def resources(job: JobSpec, share: Mapping[str, str]) -> tuple[dict[str, str], d
 
 
 def patch(job: JobSpec) -> dict[str, Any] | None:
-    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory."""
+    """Return the overrides of the runtime's pods: volumes for files of Secrets and shared memory."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     if job.shared_memory_gib is not None:

@@ -16,7 +16,7 @@ from trainyard.session import Session, one_at_a_time
 
 
 def bring_up(session: Session, *, run_job: bool) -> None:
-    """Make what the stack declares, then run its job and summarize it."""
+    """Create the stack's resources, then run its job and summarize it."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # and so does a machine that lacks what nothing here can give
@@ -68,7 +68,7 @@ def _adopt(session: Session) -> None:
 
 
 def prepare_engine(session: Session) -> None:
-    """Install and build what a preview of the stack needs: its target's SDK, the engine and the charts."""
+    """Install and build the dependencies of a preview: the target's SDK, the engine and the charts."""
     session.packages.ensure(session.progress)
     session.toolchain.ensure(*engine_parts(session))
 
@@ -96,14 +96,14 @@ def _preview(session: Session) -> None:
 
 
 def _report(session: Session, result: OperationResult) -> None:
-    """Print what was (or would be) done, and to which pools in which way."""
+    """Print the changes, done or planned, and how they affect pools."""
     session.console.print(result.summary())
     for line in pool_changes(result, session.target.pool_types):
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def engine_parts(session: Session) -> list[str]:
-    """Name what the engine needs for this stack, the providers of its target among it."""
+    """Return the engine's artifacts for this stack, including its target's providers."""
     if session.is_fleet:
         return [*ENGINE_PARTS]
     plugins = (f"binary/pulumi-resource-{name}" for name in session.target.plugins)

@@ -58,7 +58,7 @@ class Kind:
     passes."""
 
     def read(self, inputs: Inputs, run: Run) -> Declare:
-        """Check the inputs and install what the target needs, before anything is declared."""
+        """Check the inputs and install the target's packages, before anything is declared."""
         with self._paths_from_input():
             declare_parts = self.prepare(inputs, SpecSource(self.key, key=self.key), run)
 

@@ -38,7 +38,7 @@ INVALID_ARGUMENT = 3
 
 
 def construct(request: bytes, engine: str) -> tuple[int, bytes]:
-    """Declare what the request asks for; return the exit code, and a response or a status."""
+    """Declare the requested component; return the exit code, and a response or a status."""
     asked = provider_pb2.ConstructRequest.FromString(request)
     try:
         response = asyncio.run(_construct(asked, engine))
@@ -87,7 +87,7 @@ async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
 
 
 def _secrets_in(value: Any, path: KeyPath) -> Iterator[str]:  # noqa: ANN401 -- JSON
-    """Yield the paths of what a program has marked as secret, as the protocol has the marks."""
+    """Yield the paths of values that a program has marked as secret, by the protocol's marks."""
     if isinstance(value, list):
         for index, part in enumerate(value):
             yield from _secrets_in(part, (*path, index))
@@ -102,7 +102,7 @@ def _secrets_in(value: Any, path: KeyPath) -> Iterator[str]:  # noqa: ANN401 -- 
 
 
 def _answered(given: Any, kind: Kind, run: Run, secret: Collection[str]) -> Any:  # noqa: ANN401 -- JSON
-    """Return the input with the answers to `pulumi new`, and report what they change."""
+    """Return the input with the answers to `pulumi new`, and report their changes."""
     data, section = whole_numbers(given), f"{NAMESPACE}{kind.key}"
     for each in overrides(data, answers_to(data, without_secrets(run.config, secret), section), section):
         pulumi.log.info(str(each))
@@ -119,7 +119,7 @@ def _options(request: provider_pb2.ConstructRequest) -> pulumi.ResourceOptions:
 
 
 def whole_numbers(value: Any) -> Any:  # noqa: ANN401 -- JSON
-    """Return a value in which whole numbers are ints: the protocol knows floats alone."""
+    """Return a value with whole numbers as ints: the protocol has floats only."""
     if isinstance(value, Mapping):
         return {key: whole_numbers(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -128,7 +128,7 @@ def whole_numbers(value: Any) -> Any:  # noqa: ANN401 -- JSON
 
 
 def _status(error: TrainyardError) -> status_pb2.Status:
-    """Return what the engine shows: each problem at its property."""
+    """Return the status that the engine shows: each problem at its property."""
     status = status_pb2.Status(code=INVALID_ARGUMENT, message=_summary(error))
     details = errors_pb2.InputPropertiesError()
     for problem in error.problems if isinstance(error, InputError) else ():

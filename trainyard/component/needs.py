@@ -2,7 +2,7 @@
 embedded cluster.
 
 All downloads are verified by digest: packages by the locks' hashes, charts by go.sum, releases by their
-publishers' checksums. Where everything is installed it costs a few file look-ups.
+publishers' checksums. If everything is installed, this costs a few file look-ups.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def warn_or_refuse_host(stack: Stack, *, must_fit: bool) -> None:
 
 
 def _as_input(path: str) -> str:
-    """Spell what the stack file has as the component's input has it."""
+    """Return a stack file's path in the form of the component's input."""
     return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
 
 
 def provide(stack: Stack, log: Log, *, is_preview: bool) -> Artifacts:
-    """Install what is missing, and report it. Raises HostError for what cannot be had.
+    """Install missing dependencies, and report them. Raises HostError for unavailable ones.
 
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
     environment alone), and only checks whether it exists.

@@ -180,7 +180,7 @@ def _below(value: Schema) -> Schema:
 
 
 def _described(value: Schema) -> str:
-    """Return what a value means, and what it may be where its type cannot express it."""
+    """Return a value's meaning, and its allowed values if its type cannot express them."""
     return f"{value.get('description', '')}{_allowed(value)}".strip()
 
 

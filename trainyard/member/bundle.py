@@ -123,6 +123,6 @@ def _add(archive: tarfile.TarFile, path: str, content: bytes) -> None:
 
 
 def _private(about: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Nothing of who made the archive is in it, and what is unpacked is its owner's alone."""
+    """The archive has no data of the user who made it, and only their owner can read unpacked files."""
     about.mode, about.uid, about.gid, about.uname, about.gname = 0o600, 0, 0, "", ""
     return about

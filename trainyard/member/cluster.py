@@ -1,5 +1,5 @@
 """`MemberCluster`: finds the namespaces of a member's teams, and reads Kubernetes objects with the member's
-rights. What the member may not see is left out.
+rights. Objects that the member may not see are omitted.
 """
 
 from __future__ import annotations

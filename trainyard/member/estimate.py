@@ -75,7 +75,7 @@ def latest(room: PoolCapacity, needed: int, ahead: Sequence[int], lengths: Lengt
 
 
 def _longest(holder: Holder, lengths: Lengths) -> float:
-    """Maximum seconds of a running job; its time limit alone if it has outlasted the ended jobs."""
+    """Maximum seconds of a running job; only its time limit if it has run longer than the ended jobs."""
     usual = lengths.longest if holder.seconds < lengths.longest else math.inf
     return min(holder.limit, usual)
 

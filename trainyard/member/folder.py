@@ -1,5 +1,5 @@
 """Lists the files of a folder that are sent as code: those that git tracks, or outside of a repository those
-that are not ignored. The list also has the commit and what git leaves out.
+that are not ignored. The list also has the commit, and the files that git ignores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Listing:
 
 
 def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
-    """List the files; `listed` are patterns of what is taken though git does not track it.
+    """List the files; `listed` are patterns of untracked files to include.
 
     Raises:
         InputError: a pattern finds nothing, or git cannot read the folder.
@@ -78,7 +78,7 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
 
 
 def _ignored(output: bytes, taken: Sequence[str]) -> Iterator[str]:
-    """Name what git ignores, each folder in place of what is in it."""
+    """Return the files that git ignores, each folder in place of its content."""
     folder = "/"
     for name in sorted(os.fsdecode(each) for each in output.split(b"\0") if each):
         if name.startswith(folder) or _is_left_behind(name):

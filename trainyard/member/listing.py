@@ -118,7 +118,7 @@ def _running(pods: Sequence[Object], job: str) -> list[Object]:
 def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
     """Return why a job's pods are retained after its failure; empty where they are not.
 
-    Logs are read of jobs alone that asked for it.
+    Only the logs of jobs with `hold_on_failure_minutes` are read.
     """
     about = job["metadata"]
     asked = json.loads((about.get("annotations") or {}).get(JOB, "{}"))

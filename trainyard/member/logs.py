@@ -210,7 +210,7 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
 
 
 def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 -- the client's own
-    """Yield what the reader prints, line by line, until it ends, or the job that it follows has ended."""
+    """Yield the reader's output line by line, until it ends, or the followed job has ended."""
     rest, errors, is_last = b"", b"", False
     looked = heard = time.monotonic()
     for _ in rounds(connection):
@@ -244,7 +244,7 @@ def _reader_down(reader: Reader, phase: str) -> Problem:
 def _show_running(
     session: Session, key: JobKey, chosen: Selection, job: Object | None, *, follow: bool
 ) -> None:
-    """Print what the kubelets have of the pods that exist now."""
+    """Print the kubelets' logs of existing pods."""
     if job is None or chosen.attempt != ALL:
         raise InputError([_nothing(key, chosen)])
     pods = list(running_logs(session, key, chosen.node, follow=follow))

@@ -117,7 +117,7 @@ def _offer(flavor: Object) -> PoolOffer | None:
 
 
 def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
-    """Return the first queue that has room for all of the job in one flavor, and the job with what it lacks.
+    """Return the first queue with room for all of the job in one flavor, and the job with defaults filled in.
 
     Raises:
         InputError: no queue has room; the message lists the existing queues and flavors.
@@ -185,7 +185,7 @@ def _memory_gib(model: str) -> float:
 
 
 def asked(job: JobSpec, size: Size) -> str:
-    """Describe what a job requests."""
+    """Describe a job's requests."""
     return ", ".join(_parts(job, size))
 
 

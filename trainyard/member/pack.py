@@ -169,7 +169,7 @@ _SUM_OF_TEMPLATE = int(_TEMPLATE[_SUM][:-1], 8) - sum(_TEMPLATE[100:107]) - sum(
 
 
 def _header(name: str, mode: int, size: int) -> bytes:
-    """Return a file's header in the form of tarfile, which builds every field anew, half of a pack's time."""
+    """Return a file's header in the form of tarfile, which builds every field: half of a pack's time."""
     encoded = os.fsencode(name)
     if len(encoded) > tarfile.LENGTH_NAME or size >= 8**11:
         entry = tarfile.TarInfo(name)

@@ -61,7 +61,7 @@ class RetryingJobs(Jobs):
 
 
 def _passes(error: Exception) -> bool:
-    """Whether an error may be gone at the next attempt."""
+    """Whether the next attempt may succeed after an error."""
     status = error.status if isinstance(error, ApiException) else None
     return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
 

@@ -99,7 +99,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     Raises:
         InputError: the message has all problems; nothing was started.
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
-        InterruptedByUser: Ctrl-C; what was submitted continues.
+        InterruptedByUser: Ctrl-C; a submitted job continues.
     """
     found = written(asked)
     team = _named_team(session, asked, found)
@@ -132,10 +132,10 @@ def _beside(call: Callable[[], Answer]) -> Future[Answer]:
 
 
 def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, detach: bool) -> None:
-    """Start exactly what a job ran, under another name: its code, image, command and data.
+    """Start the same job under another name: with its code, image, command and data.
 
     Raises:
-        InputError: there is no such job, or what it ran cannot be had any more.
+        InputError: there is no such job, or its code, image or data are no longer available.
     """
     key = key_of(session, name)
     annotations = (session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}
@@ -335,7 +335,7 @@ def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, de
 
 
 def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
-    """Show what the queue does with a job and what its nodes write, until it ends.
+    """Show the queue's decisions on a job and its nodes' output, until it ends.
 
     Raises:
         TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.

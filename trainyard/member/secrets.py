@@ -143,10 +143,10 @@ def _number(object_name: str) -> int:
 
 
 def set_secret(session: Session, name: str) -> None:
-    """Ask for the value, or read it from the standard input, and keep it as the newest of its name.
+    """Ask for the value, or read it from the standard input, and store it as the newest version.
 
     Raises:
-        InputError: the name or the value cannot be taken; nothing was made.
+        InputError: the name or the value is invalid; nothing was created.
     """
     checked(name)
     cluster = MemberCluster(session)

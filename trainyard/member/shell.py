@@ -45,7 +45,7 @@ def open_shell(session: Session, name: str, rank: int, command: Sequence[str]) -
 
 
 def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
-    """Copy what is typed there and what is written here, until the program ends."""
+    """Copy input to the program and its output to the terminal, until the program ends."""
     source = sys.stdin.fileno()
     listening = [source, connection.sock.sock]
     for is_open in rounds(connection):
@@ -59,7 +59,7 @@ def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
 
 
 def _send_typed(connection: Any, source: int, listening: list[Any]) -> None:  # noqa: ANN401
-    """Wait for input or output; send what was typed, or its end."""
+    """Wait for input or output; send the input, or its end."""
     ready, _, _ = select.select(listening, (), (), 1.0)
     if source not in ready:
         return

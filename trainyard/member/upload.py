@@ -108,7 +108,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _answer(connection: Any) -> str:  # noqa: ANN401 -- the client's own
-    """Return the program's next line; what it wrote to its errors where it has ended."""
+    """Return the program's next line, or its standard error if it has ended."""
     line, deadline = b"", time.monotonic() + ANSWER_SECONDS
     while b"\n" not in line and time.monotonic() < deadline:
         connection.update(timeout=1)

@@ -148,7 +148,7 @@ def run_rehearsal(
 
 
 def _assumed_note(session: Session, assumed: Assumption) -> str:
-    """Report what was assumed, where the stack has no measurement."""
+    """Report the assumption, if the stack has no measurement."""
     known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
     seconds = known.seconds if known else assumed.checkpoint_seconds
     if seconds is None or (known and not known.is_assumed):

@@ -58,7 +58,7 @@ class RehearsalProject:
 def leaks_left(paths: Paths) -> list[Leak]:
     """Return the secrets that can be read in a rehearsal's own project and state.
 
-    What the clouds have, what a user brings, and the passphrase itself hold secrets by their nature.
+    The clouds' data, the user's files and the passphrase file contain secrets by design.
     """
     passphrase = paths.engine / "passphrase"
     meant = {paths.state / MADE, passphrase}

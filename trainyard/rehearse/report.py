@@ -19,7 +19,7 @@ FIGURE = "no money, no machine: the fakes answer at once, so times here are not 
 
 @dataclass(frozen=True)
 class RehearsalReport:
-    """Result of a rehearsal, and what was assumed for it."""
+    """Result of a rehearsal, and its assumption."""
 
     stack: str
     rehearsal: Rehearsal
@@ -147,7 +147,7 @@ def label(urn: str) -> str:
 
 
 def changes(phase: Phase) -> str:
-    """Return what a phase did: `264 create`."""
+    """Return a phase's changes: `264 create`."""
     return ", ".join(f"{number} {change}" for change, number in phase.changes.items() if number) or "nothing"
 
 

@@ -139,7 +139,7 @@ class PipelinedComputation(Computation):
         return self._metrics(outputs, losses, batch)
 
     def _run(self, batch: Samples, micro_batches: int) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-        """Outputs and mean losses, which the last stage alone has."""
+        """Outputs and mean losses, which only the last stage has."""
         schedule = self._schedule(len(batch), micro_batches)
         run = schedule.step if torch.is_grad_enabled() else schedule.eval
         losses: list[torch.Tensor] = []
@@ -194,7 +194,7 @@ def batch_metrics(loss: torch.Tensor, outputs: torch.Tensor, targets: torch.Tens
 
 
 def _groups(mesh: Mesh) -> dict[str, dist.ProcessGroup]:
-    """The ranks that differ from this one in their stage alone, and in their data alone."""
+    """The ranks that differ from this one only in their stage, and those that differ only in their data."""
     from torch.distributed.device_mesh import init_device_mesh
 
     sizes = (mesh.pipeline, mesh.data_size, mesh.tensor)

@@ -161,7 +161,7 @@ class Run(Attempt):
 
         Raises:
             ConfigError: the launcher's variables, or settings, are wrong.
-            AbsentRankError: not all ranks came in time.
+            AbsentRankError: not all ranks joined in time.
         """
         _end_refusals_with_their_code()
         if dist.is_initialized():

@@ -77,7 +77,7 @@ def _may_change_its_size(environment: Mapping[str, str]) -> bool:
 
 
 def _import_for(config: TrainConfig) -> None:
-    """Import what a rank needs, all that takes long."""
+    """Import the modules of a rank that take long to import."""
     from trainyard_train.elasticity import startup
 
     startup.ask_for_huge_pages()

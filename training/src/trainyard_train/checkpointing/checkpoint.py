@@ -179,7 +179,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file of a checkpoint; what is read of it is compared with its digests."""
+    """One file of a checkpoint; its data are compared with its digests when they are read."""
 
     name: str
     path: str
@@ -304,7 +304,7 @@ class StoredFile:
         """Read a block to where its bytes go.
 
         Raises:
-            DamagedError: missing, or altered; the parts then hold what was read.
+            DamagedError: missing, or altered; the parts then have the altered bytes.
         """
         self.read_into(self.ranges()[number][0], parts)
         self._verify(digest, *parts)
@@ -315,7 +315,7 @@ class StoredFile:
         return self.held[start:stop]
 
     def is_held(self, data: memoryview) -> bool:
-        """Whether what was read is in this node's memory, and not from the store."""
+        """Whether the data were read from this node's memory, and not from the store."""
         return self.held is not None and data.obj is self.held.obj
 
     def _verified(self, start: int, stop: int, digest: Digest, room: memoryview | None = None) -> memoryview:
@@ -401,7 +401,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def clean_up(self, step: int) -> None:
-        """After a commit: move `latest`, then delete what the retention does not cover.
+        """After a commit: update `latest`, then delete checkpoints that the retention does not cover.
 
         Later checkpoints may be written and committed meanwhile.
         """

@@ -87,7 +87,7 @@ class Files:
             os.close(descriptor)
 
     def remove_tree(self, path: Path) -> None:
-        """Delete a file, or a directory and what is in it; missing parts are ignored."""
+        """Delete a file, or a directory with its content; missing parts are ignored."""
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -70,7 +70,7 @@ def within(value: object, levels: int = 4) -> list[Any]:
 
 
 def seed(generator: Any, number: int) -> None:  # noqa: ANN401
-    """Begin a generator object anew.
+    """Reset a generator object to a seed.
 
     Args:
         generator: the object.

@@ -71,7 +71,7 @@ class Cadence:
         self._under_way = blocked_seconds
 
     def durable(self) -> None:
-        """The save is done: what it cost is known."""
+        """Record the cost of a finished save."""
         self._cost = self._under_way if not self._cost else (self._cost + self._under_way) / 2
 
     def due(self) -> bool:

@@ -73,7 +73,7 @@ _ADVICE: Final = {
 
 
 class StoreError(OSError):
-    """The store did not do what it was asked to; the message names the object and the next step."""
+    """A request to the store failed; the message has the object and the next step."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class SaveError(OSError):
-    """No checkpoint was made. What was committed before stands."""
+    """No checkpoint was made; earlier committed checkpoints remain."""
 
 
 class MismatchError(ValueError):

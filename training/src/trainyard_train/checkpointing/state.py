@@ -338,7 +338,7 @@ def decode(data: Data) -> dict[str, Any]:
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
-    """Names one that holds what is no number; empty if none does."""
+    """Name of a tensor with NaN or infinity; empty if there is none."""
     for name, values in tensors.items():
         # A sum takes a quarter of the time of a test of each element, and can only overflow.
         if not values.sum().isfinite() and not values.isfinite().all():

@@ -38,7 +38,7 @@ class Writer:
     pending: Pending | None = field(default=None, init=False)
 
     def begin(self, step: int, reason: str, capture: Capture, start: Start) -> None:
-        """Copy what is to be saved, and return while it is written; a former save ends first.
+        """Copy the state, and return while it is written; a former save ends first.
 
         Raises:
             SaveError: the former save has not ended after `save_seconds`.

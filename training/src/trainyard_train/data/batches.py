@@ -141,7 +141,7 @@ class Batches(Generic[Batch]):
                 persistent._shutdown_workers()
 
     def finish_step(self) -> None:
-        """Count what was handed out for a step as finished.
+        """Count the batches of a step as finished.
 
         Raises:
             ConfigError: the loop took more batches than a step takes.

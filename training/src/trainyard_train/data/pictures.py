@@ -59,7 +59,7 @@ Normalised = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class PictureError(ValueError):
-    """Pictures are not what they should be; each problem is a line."""
+    """Invalid pictures; each problem is a line."""
 
 
 @dataclass(frozen=True)

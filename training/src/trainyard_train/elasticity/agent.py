@@ -354,7 +354,7 @@ class Agent:
                 self._exit_codes.append(self._code_of(self._ranks.pop(process), status))
 
     def _code_of(self, rank: int, status: int) -> int:
-        """The exit code of a rank, by what it means."""
+        """The exit code of a rank, by its meaning."""
         code = os.waitstatus_to_exitcode(status)
         aborted_in_collective = code == -signal.SIGABRT and self._statuses.ranks[rank].stalled
         return EXIT_PEER_FAILED if self._was_cut_short or aborted_in_collective else code

@@ -60,7 +60,7 @@ class MemoryFile:
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
 
     def digest(self) -> str:
-        """The sha256 of the header of what it holds; empty if it holds nothing that has one."""
+        """SHA-256 of the header of the file in memory; empty if there is none."""
         if self.size < _LENGTH:
             return ""
         content = self.read()

@@ -242,7 +242,7 @@ class MonitorProcess:
             self._send_message(_decoded(self._round))
 
     def _exchange(self, store: dist.Store) -> None:
-        """Send a heartbeat, and pass on to the agent what the other nodes have announced."""
+        """Send a heartbeat, and forward the other nodes' messages to the agent."""
         store.set(f"nodes/beat/{self.node}", secrets.token_hex(4))
         found, end = (text.decode() for text in store.multi_get([_ROUND, _END]))
         self._reached = time.monotonic()

@@ -235,7 +235,7 @@ class _Progress:
                 each.load_state_dict(state[name])
 
     def _of_module(self) -> dict[str, Any]:
-        """What the module adds to a checkpoint in `on_save_checkpoint`."""
+        """Additions of the module to a checkpoint in `on_save_checkpoint`."""
         if not is_overridden("on_save_checkpoint", self.trainer.lightning_module):
             return {}
         offered = self._offered()

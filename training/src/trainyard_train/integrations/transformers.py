@@ -64,7 +64,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             setattr(trainer, name, self._skip_resume_folder(getattr(trainer, name)))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
-        """Track what the Trainer has built, and load it."""
+        """Track the Trainer's objects, and load them."""
         trainer = self._trainer
         parts = {"model": trainer.model_wrapped, "optimizer": trainer.optimizer}
         if trainer.lr_scheduler is not None:

@@ -79,8 +79,8 @@ def join(
         rendezvous_seconds: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 
     Raises:
-        AbsentRankError: not all ranks came in time.
-        ConfigError: a launcher's variables make no sense, or the backend cannot be had here.
+        AbsentRankError: not all ranks joined in time.
+        ConfigError: a launcher's variables make no sense, or the backend is not available here.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()
     if "RANK" not in environment:

@@ -282,7 +282,7 @@ class _InBackground:
             done.wait(_TIMEOUT_SECONDS)
 
     def close(self) -> None:
-        """End the thread once it has done what it was given."""
+        """End the thread once its queue is empty."""
         self._lines.put(None)
 
     def _work(self) -> None:

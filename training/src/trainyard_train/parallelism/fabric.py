@@ -49,7 +49,7 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     """The backend for collectives on a device.
 
     Raises:
-        ConfigError: what is wanted cannot be had here.
+        ConfigError: the requested backend is not available here.
     """
     if wanted == "nccl" and device.type != "cuda":
         raise ConfigError(["backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo"])
