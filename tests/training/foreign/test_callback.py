@@ -132,6 +132,7 @@ class Logs(BoringModel):
 callback = TrainyardCallback(sys.argv[1], every_steps=1)
 quiet = {"logger": False, "enable_progress_bar": False, "limit_train_batches": 8, "limit_val_batches": 0}
 Trainer(max_epochs=2, accelerator="cpu", callbacks=[callback], **quiet).fit(model := Logs())
+assert "on_train_batch_end" not in vars(model)
 print("ended", model.ended.item(), "with", sorted(model.values.items()))
 """
 

@@ -194,14 +194,14 @@ class _Sums(_ResultCollection):  # type: ignore[misc]
 
 def _call_after(owner: Any, name: str, then: Callable[..., None]) -> Callable[[], None]:  # noqa: ANN401
     """Let a method be followed by a call with the same arguments; returns what undoes that."""
-    method = getattr(owner, name)
+    method, before = getattr(owner, name), vars(owner).get(name)
 
     def both(*arguments: Any) -> None:  # noqa: ANN401
         method(*arguments)
         then(*arguments)
 
     setattr(owner, name, both)
-    return lambda: setattr(owner, name, method)
+    return lambda: setattr(owner, name, before) if before else delattr(owner, name)
 
 
 def _tensors_of(metric: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
