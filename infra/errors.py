@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-GO_ON = "put it right and run the same command again: what is done is kept"
+GO_ON = "fix it and run the same command again: completed work is kept"
 """The next step where no better one is known."""
 
 

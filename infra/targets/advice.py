@@ -17,7 +17,7 @@ class Advice:
     """Next step for the user."""
 
 
-RUN_AGAIN = "and run the same command again: what is done is kept"
+RUN_AGAIN = "and run the same command again: completed work is kept"
 """Last sentence of a next step."""
 EVERYWHERE = (
     Advice(

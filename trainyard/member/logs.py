@@ -250,7 +250,7 @@ def _show_running(
     pods = list(running_logs(session, key, chosen.node, follow=follow))
     if not pods:
         raise InputError([_nothing(key, chosen)])
-    sys.stderr.write("── of the pods that are there now: nothing is kept of them\n")
+    sys.stderr.write("── logs of the existing pods only: the stack stores no logs\n")
 
     def copy(pod: NodePod, lines: Iterator[bytes]) -> None:
         for text in lines:

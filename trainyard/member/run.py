@@ -379,7 +379,7 @@ def _submitted_state(session: Session, key: JobKey) -> str:
         return text[0].upper() + text[1:]
     if exists:
         return f"{key.name} goes on; follow it again: {take_up(key)}; remove it: trainyard cancel {key.name}"
-    return "No job was submitted. The same command starts it; what is stored of its code is kept."
+    return "No job was submitted. The same command starts it; its stored code is kept."
 
 
 def _if_submitted(key: JobKey) -> str:
