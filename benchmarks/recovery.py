@@ -1,5 +1,5 @@
-"""Benchmark: time from the failure of a node, with and without a preemption notice, to the next new step of
-its job.
+"""Benchmark: time from a preemption notice, or from the kill of a node without notice, to the job's next new
+step.
 """
 
 from __future__ import annotations

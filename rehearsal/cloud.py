@@ -1,4 +1,8 @@
-"""`Cloud`: the interface that a fake provider calls, and fakes for any cloud, Kubernetes and our types."""
+"""`Cloud` is the interface through which a fake provider checks, creates, updates and deletes resources.
+
+Its fakes here: one that accepts anything, one that checks inputs against the SDK's types, one for Kubernetes
+and one for Trainyard's own resource types.
+"""
 
 from __future__ import annotations
 

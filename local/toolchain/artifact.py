@@ -1,4 +1,6 @@
-"""Base classes of artifacts: names, build plan, dependencies and cache key."""
+"""`Artifact` is the base class of what the toolchain plans, makes and locates. `CachedArtifact` keeps one in
+the store under a key of its inputs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Azure in a rehearsal (`FAKE`): starts a fake subscription; returns which networks reach the API server."""
+"""`FAKE` is the Azure target's fake for rehearsals: a fake subscription, a fake of the node pool's resize,
+and the networks from which a declared AKS cluster lets its API server be reached.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Estimates the earliest and latest start of a pending job from free accelerators and the durations of jobs.
+"""Estimates the earliest and the latest start of a pending job from free accelerators, the running jobs, and
+the 10th and 90th percentile of the durations of ended jobs.
 
-Both bounds are computed. At the earliest no other job is ahead, and each running job takes its minimum time.
-At the latest all jobs ahead go first, and each takes its maximum time. A job without a time limit has no
-maximum: then the range is open.
+At the earliest no other job is ahead. At the latest all jobs ahead go first. A running job ends at its time
+limit at the latest, and a job that has run no longer than the 90th percentile ends there. The latest start is
+open where neither bounds a job.
 """
 
 from __future__ import annotations

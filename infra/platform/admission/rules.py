@@ -1,9 +1,9 @@
 """Admission rules for pods in team namespaces: a CEL expression and an error message for each.
 
-In an expression `pod` is a pod or the template of one, or a part of it, without `metadata` or without `spec`;
-`containers` is all of its containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a
-message shows by `{NAME}`. `variables.is_controller` is whether a controller that the cluster trusts makes the
-request.
+In an expression, `pod` is a pod or a pod template; its `metadata` or its `spec` may be missing. `containers`
+lists all its containers. `allowed.NAME` is a list from the stack file (`parameters.py`); `{NAME}` in a
+message shows that list. `variables.is_controller` is whether a controller that the cluster trusts
+makes the request.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_random_generators_and_lists_of_a_program_are_restored_in_place(tmp_path
     assert (number, tensor.tolist(), replay.maxlen) == (1, [1, 1], 3)
 
 
-class Pair(NamedTuple):
+class Transition(NamedTuple):
     state: torch.Tensor
     action: int
 
@@ -137,9 +137,9 @@ class Pair(NamedTuple):
 def test_a_namedtuple_comes_back_as_the_programs_class_or_as_one_like_it(tmp_path: Path) -> None:
     gone = namedtuple("gone", "a b")
     replay: list[Any] = []
-    again(tmp_path, {"replay": [Pair(torch.ones(2), 1), gone(2, "b")]}, {"replay": replay})
-    assert [type(each).__name__ for each in replay] == ["Pair", "gone"]
-    assert isinstance(replay[0], Pair) and replay[0].state.tolist() == [1, 1]
+    again(tmp_path, {"replay": [Transition(torch.ones(2), 1), gone(2, "b")]}, {"replay": replay})
+    assert [type(each).__name__ for each in replay] == ["Transition", "gone"]
+    assert isinstance(replay[0], Transition) and replay[0].state.tolist() == [1, 1]
     assert (replay[1].a, replay[1].b) == (2, "b")
 
 

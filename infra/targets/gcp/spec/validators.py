@@ -1,4 +1,6 @@
-"""Checks of Google Cloud stack files (network, pools, TPUs, filesystems) against refusals by the API."""
+"""Validators find the settings of a Google Cloud stack file that the API would refuse: region and network,
+pools (capacity, placement, TPU slices), filesystem sizes, groups, and an existing cluster.
+"""
 
 from __future__ import annotations
 
