@@ -1,4 +1,4 @@
-"""Records in a PID file that the policy pack evaluates a run, so that the component package can tell.
+"""The policy pack writes a PID file while it evaluates a stack; the component package checks that file.
 
 The engine does not pass policy packs to a component; without the file the component warns.
 """

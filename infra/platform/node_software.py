@@ -1,7 +1,7 @@
-"""Installs the vendors' operators and drivers that put software on nodes, those of NICs before those of GPUs.
+"""Installs the storage drivers (NFS, Lustre), and the vendors' operators and drivers for NICs and GPUs.
 
-NICs before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature Discovery
-is installed once, with the first operator that needs it.
+NICs come before GPUs: the GPU driver's RDMA module builds against the driver of the NICs. Node Feature
+Discovery is installed once, with the first operator that needs it.
 """
 
 from __future__ import annotations

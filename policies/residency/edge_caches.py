@@ -1,4 +1,4 @@
-"""Policy: where a residency is declared, edge caching, which copies data to all regions, is off."""
+"""Policy: a stack with a declared residency uses no CDN and no S3 Transfer Acceleration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""boto3 clients for `trainyard find`: moto answers, and what moto lacks is reported as not found.
+"""boto3 clients by which a rehearsal on AWS finds resources of an interrupted run: moto answers, and what
+moto lacks is reported as not found.
 
 Placement groups, which moto lacks, are looked up among the fake's resources.
 """

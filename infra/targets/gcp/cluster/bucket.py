@@ -2,7 +2,7 @@
 private, has lifecycle rules, and is retained by `destroy`.
 
 In a hierarchical namespace a folder is renamed in one step. Such a bucket keeps no versions; a deleted object
-can be restored for a month.
+can be restored for `lifecycle.deleted_days`.
 """
 
 from __future__ import annotations
