@@ -1,4 +1,4 @@
-"""Serves this repository as a Pulumi plugin: `pulumi package add <this repository>@<version>`."""
+"""Starts the provider when Pulumi runs this repository as a plugin (`pulumi package add`)."""
 
 from engine.provider import main
 

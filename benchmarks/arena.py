@@ -1,5 +1,5 @@
-"""`Arena`: runs `trainyard` and `kubectl` on a local stack with a separate state folder; `arena()` yields
-one, and takes its cluster down at the end.
+"""`Arena`: runs `trainyard` and `kubectl` on a local stack with a separate state folder, and measures the
+time to a job's first step. `arena()` yields one, and takes its cluster down at the end.
 """
 
 from __future__ import annotations

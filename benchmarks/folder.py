@@ -2,9 +2,11 @@
 with the code in place, and time to pack the folder.
 
 Both arms start the same program on the same warm cluster, by the same runtime and launcher. The peer's code
-is on the team's volume before the clock starts, as if built into an image. Ours packs the folder, asks the
-store for its digest, and unpacks it in each pod; the folder was sent once before. It reaches the cluster as
-members do, by a context of a kubeconfig; kubectl has the same credential.
+is on the team's volume before the clock starts, as if it were built into an image. Our arm packs the folder,
+asks the store whether it has the pack (it has, from the first round), and unpacks it in each pod.
+
+Our arm reaches the cluster as team members do, through a context of a kubeconfig; kubectl uses the same
+credential.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Benchmark: time and store operations until each of 1,000 ranks has a value from every rank through a
-TCPStore, against one read per rank and value.
+TCPStore, against the former algorithm, in which each rank reads every value with a separate request.
 
-In the former algorithm each rank asked the store for the value of each. Every rank is a thread with a
-connection to one TCPStore on this host's loopback. The threads share one interpreter in both arms alike.
+Every rank is a thread with its own connection to one TCPStore on this host's loopback. In both arms all
+threads share one interpreter.
 """
 
 from __future__ import annotations

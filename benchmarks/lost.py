@@ -1,19 +1,16 @@
 """Benchmark: checkpoint bytes read and steps repeated after all processes are killed, against `torch.save`
-and `dcp.async_save` under torchrun.
-
-The first peer is the loop of PyTorch's tutorial: rank 0 saves with `torch.save` every 20 steps, and all ranks
-load. The second one saves with `dcp.async_save` as often.
+(rank 0 saves, all ranks load) and `dcp.async_save` under torchrun.
 
 **Bytes.** All processes are killed after a save and started again. The kernel counts the checkpoint bytes
-that all ranks read together, in both arms alike.
+that all ranks read together.
 
-**Steps.** With the same interval both arms would repeat as many steps. So the cost of saves is fixed instead:
-ours saves as often as takes no more of the training's time than the peer's saves. All arms run without saves
-and with them, the peers every 20 steps and ours more often. Our interval for each peer follows from these
-times. Then all arms run again in the opposite order, ours at these intervals. At every moment a failure would
-repeat the steps since the newest checkpoint that could be loaded. The mean of their number over time is one
-figure. The cost of the saves in the same runs is the other: it must not exceed the peer's. Each run ends with
-all processes killed; the newest checkpoint on the disk must then match the recorded saves.
+**Steps.** A failure repeats the steps since the newest checkpoint that could be loaded; the figure is their
+mean number over the time of a run. With equal save intervals the arms would repeat equally many steps, so the
+cost of the saves is fixed instead: each peer saves every 20 steps, and ours as often as takes no more of the
+training's time than the peer's saves. This interval follows from runs of all arms with saves and without;
+then all arms run again in the opposite order, ours at the computed intervals. The time that saves add to a
+step is a second figure. After each run all processes are killed, and the disk must have the newest checkpoint
+that was recorded as saved.
 """
 
 from __future__ import annotations

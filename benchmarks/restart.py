@@ -1,10 +1,10 @@
-"""Benchmark: time from the kill of a worker to the first new step, and peak memory, against torchrun with
-`torch.save` or `dcp`, and against NVRx.
+"""Benchmark: time from the kill of a worker to the first new step, and peak memory of rank 0, against
+torchrun and against the launcher of NVIDIA's resiliency extension (NVRx).
 
-It is measured once more with a state of 515 MiB, which takes time to load, against `dcp.async_save` and
-`dcp.load` under torchrun and under the launcher of NVIDIA's resiliency extension (NVRx). Both are tuned as
-ours is, with the same setting of the memory. NVRx can also restart a function within running processes; a
-killed rank needs a spare process there.
+With a small state the peer is torchrun with `torch.save`, and only the time is measured. With a large state
+(515 MiB), which takes time to load, the peers use `dcp.async_save` and `dcp.load`, under torchrun and under
+NVRx; both are tuned as ours is, huge pages included. NVRx can also restart a function within running
+processes, but needs a spare process there to replace a killed rank.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Adds existing cloud resources to a stack's exported state, for a state that is lost or lacks them.
+"""Adds existing cloud resources to a stack's exported state, where the state was lost or lacks them.
 
 The engine's own import refuses a resource that differs from the program in any property, and generates new
-names where the program gives none. Here a resource enters the state as the program declares it, and is
-refreshed: the next preview shows the differences as changes.
+names where the program gives none. Here a resource enters the state as the program declares it. The caller
+then refreshes it, so that the next preview shows the differences as changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Queries the engine's state (existence, locks, pending operations, protected resources) in a file backend
-or, through `pulumi`, in a remote one, and repairs a file backend.
+"""Queries the state of stacks (existence, locks, pending operations, protected resources) in a file backend
+or a remote backend, and deletes half-written attribute files of a file backend.
 
-A file backend's files are read directly, which costs milliseconds. Any other backend (a bucket, a service) is
-read through the engine.
+The files of a file backend are read directly, which costs milliseconds. Any other backend (a bucket, a
+service) is read through `pulumi`, which shows no locks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Defines the folders and files of this host that Trainyard uses: cache, state, engine, stack files,
-policies, PATH entries.
+"""Defines the folders and files of this host that Trainyard uses: cache, state, engine, clusters, stack
+files, policies and programs. Environment variables (`TRAINYARD_…`) replace some of them.
 """
 
 from __future__ import annotations

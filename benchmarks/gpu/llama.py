@@ -1,9 +1,10 @@
-"""GPU benchmark: time per token of training a Llama of 1.2 billion parameters with `Run`, against the same
-loop without it.
+"""GPU benchmark: time per token of training a Llama of 1.2 billion parameters with `trainyard_train.Run`,
+against the same loop without it.
 
 The model is that of Llama 3.2 1B, and the settings are torchtitan's for one GPU: parameters in float32 and
 bfloat16 by autocast, blocks and loss compiled one by one, fused AdamW, PyTorch's attention. Both arms train
-the same model, alternating, so that only the calls of the library differ.
+the same model, alternating, so that only the calls of the library differ. Without a GPU a tiny model is
+trained on the CPU, which shows only that the benchmark runs.
 """
 
 from __future__ import annotations

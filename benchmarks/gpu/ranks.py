@@ -1,9 +1,9 @@
-"""GPU benchmark: kills one of two ranks on a GPU repeatedly; measures the time to the next new step, and
-checks the weights, the bytes read from the store and the GPU memory that stays in use.
+"""GPU benchmark: kills one of two ranks that share a GPU, repeatedly, and measures the time to the next new
+step, the bytes that restarted ranks read from the store, and the GPU memory that killed ranks keep. The final
+weights must equal those of an undisturbed run.
 
-A process cannot use a GPU after a fork if it used one before, so the agent must not have; and a rank that
-ends by SIGKILL must free its memory on the GPU. gloo runs the collectives, since NCCL takes one rank per GPU.
-The run is killed again and again, and must end with the weights of one that was not.
+The agent forks the ranks, so it must never have used the GPU itself: a process cannot use CUDA if the process
+that forked it has used CUDA. gloo runs the collectives, since NCCL takes one rank per GPU.
 """
 
 from __future__ import annotations

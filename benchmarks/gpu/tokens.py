@@ -1,10 +1,13 @@
 """GPU benchmark: time per token and MFU of training a GPT on one GPU, compiled and not, against plain
 PyTorch.
 
-Model, data and optimizer are the same. Without a GPU it trains a tiny model on the CPU, which shows only that
-both arms run and have the same losses. Ours trains as `trainyard_train.train` does, with deterministic
-algorithms, per-step metrics and aggregation; the peer is the loop of PyTorch's tutorial, which reads its loss
-in the first steps only.
+Both arms have the same model, data and optimizer, and their losses in the first 20 steps must agree. Ours
+trains as `trainyard_train.train` does: with deterministic algorithms, and with the metrics of each step
+aggregated over all ranks. The peer is the loop of PyTorch's tutorial, which reads its loss in those first
+steps only.
+
+Without a GPU a tiny model is trained on the CPU, which shows only that both arms run and have the same
+losses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Purchases of an AWS stack: machines by market, FSx for Lustre or EFS, backups, S3, EKS, NAT gateways."""
+"""Purchases of an AWS stack: machines by type, FSx for Lustre or EFS, backups, S3, EKS, NAT gateways.
+
+The nodes of a pool are divided evenly over its markets: machine types, each in one zone or in all zones.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """`trainyard:azure:AgentPoolSize`: sets the minimum number of nodes of an autoscaled AKS agent pool, without
-waiting for them.
+waiting for the nodes.
 
-An agent pool that asks for nodes when it is made fails where Azure has none (Azure/AKS#1272), and AKS makes
-none whose count is below its minimum (kubernetes-sigs/cluster-api-provider-azure#5947). So it is made with
-minimum and count 0, and its minimum is raised afterwards, which AKS takes (Azure/AKS#1758): its autoscaler
-then continues trying, after evictions too (AKS, "Use the cluster autoscaler": it enforces the minimum count
-when nodes are evicted, or the minimum is changed by the API).
+The creation of an agent pool fails if it asks for nodes that Azure lacks (Azure/AKS#1272), or if its count is
+below its minimum (kubernetes-sigs/cluster-api-provider-azure#5947). So the pool is created with a minimum and
+count of 0, and this resource raises the minimum afterwards, which AKS takes (Azure/AKS#1758).
+
+The autoscaler of AKS then keeps trying to reach the minimum, after evictions too (AKS, "Use the cluster
+autoscaler": it enforces the minimum count when nodes are evicted, or the minimum is changed by the API).
 """
 
 from __future__ import annotations

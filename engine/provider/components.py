@@ -1,8 +1,8 @@
 """Runs the construction of each component resource in a separate process, so that several can be constructed
 at once.
 
-The process may load an SDK that was installed a moment ago, and has the SDK's globals for one component. It
-gets the engine's request on stdin and answers on stdout; stderr is shown where it fails.
+A new process can load an SDK that was installed a moment ago, and the SDK's global state serves one component
+only. The process reads the engine's request on stdin and answers on stdout. Its stderr is shown if it fails.
 """
 
 from __future__ import annotations

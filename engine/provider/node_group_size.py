@@ -1,9 +1,12 @@
-"""`trainyard:aws:NodeGroupSize`: sets how many nodes an EKS node group should have, without waiting for them.
+"""`trainyard:aws:NodeGroupSize`: sets how many nodes an EKS node group should have, without waiting for the
+nodes.
 
-A group that asks for nodes when it is made is CREATE_FAILED where EC2 has none, and takes no change any more
-(aws/containers-roadmap#2204). One that is made empty exists at once; asked for nodes then, it gets them
-when EC2 has some. It is asked when the stack's number changes: sizes that others set in between (a
-rolling update) stay.
+A group whose creation asks for nodes that EC2 lacks ends as CREATE_FAILED, and accepts no further change
+(aws/containers-roadmap#2204). So the group is created empty, and this resource sets its size afterwards; the
+nodes come when EC2 has some.
+
+The size is set only when the stack's number changes: sizes that others set in between (a rolling update)
+stay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""`trainyard:gcp:NodePoolSize`: sets how many nodes a GKE node pool should have, without waiting for them.
+"""`trainyard:gcp:NodePoolSize`: sets how many nodes a GKE node pool should have, without waiting for the
+nodes.
 
-A node pool that asks for nodes when it is made fails where Compute Engine has none, 35 minutes later
-(hashicorp/terraform-provider-google#10121). One that is made empty exists at once; resized then, its
-managed instance groups keep trying while nodes are missing. GKE's autoscaler would not: a pool that has
-fewer nodes than its minimum gets some only when a pod waits (kubernetes/autoscaler#2288).
+The creation of a node pool fails after 35 minutes if it asks for nodes that Compute Engine lacks
+(hashicorp/terraform-provider-google#10121). So the pool is created empty, and this resource resizes it
+afterwards: its managed instance groups keep trying while nodes are missing.
+
+GKE's autoscaler would not: it adds nodes to a pool below its minimum only when a pod waits
+(kubernetes/autoscaler#2288).
 """
 
 from __future__ import annotations

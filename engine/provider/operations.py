@@ -1,4 +1,4 @@
-"""Runs one provider operation in a thread, reports its progress to the engine, and can be interrupted."""
+"""Runs each provider operation in an interruptible thread, and reports its progress to the engine."""
 
 from __future__ import annotations
 

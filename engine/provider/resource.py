@@ -1,4 +1,6 @@
-"""Base classes of our provider's resource types; `service` implements the gRPC protocol around them."""
+"""Base classes of the provider's resource types, with their results, errors and progress reports.
+`engine.provider.service` calls them on the engine's gRPC requests.
+"""
 
 from __future__ import annotations
 

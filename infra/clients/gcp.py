@@ -1,4 +1,4 @@
-"""HTTP client of Google Cloud's JSON APIs, with the user's own token."""
+"""HTTP client of Google Cloud's JSON APIs, with a token from GOOGLE_OAUTH_ACCESS_TOKEN or from `gcloud`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The fleet's component: declares what joins the hub's stack and the workers' stacks."""
+"""The fleet's component: joins the hub's cluster to the workers' clusters by service accounts, their tokens
+and queues, and builds the fleet's outputs.
+"""
 
 from __future__ import annotations
 

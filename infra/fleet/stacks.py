@@ -1,4 +1,6 @@
-"""Reads the outputs of the fleet's stacks, and checks them against the fleet's file."""
+"""Reads the outputs of the fleet's stacks, and checks them against the fleet's file. If they differ, the
+program ends with a list of all differences, before it uses a kubeconfig.
+"""
 
 from __future__ import annotations
 

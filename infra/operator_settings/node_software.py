@@ -1,4 +1,6 @@
-"""Settings of the software that vendors' operators install on nodes, and of registry mirrors."""
+"""Settings of the software that the platform installs on nodes (vendors' operators and drivers), and of
+registry mirrors.
+"""
 
 from __future__ import annotations
 

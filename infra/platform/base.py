@@ -1,4 +1,6 @@
-"""Base class and shared context of the platform's layers, and security settings of their pods."""
+"""Base class and shared context of the platform's layers, and metadata, Python environment and security
+settings of their objects.
+"""
 
 from __future__ import annotations
 

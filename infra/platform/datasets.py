@@ -1,4 +1,9 @@
-"""Jobs that stage each dataset: copy it to the shared filesystem once, verify it, link it for its readers."""
+"""Jobs that stage each dataset: copy it from its source, verify its digest, and link it for its teams if the
+stack restricts who may read datasets.
+
+Where teams share one filesystem, each dataset is staged once. Elsewhere it is staged once for each of its
+teams, on the team's volume and without links.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Adds what a fabric class needs to a pod: devices, NCCL settings, mounts, claims, checks, sidecars."""
+"""Adds to a pod what its fabric class needs: devices, NCCL settings, mounts, claims, checks, sidecars. Also
+renders the claims' templates.
+"""
 
 from __future__ import annotations
 

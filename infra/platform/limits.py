@@ -1,4 +1,6 @@
-"""ResourceQuota and LimitRange of each team's namespace."""
+"""ResourceQuota and LimitRange of each team's namespace: pods, CPUs, memory, storage, accelerators and
+objects in total, scratch space per container and pod.
+"""
 
 from __future__ import annotations
 

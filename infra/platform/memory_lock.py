@@ -1,8 +1,10 @@
-"""The pod of a DaemonSet that raises the limit on locked memory (RLIMIT_MEMLOCK) of a node's new pods.
+"""The pod of a DaemonSet that raises the limit on locked memory (RLIMIT_MEMLOCK) of a node's new containers.
 
-RDMA pins memory, which counts against RLIMIT_MEMLOCK. A container takes its limit from containerd, where
-8 MiB are usual; CAP_IPC_LOCK in a pod would lift it for root alone (kubernetes/kubernetes#56374). For jobs to
-be `restricted` (Pod Security), one daemon raises it, of containerd and of pods that wait for their image.
+RDMA pins memory, which counts against RLIMIT_MEMLOCK. A container inherits its limit from containerd, usually
+8 MiB; CAP_IPC_LOCK in a pod would lift it for root alone (kubernetes/kubernetes#56374).
+
+So that jobs can stay `restricted` (Pod Security), this one daemon raises the limit of containerd or CRI-O,
+and of the process with which each starts a pod's containers.
 """
 
 from __future__ import annotations

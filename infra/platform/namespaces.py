@@ -1,4 +1,4 @@
-"""Creates the namespaces of operators, storage, logs and teams, each with its pod security level."""
+"""Creates namespaces of operators, admission, storage, logs and teams, each with a Pod Security level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Declares operators' rendered objects: all CRDs first, then each operator in an order that lets it start."""
+"""Declares operators' rendered objects in an order that lets each operator start: its workloads follow the
+CRDs of all operators and the objects that the workloads use. An operator is ready once its webhooks answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platform's component: composes all Kubernetes layers in order."""
+"""The platform's component: declares all Kubernetes layers that a stack and its target need, in order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """RBAC of teams: roles for members and viewers, bound to the teams' groups in each team's namespace, and
-rights to the queues of the cluster and to the team's kept logs.
+rights to list the cluster's queues and runtimes and to read the team's kept logs.
 """
 
 from __future__ import annotations

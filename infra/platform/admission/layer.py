@@ -1,4 +1,4 @@
-"""Declares the admission policies, after the ConfigMaps that they read."""
+"""Declares the ConfigMap that the admission policies read, then each policy, then its binding."""
 
 from __future__ import annotations
 
