@@ -1,4 +1,6 @@
-"""Reads a stack or fleet file and declares all of its resources: for the engine, tests and rehearsals."""
+"""The Pulumi program: reads the configured stack or fleet and declares all of its resources. Tests and
+rehearsals call it too.
+"""
 
 from __future__ import annotations
 

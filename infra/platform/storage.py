@@ -1,9 +1,9 @@
-"""Declares storage in the cluster: classes, volumes and claims, service accounts' identities, and the Job
-that makes the volumes' folders.
+"""Declares the cluster's storage: storage classes, volumes and claims, annotations of service accounts, and
+the Job that creates the volumes' folders.
 
-Each team has a claim for its checkpoints, and one each for datasets, bucket, training environment and host
-paths where the stack has them. Logs and data are the platform's own claims. The Job also sets the policy of
-the bucket in an object store that the platform serves.
+Each team has a claim for its checkpoints, and further claims for datasets, the bucket, the training
+environment and paths of the host where the stack has them. The platform has claims for its data and for logs.
+The Job also writes the bucket policy if the platform serves the object store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Users of the object store, one per team, with secret keys derived from the store's own key.
+"""Derives the object store's account of each team, with its secret key, from the store's root key.
 
-So no other secret has to be stored.
+Only the root key has to be stored. A higher generation of a team (`key_generations`) rotates its key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ConfigMaps with NCCL topology files of the stack's fabrics, in each team's namespace.
+"""ConfigMaps in each team's namespace with the NCCL topology file of each fabric that needs one.
 
-A virtual machine hides which GPU and which NIC share a PCIe switch; NCCL reads it from a file instead.
+A virtual machine hides which GPU and NIC share a PCIe switch, so NCCL reads the topology from this file.
 Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.
 """
 

@@ -1,7 +1,7 @@
-"""Deploys a pod per team that receives the code of `trainyard run` into the team's volume.
+"""Deploys one pod per team that receives the code of `trainyard run` into the team's volume.
 
-Members of a team may `exec` in the team's pods, and create none: a pod of theirs would count against no
-quota. So one pod waits, and each program in it ends with the connection that started it.
+Team members may `exec` into the team's pods but not create pods, since those would count against no quota.
+The pod itself only waits; a program that is started in it ends with its connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Overrides values of the stack file with the answers to a template's questions (`trainyard:stack.PATH`).
+"""Overrides single values of the stack file with a template's answers, and lists what they replace.
 
-`pulumi new` asks for configuration values that are text, each by a separate key, and writes them into the
-stack file (Pulumi, "Creating templates", `template.config`). So a section's values are answered by keys that
-begin with the section's; `provider.access.admins[0]` is spelt as problems spell a path.
+`pulumi new` writes each answer into the stack file under a separate key (Pulumi, "Creating templates",
+`template.config`). The key is the section's name and the path of the value, such as
+`trainyard:stack.provider.access.admins[0]`.
 """
 
 from __future__ import annotations

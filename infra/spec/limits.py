@@ -1,4 +1,6 @@
-"""Computes each team's limits (pods, CPUs, memory, accelerators) from its pools where the stack sets none."""
+"""Computes each team's limits of pods, CPUs and memory, from its pools where the stack sets none, and the
+accelerators of each pool that its queues can use.
+"""
 
 from __future__ import annotations
 

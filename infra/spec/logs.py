@@ -1,4 +1,4 @@
-"""The stack file's `logs` section: how long the logs of jobs are retained."""
+"""The stack file's `logs` section: whether and for how long the logs of teams' pods are retained."""
 
 from __future__ import annotations
 

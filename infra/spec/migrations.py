@@ -1,6 +1,6 @@
-"""Migrates stack files of an older `schema:`, key by key; comments and formatting are retained.
+"""Migrates stack and fleet files of an older `schema:` version; comments and formatting are retained.
 
-A release that renames or moves a key of the spec raises `LATEST` and adds a migration here, so that
+A release that renames or moves a key of the spec raises `LATEST` and adds the move to `STEPS`, so that
 `trainyard migrate` can apply it to every user's files.
 """
 

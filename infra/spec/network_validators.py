@@ -1,6 +1,5 @@
-"""Checks of the stack file's `network` section: the egress destinations of teams.
-
-`validators` collects and runs them (`CHECKS`); each parameter names the section that it gets.
+"""Checks of the stack file's `network` section: names, addresses, namespaces, ports and teams of egress
+destinations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`NodePoolSpec`: machine type, number of nodes, capacity type and provisioning of a node pool."""
+"""The stack file's `pools` section: machine type, accelerators, fabric, size, capacity type, reservation and
+provisioning of a node pool.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a pool offers to jobs, as JSON on its Kueue flavor: accelerators, fabric, capacity, location."""
+"""What a pool offers to jobs, as JSON in an annotation of its Kueue flavor: accelerators, CPUs, memory,
+fabric, capacity type, location and machine type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a file by its model and the checks between its sections, and reports all problems at once."""
+"""Validates data with a pydantic model and the checks between its sections; one error lists all problems."""
 
 from __future__ import annotations
 

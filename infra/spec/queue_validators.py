@@ -1,7 +1,5 @@
-"""Checks of queues that share a cohort (limits, lending, weights), of teams' limits and priorities, and of
-the stack's job against its team's.
-
-They run like those of `validators`.
+"""Checks of queues (quotas, borrowing and lending limits, weights), of teams' limits and priorities, and of
+the stack's job against the limits and priorities of its team.
 """
 
 from __future__ import annotations

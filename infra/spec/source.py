@@ -1,5 +1,5 @@
-"""Reads stack, fleet and job files as plain data with the line and column of each value, and finds duplicate
-and unread keys.
+"""Reads stack, fleet and job files as plain data with the line and column of each value; applies a template's
+answers, and finds duplicate and unread keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Checks between the sections of any stack file: features, pools, queues, teams, storage, job, operators."""
+"""Checks between a stack file's sections, for every target: features, pools, queues, teams, storage, job,
+operators.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of a cloud's state backend: what to create, and the settings that result."""
+"""Types of a cloud's state backend: its requested location, and the resulting settings and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checks of stack files that several clouds share: machines, purchases, zones, existing clusters, tags."""
+"""Checks that the validators of several clouds share: machines, purchases, fabrics, zones, filesystems,
+existing clusters, tags, team groups.
+"""
 
 from __future__ import annotations
 

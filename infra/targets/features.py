@@ -1,4 +1,4 @@
-"""Pool features that not every target has; finds those that a stack uses and its target lacks."""
+"""Lists pool features that not every target has, and finds those that a stack uses but its target lacks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Finder`, the interface for finding cloud resources that the state lacks, and helpers of its classes.
+"""`Finder`: the interface for finding cloud resources that the engine's state lacks, and its helpers.
 
-After a kill of the engine, or the loss of its state, no state records the resources that it created.
+If the engine was killed or its state was lost, no state records the resources that it had created.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Creates the engine's state backend on AWS: a versioned S3 bucket and a KMS key.
+"""Creates the engine's state backend on AWS: a versioned S3 bucket with object lock, and a KMS key.
 
-Each call is idempotent.
+A repeated call finds both by name, and resets the settings of the bucket. It also returns the IAM policy that
+the engine's user needs.
 """
 
 from __future__ import annotations

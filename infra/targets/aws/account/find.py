@@ -1,7 +1,8 @@
-"""Finds AWS resources of a stack that the engine's state lacks, by name, parent or tags.
+"""Finds AWS resources of a stack that the engine's state lacks, because the engine was killed or its state
+was lost.
 
-The engine was killed, or its state was lost. AWS has no call that makes a VPC at most once, so a resource is
-identified by its name, by its parent, or by the tags `Name` and `trainyard.dev/stack`.
+AWS has no call that creates a VPC at most once. A resource is therefore identified by its name, its parent,
+or the tags `Name` and `trainyard.dev/stack`; a KMS key is identified by its description.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""IAM role and node group tags of the Cluster Autoscaler on AWS.
+"""IAM role, node group tags and settings of the Cluster Autoscaler on AWS.
 
-EKS tags the scaling groups of all managed node groups with the cluster's name, including those of pools with
-a fixed size, whose idle nodes would then be removed. So a tag of ours marks the autoscaled pools. The
-autoscaler reads labels and taints of a group without nodes from EKS (DescribeNodegroup), and resources that
-EC2 does not know from the node group's tags (cloudprovider/aws/README.md of Cluster Autoscaler 1.35).
+EKS tags the scaling group of every managed node group with the cluster's name. The stack's own tag
+`trainyard.dev/autoscaled` marks those of autoscaled pools, so that the autoscaler removes no idle nodes of
+pools with a fixed size.
+
+The autoscaler reads labels and taints of an empty group from EKS (DescribeNodegroup), and resources that EC2
+does not know from the node group's tags (cloudprovider/aws/README.md of Cluster Autoscaler 1.35).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An IAM role for emergency access to the cluster, with a metric that counts its calls.
 
-CloudTrail, which this stack does not make, records who assumes it; the cluster's audit log records its calls.
-The role cannot change either: in AWS it may only look up the API server's endpoint.
+CloudTrail records who assumes the role, and the cluster's audit log records its calls; the stack creates no
+trail. The role can change neither record: its only AWS permission is to look up the API server's endpoint.
 """
 
 from __future__ import annotations

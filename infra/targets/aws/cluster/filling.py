@@ -1,9 +1,9 @@
-"""Requests the nodes of EKS node groups that are created empty, at once or by a capacity block's schedule.
+"""Requests the nodes of EKS node groups that are created empty: immediately, or when a capacity block begins.
 
-A capacity block has no instances before it begins, and takes them back from 30 minutes before its end on. Its
-group is resized by scheduled actions of its scaling group (EKS user guide, "Create self-managed nodes with
-Capacity Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; the
-advice for self-managed node groups applies to managed ones, whose scaling groups are the same).
+A capacity block has no instances before it begins, and EC2 terminates them from 30 minutes before its end on.
+Scheduled actions of the scaling group therefore set the size at the beginning, and set it to zero before the
+end (EKS user guide, "Create self-managed nodes with Capacity Blocks for ML"; managed node groups have the
+same scaling groups).
 """
 
 from __future__ import annotations

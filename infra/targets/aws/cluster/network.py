@@ -1,4 +1,6 @@
-"""The VPC, new or existing: a private subnet per zone, service endpoints, flow logs, and optionally NAT."""
+"""Creates the VPC with a private subnet per zone, service endpoints, flow logs and optional NAT; an existing
+VPC is used unchanged.
+"""
 
 from __future__ import annotations
 

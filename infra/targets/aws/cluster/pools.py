@@ -1,6 +1,6 @@
 """Declares EKS managed node groups with launch templates: sizes, AMI, disks, placement, market, reservation.
 
-EKS drains a managed group's spot node before it is taken.
+EKS drains a spot node of a managed group before EC2 interrupts it.
 """
 
 from __future__ import annotations

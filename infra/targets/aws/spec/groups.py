@@ -1,4 +1,4 @@
-"""Splits a pool into EKS managed node groups by zone, market and launch template; no Pulumi resources."""
+"""Splits a pool into EKS managed node groups by zone, market and launch template, without using Pulumi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulumi resource types of AWS node groups, and which of their changes replace or roll nodes."""
+"""Pulumi resource types of AWS node groups, and which changes resize, roll or replace their nodes."""
 
 from __future__ import annotations
 

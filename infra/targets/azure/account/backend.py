@@ -1,9 +1,9 @@
 """Creates the engine's state backend on Azure: a versioned storage account and a Key Vault key.
 
-Each call is idempotent.
+A repeated call corrects the settings of what exists.
 
-The data plane accepts identities of Entra only, so the engine's user needs the printed roles: the
-subscription's owner has no right to read blobs.
+Storage account and vault accept Entra identities only, and even the subscription's owner has no right to read
+blobs; so the engine's user needs the roles that the call returns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Finds Azure resources of a stack that the engine's state lacks, by name and tags."""
+"""Finds Azure resources of a stack that the engine's state lacks, by name and tags, or by their properties
+where the provider generates the name.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks the Azure subscription before `up`: features, resource providers, machine sizes, quotas.
+"""Checks the Azure subscription before `up`: tenant, features, resource providers, machine sizes, quotas.
 
-It asks through `az`, with whatever that is signed in by.
+It queries Azure through the `az` command line, with the identity that is signed in there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Custom role and federated credential of the identity that deploys (or only previews) a stack on Azure,
 derived from the resource types that the stack declares.
+
+A condition of the deploying role's assignment prevents the identity from assigning or removing roles that can
+themselves assign roles, such as Owner.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def netapp_volumes(volume: CapacityPoolVolume) -> VolumeSource:
 
 
 def _blob_nfs(scope: Scope, spec: BlobNfsSpec, deps: ClusterDeps, teams: Sequence[str]) -> VolumeSource:
-    """A container for each team, and one for logs: NFS 3.0 mounts no folder of one."""
+    """A container for each team, one for shared data, one for logs: NFS 3.0 mounts no folder of one."""
     account = blob_account(scope, deps, "nfs", spec.account, serves_nfs=True)
     reached, _ = deps.endpoints.make("nfs", account.id, "blob", "privatelink.blob.core.windows.net")
     names = {"": _SHARED, _LOGS: _LOGS, **{f"checkpoints/{team}": f"checkpoints-{team}" for team in teams}}

@@ -1,4 +1,6 @@
-"""Sends the AKS control plane's logs (audit log, sign-ins, servers) to a Log Analytics workspace."""
+"""Sends the AKS control plane's logs (audit, sign-ins, API server, controllers, scheduler) to a new or
+existing Log Analytics workspace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Declares AKS agent pools (size, taints, spot, reservation); each is one scale set and InfiniBand domain."""
+"""Declares AKS agent pools (size, autoscaling, taints, spot, reservation); each is one scale set and
+InfiniBand domain.
+"""
 
 from __future__ import annotations
 

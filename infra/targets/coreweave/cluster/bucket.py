@@ -1,4 +1,6 @@
-"""The checkpoint bucket: versioned, lifecycle rules, audit log, access policy; retained by `destroy`."""
+"""The checkpoint bucket on CoreWeave, with versions, lifecycle rules, an audit log and an optional access
+policy; `destroy` retains it.
+"""
 
 from __future__ import annotations
 

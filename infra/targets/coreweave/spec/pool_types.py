@@ -1,4 +1,4 @@
-"""Pulumi resource types of CoreWeave node pools, and which of their changes replace or roll nodes."""
+"""Pulumi resource types of CoreWeave node pools, and which changes resize or replace their nodes."""
 
 from __future__ import annotations
 

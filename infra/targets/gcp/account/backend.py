@@ -1,9 +1,9 @@
 """Creates the engine's state backend on Google Cloud: a versioned bucket and a KMS key.
 
-Each call is idempotent.
+A repeated call corrects the settings of an existing bucket.
 
-The engine overwrites its state in place, which a locked retention policy would refuse. So former versions
-and deleted objects are retained instead, and the engine's own lock prevents concurrent runs.
+The engine overwrites its state in place, which a locked retention policy would refuse. Former versions and
+deleted objects are retained instead, and the engine's own lock prevents concurrent runs.
 """
 
 from __future__ import annotations

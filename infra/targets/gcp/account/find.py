@@ -1,4 +1,6 @@
-"""Finds Google Cloud resources of a stack that the engine's state lacks, by name."""
+"""Finds Google Cloud resources of a stack that the engine's state lacks, by name; a bucket must also have the
+stack's label.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checks the Google Cloud project before `up`: APIs, permissions, machines, quotas, existing resources."""
+"""Checks the Google Cloud project before `up`: APIs, permissions, machines, quotas, reservations, existing
+resources.
+"""
 
 from __future__ import annotations
 
