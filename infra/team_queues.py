@@ -1,4 +1,6 @@
-"""The stack output `queues`: writes each team's namespace and queues; reads them back in any key style."""
+"""The stack output `queues`: builds each team's entry (namespace and queues), and reads the output back with
+camel-case or snake-case keys.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""gRPC service of Pulumi's analyzer protocol: evaluates a run's resources by the policies, writes reports.
+"""gRPC service of Pulumi's analyzer protocol: evaluates a run's resources by the policies, returns repairs,
+and writes reports.
 
 The policy SDK is not used, for three reasons. It downgrades a mandatory policy to advice where a value is
 unknown. It gives a pack no stack configuration. It decodes each resource once per policy, which costs

@@ -1,4 +1,6 @@
-"""Detects spot capacity: in the labels and taints of pods' nodes, and in the properties of pools."""
+"""Determines whether a pod may run on spot nodes (by selector, affinity or toleration), whether a node pool
+is spot capacity, and whether a pool has real accelerators.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Evaluates resources by the policies that name their type, and fails closed.
+"""Evaluates resources by the policies that name their type, applies exemptions, and collects repairs.
 
-A value that is unknown at preview, and an exception in a policy, are violations.
+It fails closed: a value that is unknown at preview, and an exception in a policy, are violations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Parses exemptions: which policy, which resources, granted by whom, why, and until when."""
+"""Exemptions from policies: parses them (policy, resources, owner, reason, last day), and decides which
+resources they cover.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Looks up in the catalogue's table whether a region is within a country or union.
+"""Decides by the catalogue's table whether a region is within a country, or within a union such as the EU.
 
-A region's name does not contain its country: AWS's `eu-west-2` is London. A pattern such as `in:eu` or
-`in:de` is matched by the catalogue's table.
+A region's name does not contain its country: AWS's `eu-west-2` is London. So the patterns `in:eu` and `in:de`
+of a residency are matched by the table.
 """
 
 from __future__ import annotations

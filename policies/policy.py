@@ -1,4 +1,6 @@
-"""`Policy`: a rule's metadata, and a pure function from a resource to its violations."""
+"""The types of which a policy consists: `Policy` (a rule's metadata, and a pure function from a resource to
+its violations), `Resource`, `Violation`, severities and enforcement levels.
+"""
 
 from __future__ import annotations
 

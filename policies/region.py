@@ -32,7 +32,7 @@ class RegionRules:
     everywhere: tuple[str, ...] = ()
     """Types of resources without a region."""
     required: bool = False
-    """Whether the cloud chooses a region for a resource that states none."""
+    """Whether a resource for which no region is found is a violation."""
 
 
 CLOUDS = (

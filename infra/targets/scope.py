@@ -1,4 +1,4 @@
-"""Base class of the clouds' scopes: the stack's name and common resource options."""
+"""Base class of each cloud's `Scope`: it names the stack's resources and gives them common Pulumi options."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`Target`: what commands know of a target: spec, checks, features, cost, plugins, component, account.
+"""`Target`: what commands know of a target (a `provider.kind`, such as `aws`): its spec, checks, features,
+cost, plugins, cluster component and account.
 
-The command line, price, rehearsal, adoption and doctor use only this. The parts are in the target's folder:
-`spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported on use.
+Commands use a target only through this class. In a target's folder, `spec` is plain Python, `cluster` needs
+Pulumi, and `account` needs the cloud's SDK; `cluster` and `account` are imported on first use.
 """
 
 from __future__ import annotations

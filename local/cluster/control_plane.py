@@ -1,6 +1,6 @@
 """Command lines and configuration of the control plane: etcd, Kubernetes' servers, CoreDNS, kube-proxy.
 
-It has kube-proxy since the API server calls webhooks by their Services.
+The control plane runs kube-proxy because the API server calls webhooks through their Services.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Log of preemptions and restores of nodes, which the timeline reads."""
+"""Writes and reads the log of the phases of nodes' preemptions and restores, in a file of JSON lines."""
 
 from __future__ import annotations
 

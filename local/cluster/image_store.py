@@ -1,8 +1,10 @@
-"""Imports images once into a template store, and clones it by hard links for each node's containerd.
+"""Gives each node's containerd its images: imports them once into a template store, and clones the template
+for each node.
 
-A temporary containerd imports the images once; its store becomes the template. Each node's store is a tree of
-hard links to it: layers and blobs are never changed in place, only the databases are copied. So five nodes
-take the time and space of one, and a restored node has its images at once.
+A temporary containerd imports the images, and its store becomes the template. A clone is a tree of hard links
+where the filesystem is the same: layers and blobs are never changed in place, only the databases are copied.
+So five nodes take the time and space of one, and a restored node has its images at once. Only the templates
+that were used last are retained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Imports OCI archives into a containerd, without a registry."""
+"""Reads OCI archives, and imports into a machine's containerd the images that it lacks, with no registry."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Process 1 of an embedded machine: makes its mounts and folders, sets its sysctls, and supervises its
-daemons.
+"""Process 1 of an embedded cluster's machine (a node or the control plane): makes mounts and folders, sets
+sysctls, and supervises the machine's daemons. Killing it ends every process and mount of the machine.
 
-It runs by path, on the standard library alone (`python -I -S init.py machine.json`): it outlives the process
-that started it, and there is one per machine, so it must be small. The file's format is
-`local.cluster.machine.InitSpec`. Killing it ends every process and mount of the machine.
+It runs by path and on the standard library alone (`python -I -S init.py machine.json`): it outlives the
+process that started it, and each machine has one, so it must be small. `machine.json` is a
+`local.cluster.machine.InitSpec` as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Creates the cluster's first API objects: Nodes, the DNS Service and the daemons' RBAC rules."""
+"""Creates the cluster's first API objects (Nodes, the DNS Service and the daemons' RBAC rules), and reads and
+reports whether a Node is ready.
+"""
 
 from __future__ import annotations
 

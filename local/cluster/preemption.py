@@ -1,4 +1,8 @@
-"""Preempts a spot node as a cloud does: preemption notice, power-off, NotReady, deletion of node and pods."""
+"""Preempts a node as a cloud does: taints it for the preemption notice, powers it off, deletes its Node and
+marks its pods as failed.
+
+A node without a notice is powered off at once, and its Node is deleted after it has become NotReady.
+"""
 
 from __future__ import annotations
 

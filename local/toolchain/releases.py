@@ -1,4 +1,6 @@
-"""Downloads official releases, and verifies them against the publishers' checksums."""
+"""Downloads official releases of programs, and verifies them against the publishers' checksums; says why a
+release cannot be used.
+"""
 
 from __future__ import annotations
 

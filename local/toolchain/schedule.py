@@ -1,4 +1,6 @@
-"""Makes artifacts in parallel, in the order of their dependencies, with one at a time per lane."""
+"""Makes artifacts in parallel: each after those that it needs, and one at a time of each kind of work
+(`Lane`). The first failure ends all work.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Input-addressed store of build artifacts: locks, atomic publication, a check of file sizes, and pruning.
+"""Store of build artifacts by the hash of their inputs: locks, atomic publication, a check of file sizes, and
+pruning.
 
-Under the root, `<kind>/<name>-<key>/` holds a whole artifact and its seal; `.<name>-<key>.<random>.partial`
-beside it is one in the making; `locks/` holds the locks. A folder without a seal, or with files of other
-sizes than the seal's, is no artifact: it is made again.
+Under the root, `<kind>/<name>-<key>/` is a complete artifact with its seal, a file that lists all other files
+and their sizes. `.<name>-<key>.<random>.partial` beside it is an artifact in the making, and `locks/` has the
+locks. A folder without a seal, or with other sizes than the seal lists, is made again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Policy: the plan's cost stays under the configured hourly and monthly ceilings of each pool and of the
-stack.
+stack. Where a ceiling is configured, a part of the plan without a known price is a violation.
 """
 
 from __future__ import annotations

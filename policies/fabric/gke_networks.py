@@ -1,4 +1,6 @@
-"""Policy: a GKE node pool with a fabric attaches a network to each fabric NIC of its machine type."""
+"""Policy: a GKE node pool with a GPU fabric has as many additional networks as its machine type has
+additional NICs, or an `acceleratorNetworkProfile`.
+"""
 
 from __future__ import annotations
 

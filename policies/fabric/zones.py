@@ -1,4 +1,4 @@
-"""Policy: a node pool with a fabric is in one zone."""
+"""Policy: an EKS or GKE node pool whose fabric does not cross zones is in one zone."""
 
 from __future__ import annotations
 

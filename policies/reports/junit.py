@@ -41,7 +41,7 @@ def junit(report: PolicyReport) -> str:
 
 
 def _clean(text: str) -> str:
-    """Remove characters that XML 1.0 cannot represent, since a property may contain any."""
+    """Replace characters that XML 1.0 cannot represent, since a property may contain any."""
     return _FORBIDDEN.sub("\ufffd", text)
 
 

@@ -1,5 +1,5 @@
-"""Policy: where a residency is declared, logs are sent only to permitted regions, or to destinations that
-`inside` lists.
+"""Policy: where a residency is declared, logs are sent only to permitted regions, or to destinations that the
+parameter `inside` lists.
 """
 
 from __future__ import annotations

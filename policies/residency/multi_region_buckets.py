@@ -1,5 +1,5 @@
-"""Policy: where a residency is declared, all regions of a multi-region bucket or access point are
-permitted.
+"""Policy: where a residency is declared, all regions of a dual-region Google Cloud bucket and of an S3
+multi-region access point are permitted.
 """
 
 from __future__ import annotations

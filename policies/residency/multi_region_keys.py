@@ -1,4 +1,4 @@
-"""Policy: where a residency is declared, KMS keys are not multi-region keys."""
+"""Policy: where a residency is declared, AWS KMS keys are not multi-region keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Custom role and workload identity federation of the service account that deploys (or only previews) a stack
-on Google Cloud, derived from the resource types that the stack declares.
+"""Describes the IAM parts of the service account that deploys (or only previews) a stack on Google Cloud:
+custom role, limit on granting roles, and workload identity federation. It creates nothing.
+
+The role's permissions follow from the resource types that the stack declares.
 """
 
 from __future__ import annotations

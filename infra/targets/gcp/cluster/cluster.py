@@ -1,4 +1,6 @@
-"""The Google Cloud target's component: keys, networks, GKE control plane, node pools, storage."""
+"""The Google Cloud target's component: keys, networks, identities, GKE control plane, node pools and storage,
+and the cluster's settings for the operators and queues.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The VPCs of GPU fabrics, and the GKE Networks by which pods use them.
+"""Creates the networks of GPU fabrics on Google Cloud, and registers them in GKE so that pods can attach to
+them.
 
-A3 Mega (TCPXO) has a VPC per NIC. A3 Ultra and A4 (RoCE) have one VPC of the zone's RDMA network with a
-subnet per NIC, and one for their second ordinary NIC. With DRANET GKE makes all of that itself.
+A3 Mega (TCPXO) has a VPC per fabric NIC. A3 Ultra and A4 (RoCE) have one RDMA VPC with a subnet per fabric
+NIC, and another VPC for their second ordinary NIC. For fabrics that pods request by DRA claims, GKE creates
+the networks (DRANET).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class GkeNic:
 
 
 def cluster_mtu(pools: Iterable[NodePoolSpec]) -> int:
-    """All networks of a node have one MTU, that of TCPXO."""
+    """Return the MTU of nodes' ordinary networks: with TCPXO, all networks of a node need its MTU."""
     return TCPXO_MTU if any(pool.fabric == "tcpxo" for pool in pools) else MTU
 
 

@@ -1,4 +1,6 @@
-"""The shared filesystem on Google Cloud (Managed Lustre or Filestore), new or existing; and its volumes."""
+"""Creates the shared filesystem on Google Cloud (Managed Lustre or Filestore) or uses an existing one, and
+describes the volumes by which pods mount its folders.
+"""
 
 from __future__ import annotations
 

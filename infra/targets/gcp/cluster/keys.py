@@ -1,4 +1,5 @@
-"""KMS keys: one for the control plane's secrets, one for data (disks, filesystem, bucket).
+"""KMS keys, and the service agents' permission to use them: one key for the control plane's secrets, and one
+for data (disks, filesystem, bucket) unless the stack names an existing one.
 
 A key ring can never be deleted, and data outlives the cluster, so ring and keys are retained when the stack
 is destroyed.

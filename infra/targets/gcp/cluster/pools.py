@@ -1,4 +1,6 @@
-"""Declares GKE node pools: machine types, drivers, capacity, autoscaling, placement, additional networks."""
+"""Creates GKE node pools (machine types, drivers, capacity, autoscaling, placement, additional networks), and
+returns each pool's labels, taints and sizes for the rest of the program.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,7 @@ def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
 
 
 def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
-    """Remove a node before one is added: no surplus node is available where nodes are scarce.
+    """Remove a node before one is added (after, in the system pool): a surplus node may not be available.
 
     Provisioned nodes exist for at most a week: GKE has a separate strategy for them.
     """

@@ -1,4 +1,6 @@
-"""`Scope`: names, labels and resource options for every part of the Google Cloud target."""
+"""`Scope`: what all parts of the Google Cloud target share: names, labels, resource options, project, region,
+address ranges, and IAM members of services and pods.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Splits a pool into GKE node pools (one per TPU slice or NVLink rack, else one for all); no Pulumi
-resources.
+"""Splits a pool of the stack file into GKE node pools: one per multi-host TPU slice or NVLink rack, else one
+for all nodes. It creates no Pulumi resources.
 """
 
 from __future__ import annotations

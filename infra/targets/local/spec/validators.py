@@ -1,4 +1,6 @@
-"""Checks of stack files of `kind: local`: no cloud properties, simulated accelerators, networks, sizes."""
+"""Checks of stack files of `kind: local`: simulated accelerators, no cloud properties, network ranges, a size
+for the object store, and the limits of an embedded cluster.
+"""
 
 from __future__ import annotations
 

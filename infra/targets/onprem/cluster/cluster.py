@@ -1,4 +1,6 @@
-"""The on-premises target's component: labels an existing cluster's nodes, and sets up vendors' operators."""
+"""The on-premises target's component: labels an existing cluster's nodes, and derives the settings of the
+vendors' operators, the NFS volumes and the object store. It installs no operator itself.
+"""
 
 from __future__ import annotations
 
