@@ -1,5 +1,5 @@
-"""Decodes the engine's encoding of properties, finds the secrets in it, and applies a remediation's patch to
-it.
+"""Decodes properties from the Pulumi engine's protocol, finds the secrets in them, and applies a
+remediation's patch to the encoded properties.
 
 Unknown values and secrets travel as markers inside ordinary structures; the markers are part of the protocol.
 """

@@ -1,4 +1,6 @@
-"""Finds pod specs in pods, workload objects and custom resources that carry pod templates."""
+"""Finds the pod specs, and other blocks that determine where pods run, in pods, workload objects and custom
+resources with pod templates.
+"""
 
 from __future__ import annotations
 

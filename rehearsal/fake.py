@@ -1,4 +1,6 @@
-"""`Fake`: what a target brings to its rehearsal (fake cloud, change, API server), and the table of fakes."""
+"""Defines what each target brings to its rehearsal (`Fake`: a fake cloud, a change of the stack, access to
+its API server), and finds a target's fake and its known refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""gRPC provider that replaces the real ones in a rehearsal, and forwards operations to a fake cloud.
+"""gRPC provider that replaces the real ones in a rehearsal: it forwards operations to a fake cloud, stores
+the resources on disk, and injects faults.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
-cloud, no network and no credentials. What only a cloud could know remains unknown at preview.
+cloud, no network and no credentials. Values that only a cloud could know remain unknown at preview.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Computes the critical path of a rehearsal: the longest chain of creations that wait for each other."""
+"""Computes the critical path of a rehearsal: the chain with the most creations, in which each waits for the
+one before it.
+"""
 
 from __future__ import annotations
 

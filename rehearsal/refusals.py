@@ -1,4 +1,5 @@
-"""Reads `refusals.yaml`: the errors with which a cloud refuses resources, and when.
+"""Reads the tables `refusals.yaml` of the errors with which a cloud refuses to create or delete resources,
+and decides which resources an error applies to.
 
 A row is a state of the account, or a rule of the service: it applies to resources of some types with certain
 inputs. Its message is the cloud's own text, which users read.

@@ -1,5 +1,5 @@
-"""Policy: where a residency is declared, replicas that a service keeps (DynamoDB, secrets, databases, …) are
-in permitted regions.
+"""Policy: where a residency is declared, replicas of filesystems, databases, secrets, machine images and
+incident records are in permitted regions, and Google Cloud does not choose the regions of a secret.
 """
 
 from __future__ import annotations

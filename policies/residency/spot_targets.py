@@ -1,5 +1,5 @@
-"""Policy: where a residency is declared, regions and zones of Karpenter node pools, and of a cluster's
-provider and pools, are permitted.
+"""Policy: where a residency is declared, Karpenter node pools, and the provider and pools of a cluster, name
+permitted regions, zones and countries only.
 """
 
 from __future__ import annotations

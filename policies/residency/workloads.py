@@ -1,5 +1,5 @@
-"""Policy: where a residency is declared, regions and endpoints in containers' environment variables are
-permitted.
+"""Policy: where a residency is declared, containers' environment variables name permitted regions only, by
+themselves or in the host name of an endpoint.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Policy: a control plane's endpoint is private, or limited to narrow networks where that is allowed; GKE's
-nodes are private.
+"""Policy: a control plane's endpoint is private or limited to narrow networks, and GKE nodes are private.
+
+With `public_endpoint: never`, every endpoint must be private. Otherwise the clouds in `unlimited` may have a
+public endpoint without limits: by default CoreWeave, whose provider cannot limit it to networks.
 """
 
 from __future__ import annotations

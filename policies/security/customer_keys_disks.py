@@ -1,4 +1,6 @@
-"""Policy: disks are encrypted with a customer-managed key, and disks of AKS nodes at the host."""
+"""Policy: disks and storage classes for disks use a customer-managed key, and AKS node pools encrypt their
+disks at the host.
+"""
 
 from __future__ import annotations
 

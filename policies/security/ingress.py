@@ -1,4 +1,6 @@
-"""Policy: firewall rules and security groups admit no traffic from the public internet."""
+"""Policy: firewall rules and security groups admit no traffic from the whole internet, or from networks
+broader than /8 (IPv4) or /16 (IPv6).
+"""
 
 from __future__ import annotations
 

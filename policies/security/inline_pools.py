@@ -1,5 +1,5 @@
-"""Policy: node pools of GKE and AKS are separate resources, which policies see; only AKS's system pool may be
-inside the cluster.
+"""Policy: node pools of GKE and AKS are separate resources, so that the policies on pools see them; only AKS
+system pools may be inside the cluster's resource.
 """
 
 from __future__ import annotations

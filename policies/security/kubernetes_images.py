@@ -1,4 +1,6 @@
-"""Policy: images of containers and image volumes are pinned by digest, or by a content hash as the tag."""
+"""Policy: images of containers and image volumes are pinned by digest, unless they are never pulled or match
+a permitted pattern and have a content hash as the tag.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Policy: environment variables of containers that are named like credentials take their values from
-Secrets.
+"""Policy: containers' environment variables with names of credentials (`…_TOKEN`, `…_PASSWORD`) take their
+values from Secrets, not from the pod spec.
 """
 
 from __future__ import annotations

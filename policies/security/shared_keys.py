@@ -1,5 +1,5 @@
-"""Policy: access is by identity: no local accounts on AKS, no client certificates or legacy ABAC on GKE, no
-Azure storage account keys.
+"""Policy: AKS has no local accounts, GKE has no client certificates and no legacy ABAC, and Azure storage
+accounts accept no account keys.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Policy: S3 buckets and load balancer listeners refuse plain HTTP; Azure storage accounts take HTTPS with
-TLS 1.2 or later.
+"""Policy: S3 buckets and load balancer listeners refuse plain HTTP, and Azure storage accounts require HTTPS
+with TLS 1.2 or later; private storage accounts with NFS are exempt from HTTPS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Policy: a spot stack has a recent measured checkpoint time, shorter than the preemption notice."""
+"""Policy: a stack with spot accelerators has a recent checkpoint time (measured, or assumed for a first `up`)
+that is shorter than the preemption notice less a margin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policy: jobs with accelerators on spot write checkpoints outside of their node."""
+"""Policy: pods with accelerators on spot have a volume or an environment variable for checkpoints outside
+their node.
+"""
 
 from __future__ import annotations
 

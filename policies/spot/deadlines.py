@@ -1,4 +1,6 @@
-"""Policy: a job's deadline leaves time for its work and two changeovers, at worst to on-demand nodes."""
+"""Policy: a job's deadline leaves time for its work and for two changeovers, each the time from a loss of
+nodes to training again.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Policy: a spot pool buys in more than one market (machine type and zone), or has a label that says why
-not.
+"""Policy: a spot pool can buy in several markets (pairs of machine type and zone; two by default), or has a
+waiver with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Policy: MPI launchers and rendezvous stores do not run on spot."""
+"""Policy: launchers, masters and heads of distributed jobs (MPI, PyTorch, Ray) and rendezvous stores do not
+run on spot.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Creates in moto the resources that a stack file expects to exist: VPC, subnets, cluster, bucket.
+"""Creates the resources that a stack file expects to exist (VPC, subnets, security groups, cluster, bucket)
+in moto.
 
-moto generates IDs; requests and answers have AWS's (`models.motos_ids`).
+moto generates new IDs. Clients replace the stack file's IDs by moto's in requests, and moto's by the stack
+file's in answers (`models.motos_ids`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""AWS in a rehearsal (`FAKE`): starts a moto account, and returns which networks reach the EKS endpoint."""
+"""AWS in a rehearsal (`FAKE`): starts a moto account with the stack's existing resources, resizes node groups
+in it, and returns which networks reach the EKS endpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reads `lifecycles.yaml`: how each type of AWS resource is read, updated and deleted."""
+"""Reads `lifecycles.yaml` (the ID and outputs of each type of AWS resource, and the requests that read,
+update and delete it), and fills in the templates in it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Makes boto3 clients for moto, and validates requests with botocore's models of the AWS API: enums, limits,
-patterns.
+"""Makes boto3 clients for moto, which replace IDs of existing resources, and validates requests with
+botocore's models of the AWS API: types, enums, limits, patterns.
 """
 
 from __future__ import annotations

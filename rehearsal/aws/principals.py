@@ -1,4 +1,6 @@
-"""Finds principals of a key policy that do not exist, which KMS refuses."""
+"""Finds the IAM roles that a key policy names as principals but the account does not have: KMS refuses such a
+policy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Fills in Azure resource IDs from the templates of `resource_paths.yaml` and a resource's inputs."""
+"""Fills in Azure resource IDs, and the URL paths that list resources, from the templates of
+`resource_paths.yaml` and a resource's inputs.
+"""
 
 from __future__ import annotations
 

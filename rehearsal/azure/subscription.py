@@ -1,4 +1,6 @@
-"""Fake Azure subscription: returns IDs and outputs as Azure does; answers requests of `trainyard adopt`."""
+"""Fake Azure subscription: returns IDs, outputs and credentials as Azure does, and answers the requests of
+`trainyard adopt`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Validates values with Google Cloud's API discovery documents: enums, limits, patterns.
+"""Validates the values of a resource with Google Cloud's API discovery documents: enums, limits, patterns.
 
-The SDK types most of these values as plain text. A property that the API names otherwise is looked up under
-that name (`_CALLED`). One that the API does not have is the provider's own, and is checked by the SDK's
+The SDK types most of these values as plain text. `_CALLED` has the API's names of properties that the
+provider names differently. Properties that the API does not have are not checked here, but by the SDK's
 types.
 """
 

@@ -1,4 +1,6 @@
-"""Fake Google Cloud project: validates inputs, returns IDs and outputs, and answers the finder's requests."""
+"""Fake Google Cloud project: validates inputs, returns IDs and outputs as Google Cloud does, and answers the
+requests of `trainyard adopt`.
+"""
 
 from __future__ import annotations
 

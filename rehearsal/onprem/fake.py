@@ -1,5 +1,5 @@
-"""On-premises in a rehearsal (`FAKE`): writes the kubeconfig of a made-up cluster; the stack's update changes
-a leaf switch's spine.
+"""On-premises in a rehearsal (`FAKE`): writes the kubeconfig of a made-up cluster, and changes the stack by
+moving the last leaf switch to another spine, or by growing a pool if the stack names no leaves.
 """
 
 from __future__ import annotations

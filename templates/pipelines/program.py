@@ -1,8 +1,10 @@
-"""Writes the program that a deploy pipeline runs, from a project's Pulumi.yaml and the template.
+"""Writes the Pulumi program that a deploy pipeline runs, if a project's Pulumi.yaml has the unchanged program
+of a template.
 
 `python program.py PROJECT TRAINYARD TO` reads PROJECT/Pulumi.yaml, which a pull request may have changed, and
-writes TO/Pulumi.yaml. The project's program must be that of a template, or the pipeline ends: another one
-would run with the credentials of the cloud. The package is that of the clone TRAINYARD.
+writes TO/Pulumi.yaml with the provider plugin of the clone TRAINYARD. If the project has another program,
+configuration or package version, nothing is written and the exit code is 2: a changed program would run with
+the cloud's credentials.
 """
 
 from __future__ import annotations

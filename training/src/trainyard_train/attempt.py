@@ -1,4 +1,4 @@
-"""`Attempt`: base class of `Run` (the user's loop) and `Trainer` (our loop), which loads and saves
+"""`Attempt`, the base class of `Run` (the user's loop) and `Trainer` (our loop): it loads and saves
 checkpoints, writes metrics, sends heartbeats, and saves on a preemption notice.
 
 Subclasses define what a checkpoint holds, and how ranks agree on a notice within a step.

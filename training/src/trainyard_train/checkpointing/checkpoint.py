@@ -1,9 +1,9 @@
 """The format of checkpoints and the interface of their stores: manifest, verified reads, atomic commit,
-retention, and quarantine of damaged ones.
+retention, and quarantine of damaged checkpoints.
 
-A checkpoint is a set of files and a manifest, written last, that lists the size and the digest of each (see
-`digests`). Loading verifies all that it takes, and falls back past what is damaged. `folder_store` keeps
-them in a folder that the ranks share, `object_store` in S3 and its like.
+A checkpoint is a set of files and a manifest, which is written last and lists the size and the digest of each
+file (see `digests`). Loading verifies all data that it reads, and uses the newest undamaged checkpoint. The
+stores are `folder_store` (a folder that the ranks share) and `object_store` (S3 and other object stores).
 
 Nothing here needs PyTorch.
 """

@@ -1,11 +1,9 @@
-"""Digests of checkpoint files: XXH3 of each block in the file's header, SHA-256 of the header or file in the
-manifest.
+"""Digests of checkpoint files: the file's header has the XXH3 of each block, and the manifest has the SHA-256
+of the header, or of a file that has no block digests.
 
-The header of a tensor file has the XXH3 of each block after it, and the manifest has the SHA-256 of the
-header. So a part of a file can be verified without the rest. XXH3 finds what a disk, a network or a
-torn write has altered, like any other function of 128 bits, in an eighth of the CPU time of sha256
-(`python -m benchmarks checkpoints`). Neither protects against an attacker: whoever may write the files may
-write the manifest as well.
+So a part of a file can be verified without the rest. XXH3 (128 bits) detects what a disk, a network or a torn
+write has altered, and takes an eighth of SHA-256's CPU time (`python -m benchmarks checkpoints`). Neither
+protects against an attacker: whoever may write the files may write the manifest as well.
 """
 
 from __future__ import annotations

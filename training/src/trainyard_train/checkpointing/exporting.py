@@ -1,8 +1,8 @@
 """Exports checkpoints to other formats: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's
 safetensors.
 
-No format needs the whole state in memory: DCP takes one tensor after the other, safetensors one file, and
-what `torch.save` has written without its data is filled in through a mapping of the file.
+No export holds the whole state in memory: DCP writes one tensor at a time, and safetensors one file.
+`torch.save` writes a file without the tensors' data, which are then copied into a mapping of the file.
 """
 
 from __future__ import annotations

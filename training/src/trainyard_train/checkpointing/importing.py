@@ -1,5 +1,7 @@
-"""Imports a checkpoint of another format as the first checkpoint of a run, all of its objects or some, under
-their names or others. A run that has checkpoints is refused.
+"""Imports a checkpoint of another format as the first checkpoint of a run: all of its objects or a selection,
+renamed where the caller asks for it.
+
+A run that already has checkpoints is refused.
 """
 
 from __future__ import annotations

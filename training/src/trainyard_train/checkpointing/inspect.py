@@ -1,8 +1,8 @@
 """`python -m trainyard_train checkpoint`: lists, verifies and compares checkpoints, and exports weights.
 
-A location is one checkpoint, such as `runs/7/checkpoints/step-00000020` or
-`s3://bucket/runs/7/step-00000020`; or a run's folder or the URL of its store, which stand for the newest
-intact checkpoint.
+`ls` and `verify` take a run: its folder, or the URL of its store. `diff` and `export` also take a single
+checkpoint, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`; of a run they
+use the newest intact checkpoint.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`Cadence`: decides when the next checkpoint is due, by Young's interval from the measured cost of a
 checkpoint and the mean time between failures.
 
-Young's first-order optimum (1974) loses the least time. Daly (2006) gives higher orders, which matter only
-where a checkpoint takes a large part of the time between failures. Save every √(2·δ·M) seconds,
-where δ is what a checkpoint costs the training in seconds and M the mean time between failures. Both are
-measured during the run.
+The interval is √(2·δ·M) seconds: δ is the training time that a checkpoint costs, measured during the run, and
+M is the mean time between failures, from an expected value and the run's earlier attempts. This first-order
+optimum (Young 1974) loses the least time. Higher orders (Daly 2006) matter only where a checkpoint takes a
+large part of M.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """`ObjectStore`: checkpoints in S3, Google Cloud Storage, Azure, or any other object store that fsspec
 reaches.
 
-There is no rename here, and none is needed: an object appears whole or not at all. The files of a
-checkpoint go to `step-N/<nonce>/`, where nothing looks for them; the manifest, put last as
-`step-N/manifest.json`, is the commit. A checkpoint is deleted manifest first.
+No rename is needed, since an object appears whole or not at all. The files of a checkpoint go to
+`step-N/<nonce>/`, where no reader looks for them. The manifest, written last as `step-N/manifest.json`,
+commits the checkpoint; a store with conditional writes creates it only if there is none.
+
+A checkpoint is deleted manifest first, or only marked for the bucket's lifecycle rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Helpers for tensors in checkpoint files: parses headers into pieces, intersects boxes, and converts and
 copies tensors of any type.
 
-A box is where a part of a tensor begins in the whole, and its shape.
+A box is a region of a whole tensor: the offset at which the region begins, and its shape.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""`TrackedObjects`: captures the objects that a `Run` tracks as checkpoint files, compares them across ranks,
-and restores them.
+"""`TrackedObjects`: captures the objects that a `Run` tracks as one checkpoint file per rank, compares them
+across ranks, and restores them.
 
-DTensors are written as their pieces, and parameters under DDP are divided among the ranks, as in `state`. All
-other values are written by every rank, since only their content shows whether the ranks hold the same. Rank 0
-compares the sha256 of each copy, in parallel with the training. Values that are equal on all ranks can be
-loaded by any number of ranks; values that differ need as many ranks as before.
+DTensors are written as their pieces, and parameters and moments under DDP are divided among the ranks, as in
+`state`. State that all ranks take from rank 0 is written by rank 0 only. Every rank writes its copy of all
+other values, and compares it with rank 0's in parallel with the training (tensors by their SHA-256).
+
+Values that are equal on all ranks can be loaded by any number of ranks. Values that differ need as many ranks
+as before, except for buffers of modules: another number of ranks takes rank 0's.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class TrackedObjects:
     _originals: list[object] = field(default_factory=list)
     """The objects as they were given."""
     _described: dict[str, Any] = field(default_factory=dict)
-    """The last capture, in the form that `description` takes."""
+    """Description of the last capture, as `report` sends it, without the digests."""
     _copies: dict[str, torch.Tensor] = field(default_factory=dict)
     _digested: dict[str, torch.Tensor] = field(default_factory=dict)
     """Copies of the tensors that may differ between ranks, which are compared by digest."""

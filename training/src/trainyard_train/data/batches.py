@@ -1,11 +1,12 @@
 """`Batches`: wraps a DataLoader or another iterable, so that a run resumes in the middle of a pass over the
 data.
 
-A checkpoint counts the batches of finished steps, not those that workers have prefetched. A `DataLoader`
-starts at a given batch, so that none is read in vain; of any other iterable, and of an `IterableDataset`, the
-earlier batches are read and dropped. The order is reproduced although samplers draw it from random
-generators: a checkpoint has their states at the beginning of the epoch. What workers draw depends on the
-batch alone.
+A checkpoint counts the batches of finished steps, not those that workers have prefetched. A resumed
+`DataLoader` starts at the next batch without reading the earlier ones; of an `IterableDataset` or any other
+iterable, the earlier batches are read and dropped.
+
+The order of the batches is reproduced by restoring the states that the random generators had at the start of
+the pass. The random numbers that a worker draws for a batch depend on no earlier batch.
 """
 
 from __future__ import annotations

@@ -6,11 +6,10 @@ them; also packs and indexes shards.
 | folders | `<class>/….jpg`: a folder for each class |
 | shards | `….tar` of `<key>.jpg` and `<key>.cls` (the class as a number), with `pictures.npz`, the index |
 
-`python -m trainyard_train.data.pictures pack OUT SOURCE` makes shards of folders, `index LOCATION` an index
-for shards that others made. The index has each picture's offset in its shard, so that any sample can be read
-by its number with one range request: the global order of samples, and with it a resume in the middle of an
-epoch by any number of ranks, works as for any other data. How a picture is cropped and mirrored follows from
-its position in that order alone.
+`python -m trainyard_train.data.pictures pack OUT SOURCE` makes shards of folders, and `index LOCATION` makes
+an index for shards that others have made. The index has each picture's offset in its shard, so that one range
+request reads any sample by its number. So any number of ranks can resume in the middle of an epoch, as with
+other data. How a picture is cropped and mirrored follows from its position in the order of samples alone.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Table:
         return table
 
     def check(self) -> None:
-        """Check that every entry names an existing file and class, and lies within its file.
+        """Check that every entry names an existing file and class, and that all files have sizes or none has.
 
         Raises:
             ValueError: an entry is wrong.

@@ -1,14 +1,13 @@
 """Tokenizes text into shards (a command), and reads shards as windows of tokens.
 
-`python -m trainyard_train.data.text OUT SOURCE ...` makes shards; `TokenShards` reads them.
+`python -m trainyard_train.data.text OUT SOURCE ...` makes shards; `TokenShards` reads them. A source is a
+file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout of The Pile), or
+plain text, a document per file. Tokens are bytes, and 256 ends a document. `write_tokens` writes the tokens
+of any other tokenizer in the same form: arrays of uint16, or of uint32 where the vocabulary has more than
+65,536 tokens, and an index with that type (`dtype`).
 
-A source is a file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout
-of The Pile), or plain text, a document per file. Tokens are bytes, and 256 ends a document. Shards are
-arrays of uint16, or uint32 where the vocabulary has more than 65,536 tokens, and an index with the type
-(`dtype`); tokens of any other tokenizer in the same form will do (`write_tokens`).
-
-A sample is a window of the whole sequence of tokens, so the global order of samples, and with it a resume
-in the middle of an epoch by any number of ranks, works as for any other data.
+A sample is a window of the whole sequence of tokens. So samples have one global order, and any number of
+ranks can resume in the middle of an epoch, as with other data.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`Agreement`: all-reduces small values over all ranks asynchronously, in a separate process group, and
-returns the sums one step later.
+"""`Agreement`: sums small values over all ranks asynchronously, in a process group of its own, and returns
+the sums one step later; also checks whether all ranks have the same text.
 """
 
 from __future__ import annotations
