@@ -1,9 +1,9 @@
 """`trainyard access export`: writes a file without secrets by which team members reach a cluster; also issues
 members' certificates on the embedded cluster.
 
-It has the API server's address, its CA certificate, and the program that signs users in. On the embedded
-cluster that program is `trainyard credential --member`, which signs a certificate with the cluster's own key.
-Only root of this host can read the key, and can so sign in as any user.
+The file has the API server's address, its CA certificate, and the program that signs users in. On the
+embedded cluster that program is `trainyard credential --member`, which signs a certificate with the cluster's
+own key. Only root of this host can read the key, and so can sign in as any user.
 """
 
 from __future__ import annotations

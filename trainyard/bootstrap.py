@@ -1,5 +1,5 @@
 """`trainyard bootstrap`: creates the state backend of a cloud's stacks and the key for their secrets, in a
-region that residency permits.
+region that residency permits, and prints the settings that name them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`trainyard env`: prints the environment for using pulumi, kubectl and helm by hand."""
+"""`trainyard env`: installs what the engine needs, and prints the environment for using pulumi, kubectl and
+helm by hand.
+"""
 
 from __future__ import annotations
 

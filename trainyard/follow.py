@@ -1,5 +1,5 @@
-"""Follows a job that writes metrics from its submission to its end: collects its events and steps, and
-reports scheduled preemptions when due.
+"""Follows a job of the embedded cluster from its submission to its end: collects events of its queue, its
+metrics and its nodes, and reports scheduled preemptions when due.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Jobs`: submits, lists, reads and deletes training jobs through the Kubernetes API; `manifest` renders a
 TrainJob.
 
-A job is outside of the engine's state, since queues change its spec while it runs.
+A job that `Jobs` submits is outside of the engine's state, since queues change its spec while it runs.
 """
 
 from __future__ import annotations

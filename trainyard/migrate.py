@@ -1,5 +1,5 @@
-"""`trainyard migrate`: converts a stack or fleet file to the latest version of its format, and shows the
-diff.
+"""`trainyard migrate`: shows the diff that converts a stack or fleet file to the latest version of its
+format, and writes the file if `--write` is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Installs the missing SDK packages of a target from the lock, before the first command that needs them."""
+"""Installs the missing SDK packages of a target from the lock, before the first command that needs them. In
+an environment other than Trainyard's own it refuses, and names the command that installs them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Submits a stack's job, follows it to its end, preempts nodes on schedule and prints a summary; also cancels
-jobs.
+"""Submits a stack's job once its data is staged, and follows it to its end; also cancels jobs. On the
+embedded cluster it also preempts nodes on schedule, and prints a summary.
 """
 
 from __future__ import annotations

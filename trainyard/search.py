@@ -1,7 +1,7 @@
 """`trainyard search`: submits a hyperparameter search, with a TrainJob per trial.
 
 The trials share one study, a file beside their checkpoints. A trial with poor results ends early, and the
-next one takes its position in the queue. A preempted trial is restarted and continues.
+next one in the queue starts. A preempted trial is restarted and continues.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""`TrainingJob`: checks one job, and declares it in a team's queue on an existing cluster.
+"""`TrainingJob`: checks one job, and declares it in a team's queue on the cluster of the program's Kubernetes
+provider.
 
-The program's Kubernetes provider determines the cluster. Nothing else of the cluster is known, so what only a
-stack can resolve (its datasets, pools for a job's requirements) is refused. The input `queues`, the output of
-a `Cluster`, names the team's queues, so that a preview can refuse another one. Without it the preview reads
-the job's local queue from the cluster, and fails where there is none. A dry run would not do: the provider
-takes an admission policy's refusal for missing rights (pulumi-kubernetes 4.25, `Create`).
+What only a stack can resolve (datasets, pools for a job's requirements) is refused. The input `queues`, an
+output of a `Cluster`, lets a preview refuse an unknown team or queue. Without that input, if the job names a
+queue, the preview looks for its local queue on the cluster, and fails if there is none. A dry run of the job
+would not do: the provider takes an admission policy's refusal for missing rights (pulumi-kubernetes 4.25,
+`Create`).
 
-Queues suspend and resume a running job by a field that this component never declares. All else of a TrainJob
-is immutable (Kubeflow Trainer, "spec is immutable"): a changed job replaces the former one, with a separate
-run folder.
+Queues suspend and resume a running job by a field that this component never declares. All other fields of a
+TrainJob are immutable (Kubeflow Trainer, "spec is immutable"), so a changed job replaces the former one, with
+a separate run folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""`trainyard bundle`: packs a job's thread stacks, objects, events and logs into one archive, without secret
-values.
+"""`trainyard bundle`: packs a job's thread stacks, objects, events and logs into one archive.
+
+In objects and events, the values of variables and arguments that are named as secrets are masked. Logs and
+thread stacks are packed as they are.
 """
 
 from __future__ import annotations

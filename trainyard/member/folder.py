@@ -1,5 +1,6 @@
 """Lists the files of a folder that are sent as code: those that git tracks, or outside of a repository those
-that are not ignored. The list also has the commit, and the files that git ignores.
+that are not ignored, and those that the user names. The list also has the commit, and the files that git
+ignores or does not track.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`trainyard logs`: prints the logs of all nodes of a job in all its attempts, from stored logs or else from
 running pods.
 
-The lines are stored on the cluster's shared filesystem. A pod of the platform reads them, in which members of
-the team may execute a program (`infra/platform/logs.py`). Without that pod, or before it has lines of the
-job, the kubelets' logs of the existing pods are printed.
+The lines are stored on the cluster's shared filesystem. The command reads them by a program in a pod of the
+platform, where members of the team may execute one (`infra/platform/logs.py`). Without that pod, or before
+lines of the job are stored, the kubelets' logs of the existing pods are printed.
 """
 
 from __future__ import annotations

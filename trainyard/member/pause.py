@@ -1,8 +1,8 @@
 """`trainyard pause` and `resume`: suspend a job, which first gets time to save a checkpoint, and put it back
 into its queue. `pause` reports whether every pod has saved.
 
-The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
-pods get SIGTERM and their grace period to commit a checkpoint. Each pod's exit code shows whether it did.
+Kueue suspends the job as at a preemption: after `spec.active: false` is set on its Workload, its pods get
+SIGTERM and their grace period to commit a checkpoint. Each pod's exit code shows whether it committed one.
 """
 
 from __future__ import annotations

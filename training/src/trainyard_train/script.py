@@ -1,7 +1,7 @@
 """`python -m trainyard_train run PROGRAM`: runs a Python program as all ranks of this node, under the agent.
 
-A program that uses `Run` gets what `trainyard_train.train` has: PyTorch is imported once for all ranks, a
-failed rank is restarted in place, and its checkpoint comes from this node's memory.
+PyTorch is imported once for all ranks, and a failed rank is restarted in place. If the program uses `Run`, a
+restarted rank loads its checkpoint from this node's memory.
 """
 
 from __future__ import annotations

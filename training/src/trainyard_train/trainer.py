@@ -1,6 +1,6 @@
 """`Trainer`: training and evaluation loop of `trainyard_train.train`. It resumes bit-exactly after any
-interruption, saves and stops on a preemption notice, and raises `DivergedError` for a loss that is not
-finite.
+interruption, and saves and stops on a preemption notice. It raises `DivergedError` if the loss is not finite;
+without loss scaling, also if the gradient is not finite.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Hyperparameter search with Optuna, whose workers share one study: `python -m trainyard_train.tune
 SEARCH.yaml`.
 
-Trials are runs of the training package, one after the other. Start the command on as many hosts as there are,
-and they share the study through a file. A trial with poor results at a step is ended early (successive
-halving, as in ASHA). A preempted worker saves its trial, and the next free one continues it. With
-`--one NAME` the command ends after one trial, and a second start with that name makes no other: so
-`trainyard search` makes each trial a separate job, which waits in the cluster's queue and may be restarted at
-any moment.
+Each worker runs trials of the training package, one after the other; workers on several hosts share the study
+through a file. A trial with poor results at a step is ended early (successive halving, as in ASHA). A
+preempted worker saves its trial, and the next free one continues it.
+
+With `--one NAME` the command ends after one trial, and a second start with that name makes no second trial.
+So `trainyard search` makes each trial a separate job, which waits in the cluster's queue and may be restarted
+at any moment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """`Update`: combines a step's metrics and gradient norm over all ranks in one all-reduce, then applies the
 gradients with loss scaling and clipping.
 
-What all ranks must know of a step (loss, norm of the gradient, which ranks have a preemption notice) is
-combined by one all-reduce on the device. Under DDP it travels with the gradients, whose norm all ranks then
-know. The device decides whether loss and gradient are finite, and what to divide the gradient by; the
-optimizer's kernels read that. The host reads the same numbers later (`Late`).
+The all-reduce on the device has all that the ranks must know of a step: its loss, the norm of the gradient,
+and whether any rank has a preemption notice or a due save. Under DDP these values travel with the
+gradients, whose norm all ranks then know.
+
+The device decides whether loss and gradient are finite, and what to divide the gradient by; the optimizer's
+kernels read that. The host reads the same numbers later (`Late`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Keeps the newest checkpoint in memory files of a node's agent, for ranks that the agent restarts in place.
 
-The agent makes memory files before it forks, two for each of its ranks, and never reads them. A rank captures
-its part of a checkpoint into the file that does not hold the newest committed one, so one of them is whole
-whenever a rank dies. The agent outlives its ranks, and so do these files; they end with the agent. Each rank
-reads those of the whole node.
+The agent makes two memory files for each of its ranks before it forks, and never reads them. A rank captures
+its part of a checkpoint into the file that does not hold the newest committed one, so one of the two is whole
+whenever a rank dies. If memory is short, a rank has only one file, or none. The files end with the agent.
 
-A file's content is identified by the manifest in the store: it has the sha256 of each of a checkpoint's
-files, and a memory file with that sha256 is that file.
+A restarted rank reads the files of the whole node. The manifest in the store has the sha256 of each of a
+checkpoint's files, and a memory file with that sha256 is that file.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 ranks restart together.
 
 NCCL's collectives block for ever once a peer has died, so the other ranks do not notice. The agent of the
-failed rank does: its process has ended. It announces this to the agents of all nodes through a store that
-node 0's agent hosts. The same store serves the ranks, so it survives all of them. A *round* is one life of
+failed rank notices that a process has ended, and tells the agents of all nodes through a store, which node
+0's monitor hosts. The same store serves the ranks, so it must survive all of them. A *round* is one life of
 all ranks: an agent with a failed rank ends the round, once, and each agent starts its ranks again for the
 next one.
 
-Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
-one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
-monitor ends the round of a node that falls silent; a monitor that cannot reach the store for as long reports
-that to its agent. A new agent of a node that the store knows already, as after a restart of its container,
-ends the round too, and joins the next one.
+The monitor is a separate process, since an agent that used the network could hang in it, and one with threads
+could not be forked. It sends a heartbeat for its node every half second. Node 0's monitor ends the round if a
+node falls silent; a monitor that cannot reach the store for as long reports that to its agent. A node whose
+agent has started again, as after a restart of its container, ends the round too, and joins the next one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rendezvous of all ranks: checks the launcher's variables, waits until each rank has joined, and returns a
-store that is new to them.
+"""Rendezvous of all ranks: checks the launcher's variables, waits until each rank has joined, and returns
+their store, without the keys of earlier attempts.
 """
 
 from __future__ import annotations

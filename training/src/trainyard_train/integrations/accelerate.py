@@ -11,8 +11,8 @@ with run:
             run.step(loss)
 sys.exit(run.exit_code)
 ```
-With `accelerator.accumulate(model)` a step is finished `if accelerator.sync_gradients`; give
-`run.batches(loader, per_step=None)` then, since the last step of an epoch may take fewer.
+With `accelerator.accumulate(model)`, call `run.step` only `if accelerator.sync_gradients`, and wrap the
+loader by `run.batches(loader, per_step=None)`, since the last step of an epoch may take fewer batches.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))
 trainer.train()
 ```
-The Trainer resumes from a folder with its `trainer_state.json` of the checkpoint, and skips the batches of
-finished steps. `Run` loads weights, optimizer and scheduler in place of the Trainer. A step counts once its
-metrics are logged, which is when the next one begins.
+The Trainer resumes from a temporary folder that has only the checkpoint's `trainer_state.json`, and skips the
+batches of finished steps. `Run` loads weights, optimizer and scheduler in place of the Trainer. A step counts
+once its metrics are logged, which is when the next step begins or the training ends.
 """
 
 from __future__ import annotations

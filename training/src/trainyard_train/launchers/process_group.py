@@ -1,5 +1,5 @@
-"""Joins the ranks of a launcher (torchrun, mpirun, Kubeflow Trainer) into one process group, and returns
-their `Mesh`.
+"""Joins the ranks that a launcher (torchrun, mpirun, Kubeflow Trainer) has started into one process group,
+and returns each rank's `Mesh`. Under mpirun it asks MPI for the variables that the other launchers set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Builds the model that a configuration names, as a sequence of layers.
+"""Builds the model that a configuration names, as a sequence of layers, and names the layers that tensor
+parallelism divides.
 
-A rank never needs memory for more than one layer besides its shard.
+`layers_of` makes one layer at a time, so a rank never needs memory for more than one layer besides its shard.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Residual networks (He et al. 2015) with group normalization, as a sequence of layers.
 
-The paper normalises over the batch; then what a sample becomes depends on which others share its rank, and
-with it on the number of ranks. Group normalisation (Wu & He 2018: within half a per cent of the paper's
-error on ImageNet) does not, so that two ranks of n samples equal one of 2n, micro-batches change nothing,
-and a run continues the same with another world size.
+The paper normalizes over the batch: the result for a sample then depends on the other samples of its rank,
+and so on the number of ranks. With group normalization (Wu & He 2018: within half a per cent of the paper's
+error on ImageNet) it does not. So two ranks of n samples equal one of 2n, micro-batches change nothing, and a
+run continues the same with another world size.
 """
 
 from __future__ import annotations
