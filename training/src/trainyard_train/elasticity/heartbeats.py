@@ -1,17 +1,16 @@
-"""Exchanges heartbeats between ranks: ends the process if a peer is dead or a step hangs, writes stacks on a
-stall, reports stragglers.
+"""Exchanges heartbeats between ranks: ends the process if a peer is dead or an operation hangs, writes stacks
+on a stall, reports stragglers.
 
-A collective would wait for its timeout, which must allow for the slowest step. The agent of a node watches
-its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, each rank sends a
-heartbeat every second from a separate thread, however long its steps are; a rank that is silent for too long
-has failed. Rank 0 receives all heartbeats, the others those of rank 0, and notice a failure by the
-connections that it closes. Until the first step is done a rank may be silent for longer: a load may hold
-Python's interpreter.
+A separate thread of each rank sends a heartbeat every second, however long a step is: rank 0 receives all
+heartbeats, the others those of rank 0. Where no agent watches the ranks' processes, as under mpirun or
+torchrun, a rank ends its own process when a peer is silent for too long. It could also wait for the timeout
+of a collective, but that must allow for the slowest step. Until its first step is done it tolerates a longer
+silence, since loading may hold Python's interpreter.
 
-A heartbeat has the duration of the rank's own part of a step, before it waits for others: by that rank 0
-detects a straggler. It also names an operation that takes too long: then all ranks write their stacks. If the
-operation still does not end, and no timeout of a collective ends the process, this thread ends it. Nothing
-else detects a hang of a single rank.
+A heartbeat has the duration of the rank's own part of a step, before it waits for others: by these durations
+rank 0 detects a straggler. A heartbeat also names an operation that takes too long: then all ranks write
+their stacks. If the operation still does not end, and no timeout of a collective ends the process, this
+thread ends it. Nothing else detects a hang of a single rank.
 """
 
 from __future__ import annotations
