@@ -1,6 +1,8 @@
-"""Derives from an engine step how node pools change: in place, rolling, or replaced.
+"""Describes how a step of a Pulumi operation affects the nodes of a pool: new, resized, changed in place,
+replaced one after another, replaced at once, or deleted.
 
-A preview shows it for each pool. Each target maps the resource types that make nodes to a `PoolChanges`.
+Previews and updates print the description for each pool. Each target maps its resource types of nodes to a
+`PoolChanges`.
 """
 
 from __future__ import annotations

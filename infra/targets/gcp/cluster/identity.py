@@ -1,4 +1,5 @@
-"""Service accounts and IAM bindings: nodes, users, break-glass access, each team's jobs, and datasets."""
+"""The nodes' service account, and IAM grants: for users, break-glass access, each team's jobs, and datasets.
+"""
 
 from __future__ import annotations
 
