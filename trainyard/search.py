@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
+from infra.spec import Stack
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, JobPlacement, manifest, placement_of, with_data
+from infra.spec.share import share_of
+from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, manifest, placement_of, with_data
 from trainyard.run import await_data, new_run, stack_job
 from trainyard.session import Session
 from trainyard_train.config_base import ConfigError
@@ -27,18 +29,18 @@ def submit_search(session: Session, file: Path) -> None:
     Raises:
         TrainyardError: the search is wrong, and nothing was submitted; or the API server refused a trial.
     """
-    job = with_data(stack_job(session), session.stack.datasets)
+    job = stack_job(session)
     try:
-        search, _ = load_search(str(file), ["run_dir=/mnt", *_overrides(job)])
+        search, _ = load_search(str(file), ["run_dir=/mnt", *_overrides(job, session.stack)])
     except ConfigError as error:
         raise TrainyardError(
             [_wrong(file, problem) for problem in error.problems], ExitCode.WRONG_INPUT
         ) from None
     pattern = job.model_copy(update={"name": f"{job.name}-search"})
     run = new_run(session, JobKey(pattern.team, pattern.name))
-    await_data(session, stack_job(session))
+    await_data(session, job)
     for number in range(search.trials):
-        session.jobs.submit(trial(pattern, search, run, number, placement_of(session.stack)))
+        session.jobs.submit(trial(pattern, search, run, number, session.stack))
     session.console.print(
         f"submitted {search.trials} trials as {pattern.name} {run} to the queue of team {job.team};"
         f" the best is in {_folder(pattern, run)}/best.json, what each found in its study.log",
@@ -48,17 +50,16 @@ def submit_search(session: Session, file: Path) -> None:
     )
 
 
-def trial(
-    pattern: JobSpec, search: Search, run: str, number: int, placement: JobPlacement | None = None
-) -> dict[str, Any]:
-    """Render the TrainJob of one trial: one process, which asks the study what to try."""
-    single = pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1})
-    body = manifest(single, run, placement=placement)
+def trial(pattern: JobSpec, search: Search, run: str, number: int, stack: Stack) -> dict[str, Any]:
+    """Render the TrainJob of a trial: one process with an accelerator, which asks the study what to try."""
+    one = {"num_nodes": 1, "accelerators_per_node": 1, "processes_per_node": 1}
+    share = share_of(pattern.runtime.partition("-")[2], stack.pools)
+    body = manifest(pattern.model_copy(update=one), run, stack.datasets, placement_of(stack), share=share)
     inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
     body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
     body["metadata"]["labels"][LABEL] = run
     settings = [
-        f"--set={override}" for override in [f"run_dir={_folder(pattern, run)}", *_overrides(pattern)]
+        f"--set={override}" for override in [f"run_dir={_folder(pattern, run)}", *_overrides(pattern, stack)]
     ]
     trainer = body["spec"]["trainer"]
     # The former name of trainyard_train.tune: a stack may pin an image that has no other.
@@ -71,10 +72,10 @@ def _folder(pattern: JobSpec, run: str) -> str:
     return f"{CHECKPOINTS}/{pattern.name}/{run}"
 
 
-def _overrides(job: JobSpec) -> list[str]:
+def _overrides(job: JobSpec, stack: Stack) -> list[str]:
     return [
         f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in job.overrides.items()
+        for key, value in with_data(job, stack.datasets).overrides.items()
     ]
 
 

@@ -18,8 +18,11 @@ from rich.console import Console
 
 from infra.errors import TrainyardError
 from infra.spec.job import JobSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.share import share_of
 from trainyard.jobs import Jobs
-from trainyard.search import LABEL, submit_search
+from trainyard.search import LABEL, submit_search, trial
+from trainyard.train_job import ORIGIN
 from trainyard_train.tune import read_search
 
 JOB = JobSpec(
@@ -27,6 +30,7 @@ JOB = JobSpec(
     team="research",
     runtime="torch-none",
     num_nodes=2,
+    accelerators_per_node=4,
     processes_per_node=4,
     config="digits",
     overrides={"steps": 30, "compile": False},
@@ -67,7 +71,7 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
-        stack=SimpleNamespace(job=JOB, datasets=()),
+        stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
         jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
         console=Console(file=StringIO(), width=120),
         is_on_host=True,
@@ -99,6 +103,21 @@ def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
     output = sent.console.file.getvalue()
     assert "submitted 3 trials" in output
     assert url not in output
+
+
+def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data() -> None:
+    pool = NodePoolSpec.model_validate(
+        {"name": "pool", "capacity": "on-demand", "num_nodes": 1, "machine": "g6.12xlarge", "fabric": "none"}
+    )
+    data = SimpleNamespace(name="pile", path="pile-1", digest="sha256:1")
+    stack: Any = SimpleNamespace(job=JOB, datasets=(data,), pools=(pool,))
+    search = read_search(json.dumps(SEARCH))
+    body = trial(JOB.model_copy(update={"dataset": "pile"}), search, "run-001", 0, stack)
+    trainer = body["spec"]["trainer"]
+    one = share_of("none", [pool]).requests(1)
+    assert trainer["resourcesPerNode"]["requests"] == {**one, "nvidia.com/gpu": "1"}
+    assert json.loads(body["metadata"]["annotations"][ORIGIN])["datasets"] == {"pile": "sha256:1"}
+    assert trainer["args"][-1] == "--set=data.path=/mnt/datasets/pile-1"
 
 
 def test_what_a_trial_is_reported_is_what_the_training_package_reads(
