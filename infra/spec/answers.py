@@ -105,6 +105,8 @@ def without_secrets(config: Mapping[str, str], secret: Collection[str]) -> dict[
 
 def _at(data: Any, path: KeyPath) -> Any:  # noqa: ANN401
     for part in path:
+        if isinstance(data, str):
+            raise TypeError(f"a text has no {part}")
         data = data[part]
     return data
 

@@ -64,7 +64,14 @@ def test_an_answer_is_read_as_the_type_of_what_it_replaces(path: Any, answer: st
 
 
 @pytest.mark.parametrize(
-    "path", [("provider",), ("pools", 1, "num_nodes"), ("name",), ("provider", "access", 0)]
+    "path",
+    [
+        ("provider",),
+        ("pools", 1, "num_nodes"),
+        ("name",),
+        ("provider", "access", 0),
+        ("provider", "access", "admins", 0, 0),
+    ],
 )
 def test_nothing_is_answered_that_is_not_a_single_value(path: Any) -> None:
     assert not is_answerable(SECTION, path)
