@@ -73,6 +73,7 @@ class BoundedVolume:
             staged.unlink(missing_ok=True)
             return f"{error} (apt-get install e2fsprogs)"
         except TrainyardError as error:  # a container without loop devices
+            staged.unlink(missing_ok=True)
             self.image.unlink(missing_ok=True)
             return error.problems[0].got
         return ""

@@ -181,6 +181,11 @@ def _cgroups() -> DoctorFinding:
 def _trial(name: str, script: str) -> DoctorFinding:
     try:
         subprocess.run(_namespaced(script), capture_output=True, text=True, timeout=TRIAL_SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        fix = "run `trainyard doctor` again when the host has less to do"
+        return DoctorFinding(
+            "kernel", name, DoctorStatus.PROBLEM, f"no answer within {TRIAL_SECONDS:g} s", fix
+        )
     except subprocess.CalledProcessError as error:
         stderr_lines = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
         if error.returncode == 127:

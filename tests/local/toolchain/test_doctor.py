@@ -87,3 +87,14 @@ def test_a_kernel_without_a_feature_is_a_problem(
     monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))
     finding = found(diagnose(toolchain, []), "overlayfs")
     assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "unknown filesystem")
+
+
+def test_a_trial_without_an_answer_is_a_problem(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
+    monkeypatch.setattr(doctor, "TRIAL_SECONDS", 0.01)
+    monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sleep", "60"))
+    finding = found(diagnose(toolchain, []), "overlayfs")
+    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "no answer within 0.01 s")
