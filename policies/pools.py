@@ -43,7 +43,11 @@ def pool_of(resource: Resource) -> PoolBounds:
         least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount", 0 if scaling.data else fixed))
         most = scaling.get("totalMaxNodeCount", scaling.get("maxNodeCount", fixed))
         machine = props.get("nodeConfig.machineType", "")
-        path = "autoscaling.minNodeCount"
+        path = (
+            "autoscaling.totalMinNodeCount"
+            if "totalMinNodeCount" in scaling.data
+            else "autoscaling.minNodeCount"
+        )
         return PoolBounds((machine,), least, most, bool(scaling.data), path, "nodeConfig.machineType")
     scaled = bool(props.get("enableAutoScaling"))
     least = props.get("minCount", 0) if scaled else props.get("count", 0)

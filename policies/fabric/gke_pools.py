@@ -35,8 +35,9 @@ def _queued_provisioning(props: PropertyBlock, node: PropertyBlock, flexible: bo
         yield Violation("management.autoRepair", "true", "false with flex-start")
     if not flexible and props.get("management.autoUpgrade", True):
         yield Violation("management.autoUpgrade", "true", "false with queued provisioning")
-    if not flexible and props.get("autoscaling.minNodeCount", 0) != 0:
-        yield Violation("autoscaling.minNodeCount", props.get("autoscaling.minNodeCount"), "0")
+    for path in ("autoscaling.minNodeCount", "autoscaling.totalMinNodeCount"):
+        if not flexible and props.get(path, 0) != 0:
+            yield Violation(path, props.get(path), "0")
 
 
 POLICY = Policy(

@@ -42,9 +42,11 @@ def _is_internal(resource: Resource) -> bool:
 
 
 def _is_narrow(ranges: list[str]) -> bool:
-    return bool(ranges) and all(
-        ip_network(item, strict=False).prefixlen >= BROADEST_PREFIX for item in ranges
-    )
+    try:
+        networks = [ip_network(item, strict=False) for item in ranges]
+    except ValueError:
+        return False  # a typing error: what it opens is not known
+    return bool(networks) and all(each.prefixlen >= BROADEST_PREFIX for each in networks)
 
 
 POLICY = Policy(
