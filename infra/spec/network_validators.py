@@ -18,13 +18,21 @@ _LINK_LOCAL, _LOOPBACK, _MULTICAST_AND_RESERVED = map(
     IPv4Network, ("169.254.0.0/16", "127.0.0.0/8", "224.0.0.0/3")
 )
 _PLATFORM = (
+    "aws-dranet",
+    "cluster-autoscaler",
+    "csi-driver-nfs",
+    "dra-driver-nvidia-gpu",
+    "gpu-operator",
     "jobset-system",
+    "kube-amd-gpu",
     "kube-system",
     "kubeflow",
     "kubeflow-system",
     "kueue-system",
     "mpi-operator",
+    "nvidia-network-operator",
     "trainyard-admission",
+    "trainyard-logs",
     "trainyard-storage",
 )
 
