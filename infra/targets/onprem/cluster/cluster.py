@@ -53,7 +53,6 @@ _ACCESS: Mapping[str, NicAccess] = {
     "roce-hostdev": "hostdev",
 }
 """Fabric class → access of pods to NICs; the checks allow one access per stack."""
-_OWN = "the machines are yours, and nothing is bought"
 
 
 class OnpremCluster(Cluster):

@@ -207,7 +207,10 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
         raise StageError(f"{source}: got {found}; allowed: {digest}; is it another version? see `describe`")
     files = {name: {"size": listed[name].size, "sha256": hashes[name]} for name in sorted(listed)}
     marker = {"source": source, "digest": digest, "contents": found, "files": files}
-    (staged / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
+    with (staged / MARKER).open("w") as file:
+        file.write(json.dumps(marker, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # a marker without its text would never be staged again
     staged.rename(final)
     return final
 
