@@ -1,5 +1,4 @@
-"""The nodes' service account, and IAM grants: for users, break-glass access, each team's jobs, and datasets.
-"""
+"""The nodes' service account, and IAM grants for users, break-glass access, each team's jobs and datasets."""
 
 from __future__ import annotations
 
