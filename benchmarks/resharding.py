@@ -1,5 +1,5 @@
-"""Benchmark: peak memory and time to load a checkpoint under another layout, against
-`torch.distributed.checkpoint.load`.
+"""Benchmark: peak memory and seconds to load an FSDP or DDP checkpoint, mostly with another number of ranks
+than saved it, against `torch.distributed.checkpoint.load`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Pods that install NCCL plugins, or run the device injector, of Google Cloud's fabrics on nodes.
+"""Pod specs for GKE nodes: one for each installer of an NCCL plugin (gIB, gIB for Arm, TCPXO), and one that
+runs the device injector.
 
-They run as root on the node, which they change; Google Cloud publishes no other way.
+These pods run as root, since they change the node; Google Cloud publishes no other way.
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.
 """
 
