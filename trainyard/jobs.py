@@ -22,7 +22,7 @@ from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.dataset import DATA_PATH
 from infra.spec.job import EXIT_TIMEOUT, JobSpec
-from infra.spec.share import Share, canonical
+from infra.spec.share import Share, canonical, share_of
 from trainyard import plain, train_job
 from trainyard.node_pods import NodePod, newest_of_each_node
 from trainyard.train_job import ORIGIN, PORTS, JobDataset, Origin
@@ -206,7 +206,7 @@ def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
 
 
 def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
-    """Resource requests of a node; they replace the runtime's, so they repeat the fabric's."""
+    """Resources of a node and its fabric: Trainer merges them with the runtime's, Kueue counts only these."""
     fabric = catalog.fabric(job.runtime.partition("-")[2])
     devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
         name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
@@ -232,6 +232,11 @@ def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
     path = next(each.path for each in datasets if each.name == job.dataset)
     overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
     return job.model_copy(update={"dataset": None, "overrides": overrides})
+
+
+def share_for(job: JobSpec, stack: Stack) -> Share:
+    """Return the CPUs and memory that fit with each accelerator on every pool of the job's fabric."""
+    return share_of(job.runtime.partition("-")[2], stack.pools)
 
 
 def placement_of(stack: Stack) -> JobPlacement | None:

@@ -10,9 +10,8 @@ from typing import Any
 
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from infra.spec.share import share_of
 from trainyard.follow import Follower, JobHistory, Losses, until_ended
-from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of
+from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of, share_for
 from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
@@ -172,9 +171,8 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
 
 def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
     stack = session.stack
-    share = share_of(job.runtime.partition("-")[2], stack.pools)
     placement = placement_of(stack) if job == stack.job else None
-    return manifest(job, run, stack.datasets, placement, share=share)
+    return manifest(job, run, stack.datasets, placement, share=share_for(job, stack))
 
 
 def await_data(session: Session, job: JobSpec) -> None:

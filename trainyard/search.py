@@ -12,8 +12,7 @@ from typing import Any
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec import Stack
 from infra.spec.job import JobSpec
-from infra.spec.share import share_of
-from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, manifest, placement_of, with_data
+from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, manifest, placement_of, share_for, with_data
 from trainyard.run import await_data, new_run, stack_job
 from trainyard.session import Session
 from trainyard_train.config_base import ConfigError
@@ -53,7 +52,7 @@ def submit_search(session: Session, file: Path) -> None:
 def trial(pattern: JobSpec, search: Search, run: str, number: int, stack: Stack) -> dict[str, Any]:
     """Render the TrainJob of a trial: one process with an accelerator, which asks the study what to try."""
     one = {"num_nodes": 1, "accelerators_per_node": 1, "processes_per_node": 1}
-    share = share_of(pattern.runtime.partition("-")[2], stack.pools)
+    share = share_for(pattern, stack)
     body = manifest(pattern.model_copy(update=one), run, stack.datasets, placement_of(stack), share=share)
     inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
     body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
