@@ -1,8 +1,8 @@
-"""A backend on CPUs that waits for ever once a peer has died, as NCCL does.
+"""A process group backend on CPUs whose collectives hang once a peer has died, as NCCL's do.
 
-Its collectives are gloo's. But an error of gloo, by which it reports that a connection was closed, reaches
-nobody: the collective never ends. A collective that has not ended within the group's timeout, counted from
-where it was begun, ends the process by SIGABRT, as NCCL's watchdog does.
+It runs gloo's collectives. Gloo raises an error when a connection closes; this backend hides the error, so
+the collective never ends. A collective that has not ended within the group's timeout, counted from its
+start, aborts the process by SIGABRT, as NCCL's watchdog does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLLECTIVES = ("allreduce", "allgather", "barrier", "broadcast", "reduce_scatter
 
 
 class BlockingGroup(dist.ProcessGroup):
-    """Gloo, without its errors."""
+    """Gloo's collectives, which hang where gloo would raise an error."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -55,7 +55,7 @@ class BlockingGroup(dist.ProcessGroup):
         try:
             work.wait()
         except RuntimeError:
-            return  # for ever
+            return  # the future is never set, so the collective hangs
         watchdog.cancel()
         future.set_result(arguments[0] if len(arguments) > 1 else None)
 
@@ -69,6 +69,6 @@ for each in COLLECTIVES:
 
 
 def install() -> None:
-    """Let the ranks that this process starts, or is, use it."""
+    """Make this process, and the ranks that it forks, use the backend."""
     dist.Backend.register_backend(NAME, BlockingGroup, devices=["cpu"])
     process_group.choose = lambda *_: Choice(NAME, "as NCCL, without a GPU")  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tests start as a run does: without PyTorch's compiler, on one thread; with trackers, where they are."""
+"""Tests start as a run does: with PyTorch's compiler deferred and one thread; with trackers, if installed."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from trainyard_train.elasticity.startup import defer_compiler
 
 defer_compiler()
 torch.set_num_threads(1)
-sys.path.append(str(REPOSITORY / ".trainyard" / "tracking"))  # by `make tracking`
+sys.path.append(str(REPOSITORY / ".trainyard" / "tracking"))  # made by `make tracking`

@@ -1,4 +1,7 @@
-"""Runs that wait for the test that is to disturb them, since it may itself have to wait for a processor."""
+"""Training runs that pause after some steps until their test continues them.
+
+Without the pause, a run could end before a test on a busy host gets to kill it.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ _VARIABLE = "TRAINYARD_TEST_HOLD"
 
 
 def hold(file: Path, steps: int) -> dict[str, str]:
-    """Return the variable by which a process takes so many steps, and waits until the file is gone.
+    """Return the environment variable that makes a process wait after `steps` steps until `file` is deleted.
 
-    A preemption notice of its own ends the wait, too. One that is started again takes as many steps again.
+    A preemption notice also ends the wait. A restarted process again takes `steps` steps before it waits.
     """
     file.touch()
     return {_VARIABLE: f"{steps} {file}"}
 
 
 def install() -> None:
-    """Let runs of this process, and of its forks, heed the variable."""
+    """Make runs of this process, and of its forks, wait as the variable says."""
     from trainyard_train.run import Run
     from trainyard_train.trainer import Trainer
 

@@ -1,4 +1,7 @@
-"""Starting the ranks of a run as separate processes, or a node's agent, with PyTorch loaded."""
+"""Start the ranks of a training run, or the agents of its nodes, as processes of this host.
+
+They are forks of a server that has imported PyTorch, since the import takes most of a start.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from trainyard_train import train
 from trainyard_train.elasticity.nodes import NAME
 from trainyard_train.observability.metrics import FILE, read_metrics
 
-UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
-"""Timeouts that no busy computer exceeds: else a slow rank counts as failed."""
+LONG_TIMEOUTS = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
+"""Timeouts that a busy host does not exceed: else a slow rank counts as failed."""
 _SLOW_TO_IMPORT = [
     "trainyard_train.trainer",
     "trainyard_train.run",
@@ -32,24 +35,24 @@ _SLOW_TO_IMPORT = [
     "torch.distributed.fsdp",
 ]
 _RUN_SECONDS = 4 * TIMEOUT_SECONDS
-"""For a whole run: four ranks took 190 s on two cores that had thirty processes more to run."""
+"""Limit for a whole run: four ranks took 190 s on two cores beside thirty other processes."""
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(_SLOW_TO_IMPORT)
 
 
 @dataclass
 class Rank:
-    """One process, or the agent of several."""
+    """The process of a rank, or the agent of several ranks."""
 
     process: BaseProcess
-    words: Path
+    log: Path
 
     def wait(self, seconds: float = _RUN_SECONDS) -> tuple[int | None, str]:
-        """Its exit code, None if it did not end in time, and its output."""
+        """Wait for its end; returns the exit code, None if it did not end in time, and its output."""
         self.process.join(seconds)
-        words = self.words.read_text()
-        self.words.unlink()
-        return self.process.exitcode, words
+        output = self.log.read_text()
+        self.log.unlink()
+        return self.process.exitcode, output
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Ranks:
     ranks: list[Rank]
 
     def wait(self) -> list[tuple[int | None, str]]:
-        """The exit code and the words of each rank; none is left running."""
+        """Wait for all ranks; returns the exit code and the output of each. Kills those that still run."""
         try:
             return [rank.wait() for rank in self.ranks]
         finally:
@@ -67,13 +70,13 @@ class Ranks:
                 rank.process.kill()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; if it does not, the error has their output."""
+        """Wait until the condition holds; if it does not, the error has the ranks' output."""
         wait_for(lambda: condition() or not any(rank.process.is_alive() for rank in self.ranks), self.output)
         assert condition(), f"all have ended: {self.output()}"
 
     def output(self) -> str:
-        """The words of all ranks so far."""
-        return "\n".join(rank.words.read_text() for rank in self.ranks)
+        """Return the output of all ranks so far."""
+        return "\n".join(rank.log.read_text() for rank in self.ranks)
 
     def send(self, rank: int, number: signal.Signals) -> None:
         pid = self.ranks[rank].process.pid
@@ -89,7 +92,7 @@ def settings(run_dir: Path, **values: object) -> list[str]:
         "model.hidden": 16,
         "data.batch_size_per_rank": 32,
         "checkpoint.every_steps": 10,
-        **UNHURRIED,
+        **LONG_TIMEOUTS,
         **values,
     }
     return [part for key, value in chosen.items() for part in ("--set", f"{key}={value}")]
@@ -103,7 +106,7 @@ def start(
     own: Sequence[Sequence[str]] | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """Start some ranks of a world, or all, with the same arguments and those that are each rank's own."""
+    """Start ranks: all, or those in `only`. Each gets `arguments`, and what `own` has for its rank."""
     port = free_port()
     ranks = []
     for rank in only if only is not None else range(world_size):
@@ -120,41 +123,41 @@ def start(
 
 
 def start_agent(ranks: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Rank:
-    """Start the agent of a run's only node, which starts so many ranks."""
+    """Start the agent of a run's only node, which starts this number of ranks."""
     return _start({"PET_NPROC_PER_NODE": str(ranks), **environment}, arguments)
 
 
 @dataclass
 class Nodes(Ranks):
-    """The agents of one run, each with one rank, whose collectives wait for ever once a peer has died."""
+    """The agents of one run, each with one rank, whose collectives hang once a peer has died."""
 
     arguments: Sequence[str]
     variables: Mapping[str, str]
 
     @staticmethod
     def start(count: int, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> Nodes:
-        """Start so many."""
-        nodes = Nodes([], arguments, {**meeting(count), **(variables or {})})
+        """Start the agents of this number of nodes."""
+        nodes = Nodes([], arguments, {**rendezvous_variables(count), **(variables or {})})
         nodes.ranks = [nodes.start_one(number) for number in range(count)]
         return nodes
 
     def start_one(self, number: int) -> Rank:
-        """Start the agent of one node, in place of another perhaps."""
+        """Start the agent of one node, the first one or a replacement."""
         own = {"PET_NODE_RANK": str(number), "NODE_NAME": f"node-{number}"}
         return _start({**self.variables, **own}, self.arguments, blocking=True)
 
     def rank_of(self, number: int) -> psutil.Process | None:
-        """The process of a node's rank, if there is one now."""
+        """Return the process of a node's rank, or None if it does not run now."""
         return next(iter(ranks_of(self.ranks[number].process.pid)), None)
 
 
-def meeting(count: int) -> dict[str, str]:
-    """The variables by which the agents of so many nodes find each other on this host."""
+def rendezvous_variables(count: int) -> dict[str, str]:
+    """Return the variables by which the agents of this number of nodes rendezvous on this host."""
     return {"PET_NNODES": str(count), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
 
 
 def ranks_of(agent: int | None) -> list[psutil.Process]:
-    """The running ranks of an agent, in order of their start."""
+    """Return the running ranks of an agent, in the order of their start."""
     with suppress(psutil.NoSuchProcess):
         children = sorted(psutil.Process(agent).children(), key=lambda child: child.pid)
         return [child for child in children if child.name() != NAME]
@@ -162,15 +165,15 @@ def ranks_of(agent: int | None) -> list[psutil.Process]:
 
 
 def _start(environment: Mapping[str, str], arguments: Sequence[str], *, blocking: bool = False) -> Rank:
-    words = Path(tempfile.mkstemp(prefix="rank-")[1])
-    process = server.Process(target=_main, args=(environment, arguments, words, blocking), daemon=True)
+    log = Path(tempfile.mkstemp(prefix="rank-")[1])
+    process = server.Process(target=_main, args=(environment, arguments, log, blocking), daemon=True)
     process.start()
-    return Rank(process, words)
+    return Rank(process, log)
 
 
-def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path, blocking: bool) -> None:
+def _main(environment: Mapping[str, str], arguments: Sequence[str], log: Path, blocking: bool) -> None:
     os.environ.update(environment)
-    os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
+    os.dup2(os.open(log, os.O_WRONLY), sys.stderr.fileno())
     from tests.training import blocking as backend
     from tests.training import hold
 
@@ -181,9 +184,9 @@ def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path,
 
 
 def run(world_size: int, arguments: Sequence[str]) -> str:
-    """Run to the end; returns the sha256 of the final weights."""
-    for code, words in start(world_size, arguments).wait():
-        assert code == 0, f"exit code {code}: {words}"
+    """Run all ranks to their end; returns the sha256 of the final weights."""
+    for code, output in start(world_size, arguments).wait():
+        assert code == 0, f"exit code {code}: {output}"
     return sha256(Path(next(part.partition("=")[2] for part in arguments if part.startswith("run_dir="))))
 
 
@@ -201,9 +204,9 @@ def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
 
 
 def terminate_ranks(mpirun: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the ranks, as the preStop of their pods does.
+    """Send SIGTERM to the ranks, as their pods' preStop hook does.
 
-    `mpirun` would give them a quarter of a second to save in.
+    `mpirun` itself would kill them a quarter of a second after its own SIGTERM.
     """
     ranks = psutil.Process(mpirun.pid).children()
     assert ranks

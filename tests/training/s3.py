@@ -1,4 +1,4 @@
-"""A real S3 server (versitygw, as on the cluster), and a proxy before it that makes trouble."""
+"""A real S3 server (versitygw, as on the cluster), and a proxy before it that injects faults."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from tests.processes import free_port, wait_for
 BUCKET = "checkpoints"
 PROGRAM = Path(__file__).parents[2] / ".trainyard" / "bin" / "versitygw"
 HANG_SECONDS = 60
-"""Longer than any client waits that is to find it out."""
+"""Longer than any client's timeout."""
 KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "tester-secret", "AWS_REGION": "us-east-1"}
 
 
 @dataclass
 class Proxy:
-    """Forwards requests unless its rule returns a fault."""
+    """Records requests, and forwards each one unless its rule returns a fault."""
 
     port: int
     rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
-    """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
-    ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": act on it and lose the answer."""
+    """Verb, path, number of the request from 0 → "" to forward it, or a fault: an HTTP status, perhaps with
+    S3's code ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": forward it and drop the response."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     faults: int = 0
-    """How often the rule has returned one."""
+    """Number of faults that the rule has returned."""
     conditional: list[bool] = field(default_factory=list)
-    """Of each request, whether it has If-None-Match."""
+    """For each request, whether it has If-None-Match."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, verb: str, path: str, conditional: bool) -> str:
-        """Record a request, and return what to do with it."""
+        """Record a request, and return the rule's fault for it, "" for none."""
         with self._lock:
             self.conditional.append(conditional)
             self.requests.append((verb, path))
@@ -103,7 +103,7 @@ class _S3Handler(BaseHTTPRequestHandler):
 
     def _hang_up(self) -> None:
         self.close_connection = True
-        with suppress(OSError):  # a client that was killed has hung up itself
+        with suppress(OSError):  # a client that was killed has closed the connection itself
             self.connection.shutdown(socket.SHUT_RDWR)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
@@ -114,7 +114,7 @@ class _S3Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[Proxy]:
-    """Serve a folder; the environment that clients need is `environment(proxy)`."""
+    """Serve a folder; clients need the variables of `environment(proxy)`."""
     (folder / BUCKET).mkdir(parents=True)
     port = free_port()
     keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
@@ -137,7 +137,7 @@ def s3_server(folder: Path) -> Iterator[Proxy]:
 
 
 def environment(proxy: Proxy) -> dict[str, str]:
-    """What a client is given."""
+    """Return the variables with which a client reaches the proxy."""
     return KEYS | {"AWS_ENDPOINT_URL": proxy.endpoint}
 
 

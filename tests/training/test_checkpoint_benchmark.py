@@ -1,4 +1,4 @@
-"""What a checkpoint adds is separated from what the machine does meanwhile."""
+"""The benchmark of checkpoints: the time of a save, compared with steps of the same round without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.checkpoints import beyond
 
 
-def test_a_save_costs_what_its_steps_take_beyond_those_of_its_round_with_none() -> None:
+def test_a_save_costs_the_time_of_its_steps_beyond_the_rounds_steps_without_a_save() -> None:
     control = [{"total": 1.0, "steps": 10}, {"total": 1.2, "steps": 10}, {"total": 4.0, "steps": 10}] * 2
     control[4:] = [{"total": 2.0, "steps": 10}, {"total": 2.0, "steps": 10}]
     control[2:4] = [{"total": 4.0, "steps": 10}, {"total": 4.0, "steps": 20}]

@@ -1,4 +1,4 @@
-"""A wrong configuration is refused before anything starts, with every problem at once."""
+"""The configuration of a run: overrides, and wrong values, which are all reported before anything starts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> N
         load_config(file)
 
 
-def test_every_configuration_that_comes_with_the_package_is_right() -> None:
+def test_every_configuration_that_comes_with_the_package_is_valid() -> None:
     folder = Path(__file__).parents[2] / "training" / "configs"
     files = sorted(folder.glob("*.yaml"))
     assert files

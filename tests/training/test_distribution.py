@@ -1,4 +1,4 @@
-"""The training package is a distribution with a separate name, with the requirements of the lock files."""
+"""Metadata of the distribution `trainyard-train`: its requirements are those of the lock files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def lines(name: str) -> list[str]:
     return (REPOSITORY / "requirements" / name).read_text().splitlines()
 
 
-def test_it_needs_what_the_lock_files_of_jobs_are_made_from() -> None:
+def test_its_requirements_are_those_that_the_lock_files_of_jobs_are_made_from() -> None:
     needed = requires("trainyard-train") or []
     assert [each for each in needed if "extra" not in each] == lines("training.in")
     for extra in ("deepspeed", "tracking"):

@@ -1,4 +1,4 @@
-"""`python -m training.…`, as manifests have it, starts the commands of `trainyard_train`."""
+"""The former names `python -m training.…`, still in manifests, start the commands of `trainyard_train`."""
 
 from __future__ import annotations
 

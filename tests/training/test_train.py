@@ -1,4 +1,4 @@
-"""The command reports what is wrong, and its exit code means that a retry cannot help."""
+"""The command `trainyard_train.train`: wrong settings are reported with the exit code for "do not retry"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import free_port
-from tests.training.test_trainer import NoticeAt, configure, events, train
+from tests.training.launch import events
+from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.checkpoint import FORMAT
 from trainyard_train.observability.metrics import FILE
 
@@ -21,7 +22,7 @@ MODULE = ("-m", "trainyard_train.train")
 def refused(
     run_dir: Path, *settings: str, more: list[str] | None = None, script: Sequence[str] = MODULE
 ) -> str:
-    """Run the command, which must refuse; returns its error output."""
+    """Run the command, which must refuse its settings; return its error output."""
     chosen = [f"run_dir={run_dir}", "steps=4", "seed=7", "model.hidden=16", *settings]
     arguments = [part for text in chosen for part in ("--set", text)]
     command = [sys.executable, *script, *arguments, *(more or [])]
@@ -40,7 +41,7 @@ def test_every_problem_of_the_settings_is_reported_and_nothing_is_made(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "more", "output"),
+    ("settings", "more", "message"),
     [
         (["parallel.min_ranks=2"], [], "parallel: got 1 ranks; allowed: 2 or more; start so many"),
         (["parallel.max_ranks=1"], TWO_RANKS, "parallel: got 2 ranks; allowed: 1 to 1; start so many"),
@@ -48,17 +49,17 @@ def test_every_problem_of_the_settings_is_reported_and_nothing_is_made(tmp_path:
         (["parallel.shard=3", "strategy=fsdp"], TWO_RANKS, "parallel.shard: got 3; allowed: a divisor of"),
     ],
 )
-def test_ranks_that_the_settings_do_not_go_with_are_refused(
-    tmp_path: Path, settings: list[str], more: list[str], output: str
+def test_a_number_of_ranks_that_does_not_fit_the_settings_is_refused(
+    tmp_path: Path, settings: list[str], more: list[str], message: str
 ) -> None:
-    assert f"training: {output}" in refused(tmp_path, *settings, more=more)
+    assert f"training: {message}" in refused(tmp_path, *settings, more=more)
 
 
-def test_a_backend_that_is_not_to_be_had_here_is_refused(
+def test_a_backend_that_is_not_available_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    for name, value in {**place, "CUDA_VISIBLE_DEVICES": ""}.items():
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    for name, value in {**rank, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
     assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
     assert "training: backend: got 'mpi', but this PyTorch was built" in refused(tmp_path, "backend=mpi")
@@ -102,11 +103,11 @@ def late(store, step):
 FolderStore.clean_up = late
 train.main(sys.argv[1:])
 """
-"""It begins once the other rank has ended, and takes longer than `timeouts.silence`."""
+"""A clean-up that begins once the other rank has ended, and takes longer than `timeouts.silence`."""
 
 
 @pytest.mark.ranks
-def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_well(tmp_path: Path) -> None:
+def test_only_rank_0_waits_for_a_slow_clean_up_and_all_ranks_succeed(tmp_path: Path) -> None:
     chosen = [
         *(f"run_dir={tmp_path}", "steps=20", "model.hidden=16", "checkpoint.every_steps=1"),
         *("checkpoint.keep_last=1", "timeouts.save=60", "timeouts.silence=3", "restarts=0"),

@@ -1,9 +1,8 @@
-"""Interrupted or not, a run ends with the same weights, bit for bit."""
+"""The trainer, in one process: whatever interrupts a run, it ends with the same weights, bit for bit."""
 
 from __future__ import annotations
 
 import errno
-import json
 import math
 import re
 import threading
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.processes import wait_for
+from tests.training.launch import events, sha256
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 from trainyard_train.checkpointing.interval import measured_mtbf
 from trainyard_train.checkpointing.saver import MismatchError, SaveError
@@ -40,7 +40,7 @@ STEPS = 24
 
 
 class NoticeAt(PreemptionNotice):
-    """Comes while a given step is taken."""
+    """A preemption notice that comes during a given step."""
 
     def __init__(self, step: int) -> None:
         super().__init__(exit_seconds=60)
@@ -75,15 +75,7 @@ def train(
     try:
         return trainer.run(0)
     finally:
-        trainer.saver.wait_for_clean_up(60)  # it would continue beside the next attempt, in this process
-
-
-def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
-    return [line for line in read_metrics(run_dir / FILE) if line["event"] == name]
-
-
-def sha256(run_dir: Path) -> str:
-    return str(json.loads((run_dir / "final.json").read_text())["sha256"])
+        trainer.saver.wait_for_clean_up(60)  # else it would run during the next attempt in this process
 
 
 @pytest.fixture(scope="module")
@@ -114,18 +106,18 @@ def test_a_preemption_at_any_step_and_a_resume_change_no_bit(
     evaluated = step % 10 == 0
     assert saved == step + (
         not evaluated
-    )  # notice while a step is taken, all agree in the next thing they do
+    )  # the notice comes during a step; all ranks agree on it at the next one
     assert train(configure(tmp_path))
     assert sha256(tmp_path) == undisturbed
     steps = [line["step"] for line in events(tmp_path, "step")]
     assert steps == list(range(1, STEPS + 1)), "nothing was repeated"
 
 
-@pytest.mark.parametrize(("batch", "looks"), [(0, 0), (1, 1), (3, 3)])
+@pytest.mark.parametrize(("batch", "evaluated"), [(0, 0), (1, 1), (3, 3)])
 def test_a_preemption_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
-    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, batch: int, looks: int
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, batch: int, evaluated: int
 ) -> None:
-    """Batch 0: it comes in the step before, and is left at once."""
+    """With batch 0, the notice comes in the step before, and no batch is evaluated."""
     notice = PreemptionNotice(60) if batch else NoticeAt(9)
     taken = 0
 
@@ -140,7 +132,7 @@ def test_a_preemption_notice_ends_an_evaluation_after_the_batch_in_which_it_come
     monkeypatch.setattr(Trainer, "_look_at", look)
     monkeypatch.setattr("trainyard_train.trainer.EVALUATED_AT_ONCE", 50)
     assert not train(configure(tmp_path), notice)
-    assert taken == looks
+    assert taken == evaluated
     assert [line["step"] for line in events(tmp_path, "preempted")] == [10]
     assert events(tmp_path, "evaluation") == []
     monkeypatch.undo()
@@ -148,7 +140,7 @@ def test_a_preemption_notice_ends_an_evaluation_after_the_batch_in_which_it_come
     assert sha256(tmp_path) == undisturbed
 
 
-def test_a_preemption_notice_in_the_last_evaluation_costs_that_alone(
+def test_a_preemption_notice_in_the_last_evaluation_costs_only_that_evaluation(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice = PreemptionNotice(60)
@@ -227,7 +219,7 @@ def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturb
     assert sha256(tmp_path) == undisturbed
 
 
-def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_stops_the_run_before_the_weights_are_corrupted(tmp_path: Path) -> None:
     config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1})
     with pytest.raises(DivergedError, match=r"lower optim\.lr") as caught:
         train(config)
@@ -278,7 +270,7 @@ def test_an_evaluation_whose_loss_is_not_a_number_is_reported_without_a_later_st
         trainer.run(0)
 
 
-def test_weights_that_are_spoiled_are_not_saved_although_the_loss_was_a_number(
+def test_corrupted_weights_are_not_saved_although_the_loss_was_a_number(
     tmp_path: Path, undisturbed: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 1})
@@ -303,7 +295,7 @@ def test_weights_that_are_spoiled_are_not_saved_although_the_loss_was_a_number(
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
+def test_a_gradient_that_is_not_a_number_changes_no_weight_and_ends_the_run(
     tmp_path: Path, optimizer: str, late: bool
 ) -> None:
     config = configure(tmp_path, optim={"name": optimizer, "lr": 0.01}, checkpoint={"every_steps": 1000})
@@ -318,8 +310,8 @@ def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
     assert weights[11] == weights[10] != weights[9]
 
 
-class NothingIsRead(TorchDispatchMode):
-    """Refuses what makes the host wait for the device."""
+class NoDeviceReads(TorchDispatchMode):
+    """Fails on operations that make the host wait for the device."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -337,7 +329,7 @@ WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.defa
 def test_up_to_the_optimizer_the_host_waits_for_no_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, object]
 ) -> None:
-    """On a CPU the calls can be seen that would wait for a GPU; it was not run on one."""
+    """Runs on a CPU, where the calls are the same that would wait for a GPU; not run on a GPU."""
     config = configure(tmp_path, **values)
     trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60), reads_late=True)
     trainer.prepare(0)
@@ -350,7 +342,7 @@ def test_up_to_the_optimizer_the_host_waits_for_no_device(
 
     monkeypatch.setattr(Late, "read", watched)
     trainer.optimizer.register_step_pre_hook(lambda *_: reads.append("optimizer"))
-    with NothingIsRead():  # type: ignore[no-untyped-call]
+    with NoDeviceReads():  # type: ignore[no-untyped-call]
         for _ in range(4):
             trainer.take_step()
     assert reads == ["optimizer"] + 3 * ["read", "optimizer"], "a loss is read when the next one is queued"
@@ -364,15 +356,15 @@ def test_losses_that_are_read_a_step_later_change_no_bit_and_no_line(
     assert not train(configure(tmp_path), NoticeAt(step), reads_late=True)
     saved = events(tmp_path, "preempted")[0]["step"]
     known_at_once = step % 10 == 0
-    read_by_the_way = step % 10 == 9 or step % 5 == 4  # an evaluation or a save needs what is known
-    assert saved == step + (0 if known_at_once else 1 if read_by_the_way else 2)
+    read_early = step % 10 == 9 or step % 5 == 4  # an evaluation or a save needs the loss
+    assert saved == step + (0 if known_at_once else 1 if read_early else 2)
     assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, saved + 1))
     assert train(configure(tmp_path), reads_late=True)
     assert sha256(tmp_path) == undisturbed
     assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, STEPS + 1))
 
 
-def test_a_loss_that_is_no_number_is_found_a_step_later_and_no_weight_was_spoiled(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_is_found_a_step_later_and_no_weight_is_corrupted(tmp_path: Path) -> None:
     config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1000})
     trainer = Trainer(config, process_group.join(config.timeouts, {}), PreemptionNotice(60), reads_late=True)
     with pytest.raises(DivergedError, match=r"of step \d is .*lower optim\.lr"):
@@ -406,7 +398,7 @@ def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:
     assert trainer.saved_step == 2
 
 
-def test_a_clock_that_jumps_while_it_trains_changes_no_bit_and_spoils_no_account(
+def test_a_clock_that_jumps_during_training_changes_no_bit_and_no_metric(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Moving(PreemptionNotice):
@@ -461,17 +453,17 @@ def test_a_run_dir_that_is_a_file_is_named(tmp_path: Path) -> None:
         train(configure(tmp_path / "run"))
 
 
-def test_ranks_with_other_settings_are_named_to_all_and_their_own_may_differ(
+def test_ranks_with_different_settings_are_named_on_all_ranks_except_for_settings_of_a_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Heartbeats, "start", lambda heartbeats: None)  # it would end this process
+    monkeypatch.setattr(Heartbeats, "start", lambda heartbeats: None)  # heartbeats would end this process
     shared = dist.HashStore()
 
     def attempt(rank: int, **values: object) -> str:
         config = configure(tmp_path, **values)
-        place = mesh.Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared)
+        two_ranks = mesh.Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared)
         with pytest.raises(ConfigError) as caught:
-            Trainer(config, place, PreemptionNotice(60))
+            Trainer(config, two_ranks, PreemptionNotice(60))
         return str(caught.value)
 
     with ThreadPoolExecutor(2) as pool:
@@ -484,7 +476,7 @@ def test_ranks_with_other_settings_are_named_to_all_and_their_own_may_differ(
 
 
 def fill_disk(patch: pytest.MonkeyPatch, for_step: str) -> None:
-    """Let writes fail for the checkpoints of some steps."""
+    """Make writes fail for the checkpoints whose path has this text."""
     write = Files.write
 
     def maybe(files: Files, path: Path, data: bytes, finish: Callable[[], object] = lambda: None) -> None:
@@ -495,7 +487,7 @@ def fill_disk(patch: pytest.MonkeyPatch, for_step: str) -> None:
     patch.setattr(Files, "write", maybe)
 
 
-def test_a_disk_that_is_full_for_a_while_costs_a_checkpoint_and_not_the_run(
+def test_a_temporarily_full_disk_costs_a_checkpoint_and_not_the_run(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_disk(monkeypatch, for_step="step-000000(05|10)")
@@ -519,7 +511,7 @@ def test_a_preemption_notice_on_a_full_disk_is_a_failure_and_checkpoints_are_ret
     assert sha256(tmp_path) == undisturbed
 
 
-def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stands(
+def test_a_disk_that_hangs_ends_the_run_with_a_message_and_it_can_resume(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     awake = threading.Event()
@@ -547,7 +539,7 @@ def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stand
 
 @pytest.fixture
 def held_clean_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """What follows a commit is not done before this event."""
+    """Delay clean-ups until this event."""
     clean_up, released = FolderStore.clean_up, threading.Event()
 
     def late(store: FolderStore, step: int) -> None:
@@ -560,7 +552,7 @@ def held_clean_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def started(config: TrainConfig, notice: PreemptionNotice, at_end: Callable[[], object]) -> Trainer:
-    """A trainer that calls `at_end` when the last step is reported."""
+    """Make a trainer that calls `at_end` when it reports its last step."""
 
     def report(line: dict[str, Any]) -> None:
         if line["event"] == "finished":
@@ -569,7 +561,7 @@ def started(config: TrainConfig, notice: PreemptionNotice, at_end: Callable[[], 
     return Trainer(config, process_group.join(config.timeouts, {}), notice, [report])
 
 
-def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_the_end(
+def test_a_clean_up_that_outlasts_the_timeout_of_saves_fails_no_save_and_ends_with_the_run(
     tmp_path: Path, undisturbed: str, held_clean_up: threading.Event
 ) -> None:
     config = configure(tmp_path, timeouts={"save": 60}, checkpoint={"every_steps": 1, "keep_last": 2})
@@ -593,7 +585,7 @@ def test_on_a_preemption_notice_no_rank_waits_for_a_clean_up(
     trainer.saver.wait_for_clean_up(60)
 
 
-def test_a_preemption_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
+def test_a_preemption_notice_at_the_end_shortens_the_wait_for_a_clean_up(
     tmp_path: Path, held_clean_up: threading.Event, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config, notice = configure(tmp_path, timeouts={"save": 600}), PreemptionNotice(60)
@@ -603,7 +595,7 @@ def test_a_preemption_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     assert "exiting before all superseded checkpoints are deleted" in capfd.readouterr().err
 
 
-def test_the_pace_is_observed_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+def test_the_configured_pace_is_kept_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
     train(configure(tmp_path, pace_seconds=0.02))
     lines = events(tmp_path, "step")
     assert lines[-1]["time"] - lines[0]["time"] >= 0.02 * (STEPS - 2)

@@ -1,4 +1,4 @@
-"""A search finds what is better, ends what is worse, and survives a preemption notice."""
+"""Hyperparameter search: it prunes bad trials, resumes interrupted ones, and survives failing ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import yaml
 from optuna.trial import TrialState
 
 from tests.processes import free_port, wait_for
-from tests.training.test_trainer import NoticeAt, events
+from tests.training.launch import events
+from tests.training.test_trainer import NoticeAt
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.tune import _write_best, load_search, main, search_for
@@ -41,7 +42,7 @@ def write(tmp_path: Path, **values: Any) -> str:
     return str(path)
 
 
-def test_a_search_finds_a_rate_that_learns_and_ends_what_does_not(tmp_path: Path) -> None:
+def test_a_search_finds_a_rate_that_learns_and_prunes_trials_that_do_not(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=12), [])
     study = search_for(search, config, [], PreemptionNotice(60))
     assert study
@@ -67,14 +68,14 @@ def test_a_preempted_trial_resumes(tmp_path: Path) -> None:
     assert search_for(search, config, [], NoticeAt(15)) is None
     study = search_for(search, config, [], PreemptionNotice(60))
     assert study
-    left, again = study.get_trials()
-    assert (left.state, again.state) == (TrialState.FAIL, TrialState.COMPLETE)
-    assert again.params == left.params
+    preempted, retried = study.get_trials()
+    assert (preempted.state, retried.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    assert retried.params == preempted.params
     assert events(tmp_path / "study" / "trial-00000", "resumed")[0]["step"] == 16
     assert not (tmp_path / "study" / "trial-00001").exists()
 
 
-def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_reported(
+def test_workers_of_one_trial_each_make_the_configured_number_and_the_best_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)  # pytest handles signals
@@ -117,7 +118,7 @@ def test_a_killed_worker_resumes_its_trial_from_its_checkpoint(tmp_path: Path) -
     assert events(folder, "resumed")[0]["step"] == 10
 
 
-def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
+def test_the_best_trial_of_another_worker_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = optuna.create_study()
@@ -134,7 +135,7 @@ def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
     assert json.loads((tmp_path / "best.json").read_text())["trial"] == 1
 
 
-def opened() -> int:
+def open_files() -> int:
     return psutil.Process().num_fds()
 
 
@@ -142,15 +143,15 @@ def test_trials_of_one_process_leave_no_port_no_thread_and_no_file_behind(tmp_pa
     short = ["steps=2", f"export.prometheus_port={free_port()}"]
     search, config = load_search(write(tmp_path, trials=1), short)
     assert search_for(search, config, short, PreemptionNotice(60))
-    files, threads = opened(), threading.active_count()
+    files, threads = open_files(), threading.active_count()
     study = search_for(search.model_copy(update={"trials": 6}), config, short, PreemptionNotice(60))
     assert study
     assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 6
-    wait_for(lambda: (opened(), threading.active_count()) <= (files, threads))
+    wait_for(lambda: (open_files(), threading.active_count()) <= (files, threads))
 
 
-class Faulty(PreemptionNotice):
-    """Some trials end with an error in their first step."""
+class FailingTrials(PreemptionNotice):
+    """Raises an error in the first step of the trials with these numbers."""
 
     def __init__(self, *numbers: int) -> None:
         super().__init__(60)
@@ -168,7 +169,7 @@ def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_continues(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     short = ["steps=2"]
-    study = search_for(*load_search(write(tmp_path, trials=3), short), short, Faulty(0, 2, 3))
+    study = search_for(*load_search(write(tmp_path, trials=3), short), short, FailingTrials(0, 2, 3))
     assert study
     states = [trial.state.name for trial in study.get_trials()]
     assert states == ["FAIL", "COMPLETE", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]
@@ -182,7 +183,7 @@ def test_a_worker_whose_trials_all_fail_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)
-    monkeypatch.setattr("trainyard_train.tune.PreemptionNotice", lambda _: Faulty(*range(9)))
+    monkeypatch.setattr("trainyard_train.tune.PreemptionNotice", lambda _: FailingTrials(*range(9)))
     assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 3
     assert "training: 3 trials, one after the other, failed: see why, above or in" in capfd.readouterr().err

@@ -1,7 +1,7 @@
-"""Google Cloud Storage and Azure Blob Storage at their smallest: what checkpoints ask of them.
+"""Fakes of Google Cloud Storage and Azure Blob Storage: the requests of their APIs that checkpoints use.
 
-Their XML and REST APIs, as obstore speaks them: objects, in one request or in parts, ranges,
-lists. Who asks is not looked at. A rule may let requests fail, as in `tests.training.s3`.
+They serve what obstore sends to the XML and REST APIs: objects, in one request or in parts, ranges and
+lists. Credentials are not checked. A rule can make requests fail, as in `tests.training.s3`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ ACCOUNT = "devstoreaccount1"
 
 @dataclass
 class Blobs:
-    """The objects of one account, and what was asked."""
+    """The objects of one account, and the requests for them."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     """`container/key` → content."""
     parts: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     rule: Callable[[str, str], int] = lambda verb, path: 0
-    """Verb and path → the status to fail with; 0: do it."""
+    """Verb and path → the status to fail with, or 0 to serve the request."""
 
     def below(self, container: str, asked: Mapping[str, str]) -> tuple[list[tuple[str, int]], list[str]]:
-        """Keys that begin as asked for, with their sizes; and the folders that a delimiter makes of some."""
+        """List a container: keys with the requested prefix and their sizes, and folders by the delimiter."""
         prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
         keys: list[tuple[str, int]] = []
         folders: list[str] = []
         for name, data in sorted(self.objects.items()):
-            there, _, key = name.partition("/")
-            if there != container or not key.startswith(prefix):
+            holder, _, key = name.partition("/")
+            if holder != container or not key.startswith(prefix):
                 continue
             inside, parted, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
             if not parted:
@@ -49,8 +49,8 @@ class Blobs:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A response."""
+class BlobResponse:
+    """A response of a fake."""
 
     status: int
     body: bytes = b""
@@ -68,7 +68,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.blobs.requests.append((self.command, unquote(self.path)))
         failing = self.blobs.rule(self.command, self.path)
-        answer = Answer(failing) if failing else self.act(name, asked, body)
+        answer = BlobResponse(failing) if failing else self.act(name, asked, body)
         self.send_response(answer.status)
         for key, value in {"ETag": '"1"', "Last-Modified": MODIFIED, **answer.headers}.items():
             self.send_header(key, value)
@@ -80,24 +80,24 @@ class _BlobHandler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
 
-    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:
+    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> BlobResponse:
         raise NotImplementedError
 
-    def read(self, name: str) -> Answer:
-        """GET and HEAD of an object, or of a range of it."""
+    def read(self, name: str) -> BlobResponse:
+        """Serve GET and HEAD of an object, or of a range of it."""
         data = self.blobs.objects.get(name)
         if data is None:
-            return Answer(404)
+            return BlobResponse(404)
         if self.command == "HEAD":
-            return Answer(200, b"", {"Content-Length": str(len(data))})
+            return BlobResponse(200, b"", {"Content-Length": str(len(data))})
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
         if not found:
-            return Answer(200, data)
+            return BlobResponse(200, data)
         start, stop = int(found[1]), min(int(found[2]) + 1, len(data))
-        return Answer(206, data[start:stop], {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
+        return BlobResponse(206, data[start:stop], {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
 
     def join(self, name: str, parts: list[str]) -> None:
-        """Make an object of parts."""
+        """Make an object of uploaded parts."""
         self.blobs.objects[name] = b"".join(self.blobs.parts.pop(f"{name}/{part}") for part in parts)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -105,9 +105,9 @@ class _BlobHandler(BaseHTTPRequestHandler):
 
 
 class GcpXmlApi(_BlobHandler):
-    """The XML API, which is S3's but for the credentials."""
+    """Google's XML API, which is S3's except for the credentials."""
 
-    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:
+    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> BlobResponse:
         if "list-type" in asked:
             keys, folders = self.blobs.below(name, asked)
             found = "".join(
@@ -118,30 +118,30 @@ class GcpXmlApi(_BlobHandler):
             found += "".join(
                 f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>" for folder in folders
             )
-            return Answer(200, f"<ListBucketResult>{found}</ListBucketResult>".encode())
+            return BlobResponse(200, f"<ListBucketResult>{found}</ListBucketResult>".encode())
         if self.command == "POST" and "uploads" in asked:
             root = "InitiateMultipartUploadResult"
-            return Answer(200, f"<{root}><UploadId>1</UploadId></{root}>".encode())
+            return BlobResponse(200, f"<{root}><UploadId>1</UploadId></{root}>".encode())
         if self.command == "PUT" and "partNumber" in asked:
             self.blobs.parts[f"{name}/{asked['partNumber']}"] = body
-            return Answer(200)
+            return BlobResponse(200)
         if self.command == "POST":
             self.join(name, re.findall(r"<PartNumber>(\d+)</PartNumber>", body.decode()))
-            return Answer(
+            return BlobResponse(
                 200, b"<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
             )
         if self.command == "PUT":
             self.blobs.objects[name] = body
-            return Answer(200)
+            return BlobResponse(200)
         if self.command == "DELETE":
-            return Answer(204 if self.blobs.objects.pop(name, None) is not None else 404)
+            return BlobResponse(204 if self.blobs.objects.pop(name, None) is not None else 404)
         return self.read(name)
 
 
 class AzureBlobApi(_BlobHandler):
-    """The REST API of an account, whose name comes first in paths, as with Azurite."""
+    """Azure's REST API of an account, whose name comes first in paths, as with Azurite."""
 
-    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:
+    def act(self, name: str, asked: Mapping[str, str], body: bytes) -> BlobResponse:
         name = name.partition("/")[2]
         if asked.get("comp") == "batch":
             return self.delete_all(re.findall(r"DELETE /(\S+) HTTP", body.decode()))
@@ -154,22 +154,23 @@ class AzureBlobApi(_BlobHandler):
                 for key, size in keys
             )
             found += "".join(f"<BlobPrefix><Name>{escape(folder)}</Name></BlobPrefix>" for folder in folders)
-            return Answer(200, f"<EnumerationResults><Blobs>{found}</Blobs></EnumerationResults>".encode())
+            listed = f"<EnumerationResults><Blobs>{found}</Blobs></EnumerationResults>"
+            return BlobResponse(200, listed.encode())
         if asked.get("comp") == "block":
             self.blobs.parts[f"{name}/{asked['blockid']}"] = body
-            return Answer(201)
+            return BlobResponse(201)
         if asked.get("comp") == "blocklist":
             self.join(name, re.findall(r"<\w+>([^<]+)</\w+>", body.decode()))
-            return Answer(201)
+            return BlobResponse(201)
         if self.command == "PUT":
             self.blobs.objects[name] = body
-            return Answer(201)
+            return BlobResponse(201)
         if self.command == "DELETE":
-            return Answer(202 if self.blobs.objects.pop(name, None) is not None else 404)
+            return BlobResponse(202 if self.blobs.objects.pop(name, None) is not None else 404)
         return self.read(name)
 
-    def delete_all(self, addresses: list[str]) -> Answer:
-        """A batch, whose response has a part for each request."""
+    def delete_all(self, addresses: list[str]) -> BlobResponse:
+        """Serve a batch of deletions, whose response has a part for each request."""
         lines = []
         for number, address in enumerate(addresses):
             name = unquote(address.partition("?")[0]).removeprefix(f"{ACCOUNT}/")
@@ -178,12 +179,12 @@ class AzureBlobApi(_BlobHandler):
             lines += ["--batch", "Content-Type: application/http", f"Content-ID: {number}", ""]
             lines += [f"HTTP/1.1 {status}", "x-ms-request-id: 1", "", ""]
         body = "\r\n".join([*lines, "--batch--", ""]).encode()
-        return Answer(202, body, {"Content-Type": "multipart/mixed; boundary=batch"})
+        return BlobResponse(202, body, {"Content-Type": "multipart/mixed; boundary=batch"})
 
 
 @contextmanager
 def serve(kind: type[_BlobHandler]) -> Iterator[tuple[Blobs, str]]:
-    """Serve a store; yields what is in it, and its address."""
+    """Serve a store; yields its objects, and its address."""
     blobs = Blobs()
     handler = type("Handler", (kind,), {"blobs": blobs})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""A disk for tests that loses what was not synced before a power failure."""
+"""Filesystems below a checkpoint store that record calls, fail, kill, or lose what is not synced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard_train.checkpointing.folder_store import Files
 
 @dataclass
 class Recording(Files):
-    """Writes for real, and keeps the order of calls."""
+    """Writes for real, and records the calls in order."""
 
     calls: list[tuple[str, str]] = field(default_factory=list)
 
@@ -39,18 +39,18 @@ class Recording(Files):
 
 @dataclass
 class Forgetful(Files):
-    """Keeps beside the real folder a copy of what the disk would hold after a loss of power.
+    """Keeps, beside the real folder, a copy of what the disk would have after a power failure.
 
-    The content of a file is on the disk when it was fsynced, its name when its folder was. What is not
-    synced may be lost or not; this disk loses all of it.
+    A file's content is durable once the file is fsynced, its name once its folder is. A real disk may or may
+    not lose what is not synced; this one loses all of it.
     """
 
     root: Path
     durable: Path
     fsync: bool = True
-    """False: a build with the fsync of files taken out."""
+    """False: files are not fsynced, as in a build with a bug."""
     sync_names: bool = True
-    """False: a build with the fsync of directories taken out."""
+    """False: directories are not fsynced, as in a build with a bug."""
     _content: dict[int, bytes] = field(default_factory=dict, init=False)
     _moved: dict[int, Path] = field(default_factory=dict, init=False)
 
@@ -116,7 +116,7 @@ class Failing(Recording):
 
 @dataclass
 class Killing(Recording):
-    """Kills the current process at the n-th call, half-way through where that is a write."""
+    """Kills the current process at the n-th call; in the middle, if that is a write."""
 
     at: int = 0
 
@@ -146,7 +146,7 @@ class Killing(Recording):
 
 
 def _short(path: Path) -> str:
-    """A name without its nonce."""
+    """Return a file's name without its nonce."""
     parts = path.name.split(".")
     stable = [part for part in parts if not (len(part) == 8 and set(part) <= set("0123456789abcdef"))]
     return ".".join(stable)

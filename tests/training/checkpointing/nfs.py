@@ -1,7 +1,7 @@
-"""A real NFS server (nfs-ganesha), and clients of it, on a separate network.
+"""A real NFS server (nfs-ganesha) and its clients, in a separate network namespace.
 
-The server's disk is a file, so that one can see what it would hold after a loss of power. Nothing is asked of
-the kernel's NFS: server and clients are processes, whose folders go through FUSE.
+The server's disk is an image file, so that a test can mount it as after a power failure. The kernel's NFS is
+not needed: server and clients are processes, and the clients' folders are FUSE mounts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from engine.paths import REPOSITORY
 from tests.processes import wait_for
 
 ADDRESS: Final = "192.0.2.1"
-"""Of the server, on a network for documentation (RFC 5737)."""
+"""Address of the server, in a network for documentation (RFC 5737)."""
 _EXPORT: Final = "/training"
 _DISK_MIB: Final = 64
-_WITH_ME: Final = ("setpriv", "--pdeathsig", "KILL")
-"""What is started ends with the tests, however they end."""
+_KILLED_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
+"""Prefix of commands: the process ends with the tests, even if those are killed."""
 _FUSE: Final = re.compile(r"\bfuse(\.ko\b|$)", re.MULTILINE)
 _NETWORK: Final = f"""
 ip link set lo up
 ip address add {ADDRESS}/32 dev lo
 mount -t tmpfs none /run  # rpcbind's and the server's own
-exec {" ".join(_WITH_ME)} rpcbind -f
+exec {" ".join(_KILLED_WITH_PARENT)} rpcbind -f
 """
 _CONFIGURATION: Final = """
 NFS_CORE_PARAM {{
@@ -52,20 +52,20 @@ EXPORT {{
 
 @dataclass
 class NfsServer:
-    """A server that exports one disk, and can be killed and started again."""
+    """A server that exports one disk, and can be killed and restarted."""
 
     folder: Path
     _network: int
-    """Process whose network it is on."""
+    """Process in whose network namespace the server is."""
     _process: subprocess.Popen[bytes] = field(init=False)
 
     @property
     def disk(self) -> Path:
-        """The export as the server itself sees it."""
+        """The exported folder, as the server's filesystem has it."""
         return self.folder / "disk"
 
     def start(self) -> None:
-        """Start it; returns when it answers."""
+        """Start the server; returns when it responds."""
         log = self.folder / "server.log"
         log.write_text("")
         options = ("-F", "-f", self.folder / "ganesha.conf", "-L", log, "-p", self.folder / "ganesha.pid")
@@ -73,13 +73,13 @@ class NfsServer:
         _wait_for(lambda: "NFS SERVER INITIALIZED" in log.read_text(), self._process, log)
 
     def kill(self) -> None:
-        """End it in the midst of what it does."""
+        """Kill the server, in the middle of any request."""
         self._process.kill()
         self._process.wait()
 
     @contextmanager
     def client(self, folder: Path, version: int = 3) -> Iterator[Path]:
-        """Mount the export on a folder, as one node does."""
+        """Mount the export on a folder, as a node does."""
         folder.mkdir()
         program = [sys.executable, "-m", "tests.training.checkpointing.nfs_client"]
         arguments = [str(version), f"{ADDRESS}:{_EXPORT}", str(folder)]
@@ -94,8 +94,8 @@ class NfsServer:
             _run("umount", "--lazy", str(folder))
 
     @contextmanager
-    def after_a_loss_of_power(self, folder: Path) -> Iterator[Path]:
-        """The disk as a start would find it after a power failure of the server now."""
+    def after_power_failure(self, folder: Path) -> Iterator[Path]:
+        """Mount the disk as it would be if the server's power failed now."""
         folder.mkdir()
         image = folder.with_suffix(".image")
         shutil.copyfile(self.folder / "disk.image", image)
@@ -103,18 +103,18 @@ class NfsServer:
             yield folder
 
     def _inside(self, *namespaces: str) -> list[str]:
-        return ["nsenter", f"--target={self._network}", "--net", *namespaces, *_WITH_ME]
+        return ["nsenter", f"--target={self._network}", "--net", *namespaces, *_KILLED_WITH_PARENT]
 
 
 def kernel_has_fuse(root: Path = Path("/")) -> bool:
-    """Whether the running kernel has FUSE, or a module of it that only has to be loaded."""
+    """Whether the running kernel has FUSE, or a FUSE module that it can load."""
     modules = root / "lib" / "modules" / os.uname().release
     lists = (root / "proc" / "filesystems", modules / "modules.builtin", modules / "modules.dep")
     return any(_FUSE.search(each.read_text()) for each in lists if each.exists())
 
 
 def _lacking() -> Iterator[str]:
-    """What a machine whose kernel has FUSE can be given, and by whom."""
+    """Name what is missing on a host whose kernel has FUSE, and how to get it."""
     if os.geteuid() != 0:
         yield "root, to mount"
     if missing := [name for name in ("ganesha.nfsd", "rpcbind", "fusermount3") if shutil.which(name) is None]:
@@ -127,18 +127,18 @@ def _lacking() -> Iterator[str]:
 def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[NfsServer]:
     """Serve an empty disk.
 
-    Ganesha confirms names as soon as it has them, though NFS requires them on the disk first (RFC 1813,
-    4.8): `syncs_folders` makes them durable, by the filesystem.
+    Ganesha confirms names before they are durable, although NFS requires them on the disk first (RFC 1813,
+    4.8). With `syncs_folders` its filesystem makes them durable.
     """
     if lacking := list(_lacking()):
-        pytest.fail(f"not there: {'; '.join(lacking)}")
+        pytest.fail(f"missing: {'; '.join(lacking)}")
     with ExitStack() as stack:
         disk, image = folder / "disk", folder / "disk.image"
         disk.mkdir()
         with image.open("wb") as file:
             file.truncate(_DISK_MIB << 20)
         _run("mkfs.ext4", "-q", "-F", str(image))
-        options = ["commit=600", *(["dirsync"] if syncs_folders else [])]  # no timer saves what nobody synced
+        options = ["commit=600", *(["dirsync"] if syncs_folders else [])]  # no timer syncs during a test
         stack.enter_context(_mounted(image, disk, *options))
         state = folder / "state"
         state.mkdir()
@@ -178,7 +178,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _listens(process: int, port: int) -> bool:
-    """Whether anything on a process's network listens on a TCP port."""
+    """Whether anything in the network namespace of a process listens on a TCP port."""
     lines = Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
 

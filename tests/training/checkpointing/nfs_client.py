@@ -1,9 +1,9 @@
-"""An NFS client without the kernel's: libnfs speaks the protocol, FUSE makes a folder of it.
+"""An NFS client in user space: libnfs implements the protocol, and FUSE mounts it as a folder.
 
     python -m tests.training.checkpointing.nfs_client VERSION EXPORT FOLDER
 
-Like the kernel's client, it promises no more than the server did: a write is sent unstable, `fsync` is a
-COMMIT, and so is the end of a file that was written. Clients wait for an unreachable server, as with `hard`.
+It gives the guarantees of the kernel's client: a write is sent as unstable; `fsync`, and the close of a
+written file, are a COMMIT. It waits for an unreachable server, as a mount with `hard` does.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class _Entry(ctypes.Structure):
 
 
 class Nfs:
-    """A mounted export; each call is a function of libnfs, and its error an OSError."""
+    """A mounted export; each method calls a function of libnfs, whose error becomes an OSError."""
 
     def __init__(self, version: int, server: str, export: str) -> None:
         self._library = _library()
         self._context = ctypes.c_void_p(self._library.nfs_init_context())
         if self._library.nfs_set_version(self._context, version):
             raise OSError(errno.EPROTONOSUPPORT, f"libnfs knows no version {version}")
-        self._library.nfs_set_dircache(self._context, 0)  # what another client has made is seen at once
+        self._library.nfs_set_dircache(self._context, 0)  # files of other clients are visible at once
         self._library.nfs_set_autoreconnect(self._context, -1)
         self.call("mount", server.encode(), export.encode())
 
     def call(self, name: str, *arguments: object) -> int:
-        """What the function returned. Raises OSError with the server's word on it."""
+        """Call a function; return its result. Raises OSError with the server's message."""
         result = int(getattr(self._library, f"nfs_{name}")(self._context, *arguments))
         if result < 0:
             output = (self._library.nfs_get_error(self._context) or b"").decode()
@@ -58,7 +58,7 @@ class Nfs:
         return result
 
     def stat(self, path: str) -> dict[str, int]:
-        """The attributes, by their names in `os.stat`."""
+        """Return the attributes by their names in `os.stat`."""
         found = _Stat()
         self.call("lstat64", path.encode(), ctypes.byref(found))
         plain = {name: getattr(found, name) for name in ("ino", "mode", "nlink", "uid", "gid", "size")}
@@ -69,7 +69,7 @@ class Nfs:
         return {f"st_{name}": value for name, value in (plain | nanoseconds).items()}
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder, with `.` and `..`."""
+        """Return the names in a folder, with `.` and `..`."""
         folder = ctypes.c_void_p()
         self.call("opendir", path.encode(), ctypes.byref(folder))
         found = []
@@ -79,8 +79,8 @@ class Nfs:
         return found
 
 
-class Folder(Operations):  # type: ignore[misc]
-    """What FUSE asks for, asked of the server."""
+class NfsOperations(Operations):  # type: ignore[misc]
+    """The operations of a FUSE filesystem, which the NFS server carries out."""
 
     use_ns = True
     """Times are whole nanoseconds."""
@@ -148,7 +148,7 @@ class Folder(Operations):  # type: ignore[misc]
 
 
 def _library() -> ctypes.CDLL:
-    """libnfs, by whichever number this Debian has it."""
+    """Load libnfs, whose version number depends on the distribution's release."""
     from ctypes.util import find_library
 
     library = ctypes.CDLL(find_library("nfs") or "libnfs.so")
@@ -168,5 +168,6 @@ def _library() -> ctypes.CDLL:
 if __name__ == "__main__":
     _version, _export, _folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     _server, _, _path = _export.partition(":")
-    # libnfs is for one thread, so FUSE is as well.
-    FUSE(Folder(Nfs(_version, _server, _path), _CHUNK[_version]), _folder, foreground=True, nothreads=True)
+    # libnfs is not thread-safe, so FUSE runs in one thread.
+    _operations = NfsOperations(Nfs(_version, _server, _path), _CHUNK[_version])
+    FUSE(_operations, _folder, foreground=True, nothreads=True)

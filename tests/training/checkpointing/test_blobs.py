@@ -1,4 +1,4 @@
-"""Google Cloud Storage and Azure hold to the same as S3, through the clients that a run uses."""
+"""Checkpoints in Google Cloud Storage and Azure, with the guarantees of those in S3; the clouds are fakes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 
 from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, GcpXmlApi, serve
 from tests.training.checkpointing.test_object_store import FILES, newest_step, save
-from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from tests.training.launch import events, sha256
+from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
 
 @dataclass(frozen=True)
 class BlobCloud:
-    """A store of one of them."""
+    """A fake of one cloud's storage, and the store on it."""
 
     blobs: Blobs
     url: str
@@ -40,7 +41,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         }.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-        # What fails is soon given up.
+        # The client gives up soon on a request that fails.
         monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
         yield BlobCloud(blobs, f"{request.param}://checkpoints/runs/7")
 

@@ -1,4 +1,4 @@
-"""No committed checkpoint is lost, and no damaged one is loaded, whatever happens when."""
+"""Checkpoints in a folder: no kill, full disk or power failure loses a committed one; damaged ones do not load."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def newest_step(store: FolderStore) -> int | None:
     return found.manifest.step
 
 
-def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_it_was_saved(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     save(store, 20)
     found = store.newest(lambda step, reason: pytest.fail(reason))
@@ -66,7 +66,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 def test_a_checkpoint_records_what_its_run_was_started_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the variable is missing or is no JSON, it is as a checkpoint of an earlier version."""
+    """Without the variable, or with one that is not JSON, the checkpoint is as of an earlier version."""
     known = {"code": "sha256:0", "commit": "c0ffee"}
     for step, text, origin in ((1, json.dumps(known), known), (2, "no JSON", {})):
         monkeypatch.setenv("TRAINYARD_ORIGIN", text)
@@ -76,7 +76,7 @@ def test_a_checkpoint_records_what_its_run_was_started_from(
         assert (b"origin" in written) == bool(origin)
 
 
-def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert newest_step(FolderStore(tmp_path / "none")) is None
 
 
@@ -110,7 +110,7 @@ def test_what_is_synced_was_flushed_before(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 4095])
 @pytest.mark.parametrize("offset", [0, 1, 512])
-def test_a_file_is_whole_wherever_it_lay_in_memory(tmp_path: Path, size: int, offset: int) -> None:
+def test_a_file_is_complete_whatever_its_alignment_in_memory(tmp_path: Path, size: int, offset: int) -> None:
     with mmap.mmap(-1, offset + size + 1) as room:
         content = random.Random(size).randbytes(size)
         room[offset : offset + size] = content
@@ -120,7 +120,7 @@ def test_a_file_is_whole_wherever_it_lay_in_memory(tmp_path: Path, size: int, of
 
 
 @pytest.mark.parametrize("refused", ["flag", "write"])
-def test_a_filesystem_without_direct_writes_gets_the_file_all_the_same(
+def test_a_filesystem_without_direct_writes_gets_the_complete_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     write, direct = os.write, False
@@ -150,7 +150,7 @@ def test_a_filesystem_without_direct_writes_gets_the_file_all_the_same(
     assert asked == [refused]
 
 
-def test_a_full_disk_is_reported_when_the_page_cache_is_passed_by(
+def test_a_full_disk_is_reported_when_the_page_cache_is_bypassed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, data: memoryview) -> int:
@@ -175,7 +175,7 @@ def test_every_nth_is_never_deleted(tmp_path: Path) -> None:
     assert store.committed() == [70, 60, 40, 20]
 
 
-def test_a_step_that_is_committed_already_stands(tmp_path: Path) -> None:
+def test_a_step_that_is_already_committed_is_not_overwritten(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     first = save(store, 5)
     inode = first.stat().st_ino
@@ -200,19 +200,19 @@ def empty(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-00000.safetensors", MANIFEST])
 @pytest.mark.parametrize("harm", [truncate, flip_a_bit, empty, Path.unlink])
-def test_a_damaged_checkpoint_is_passed_over_with_a_word(
+def test_a_damaged_checkpoint_is_skipped_with_a_message(
     tmp_path: Path, name: str, harm: Callable[[Path], None]
 ) -> None:
     store = FolderStore(tmp_path)
     save(store, 10)
     harm(save(store, 20) / name)
-    output: list[str] = []
-    found = store.newest(lambda step, reason: output.append(f"{step}: {reason}"))
+    messages: list[str] = []
+    found = store.newest(lambda step, reason: messages.append(f"{step}: {reason}"))
     assert found is not None
     assert found.manifest.step == 10
-    assert len(output) == 1
-    assert output[0].startswith("20: ")
-    assert name in output[0]
+    assert len(messages) == 1
+    assert messages[0].startswith("20: ")
+    assert name in messages[0]
 
 
 def test_a_manifest_of_another_step_is_not_trusted(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_manifest_of_another_step_is_not_trusted(tmp_path: Path) -> None:
         (6, "reads 5; it was written by a newer version: update this one to go on"),
     ],
 )
-def test_a_manifest_of_another_version_is_refused_with_what_to_do(
+def test_a_manifest_of_another_version_is_refused_with_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: int, advice: str
 ) -> None:
     store = FolderStore(tmp_path)
@@ -241,7 +241,7 @@ def test_a_manifest_of_another_version_is_refused_with_what_to_do(
     assert store.committed() == [20]
 
 
-def test_a_format_that_was_altered_is_damage_and_no_other_version(tmp_path: Path) -> None:
+def test_an_altered_format_number_counts_as_damage_not_as_another_version(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     save(store, 10)
     path = save(store, 20) / MANIFEST
@@ -251,7 +251,7 @@ def test_a_format_that_was_altered_is_damage_and_no_other_version(tmp_path: Path
     assert newest_step(store) == 10
 
 
-def test_a_damaged_step_can_be_saved_again_after_it_is_set_aside(tmp_path: Path) -> None:
+def test_a_damaged_step_can_be_saved_again_after_it_is_quarantined(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     empty(save(store, 10) / "model.pt")
     store.quarantine(10)
@@ -260,7 +260,7 @@ def test_a_damaged_step_can_be_saved_again_after_it_is_set_aside(tmp_path: Path)
     assert len(list(tmp_path.glob("step-00000010.damaged.*"))) == 1
 
 
-def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> None:
+def test_garbage_collection_deletes_only_what_dead_runs_have_left(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     save(store, 10)
     store.begin(20)
@@ -280,8 +280,8 @@ def test_a_run_whose_staging_directory_a_newer_run_deleted_commits_nothing(tmp_p
     assert newest_step(new) is None
 
 
-class Between(Files):
-    """Before each rename another run does something."""
+class InterruptedRenames(Files):
+    """Calls `other`, which acts as another run, before each rename."""
 
     def __init__(self, other: Callable[[], object]) -> None:
         self.other = other
@@ -292,24 +292,24 @@ class Between(Files):
 
 
 @pytest.mark.parametrize("other", ["cleans up", "collects garbage"])
-def test_a_clean_up_in_whose_midst_another_run_does_the_same_ends_well(tmp_path: Path, other: str) -> None:
+def test_a_clean_up_succeeds_while_another_run_deletes_the_same(tmp_path: Path, other: str) -> None:
     rival = FolderStore(tmp_path, retention=Retention(1))
     for step in (1, 2):
         save(FolderStore(tmp_path), step)
-    do = {"cleans up": lambda: rival.clean_up(2), "collects garbage": rival.collect_garbage}[other]
-    FolderStore(tmp_path, retention=Retention(1), files=Between(do)).clean_up(2)
+    act = {"cleans up": lambda: rival.clean_up(2), "collects garbage": rival.collect_garbage}[other]
+    FolderStore(tmp_path, retention=Retention(1), files=InterruptedRenames(act)).clean_up(2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000002"]
     assert (tmp_path / "latest").read_text() == "step-00000002"
 
 
-def run_and_die(store: FolderStore, steps: list[int], output: Path) -> int:
-    """Save in a child process, noting each step whose commit returned; returns how the child ended."""
+def save_in_child(store: FolderStore, steps: list[int], committed: Path) -> int:
+    """Save in a child process, which writes each committed step to a file; return the child's exit code."""
     child = os.fork()
     if child == 0:
         try:
             for step in steps:
                 save(store, step)
-                output.write_text(str(step))
+                committed.write_text(str(step))
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -317,11 +317,11 @@ def run_and_die(store: FolderStore, steps: list[int], output: Path) -> int:
 
 @pytest.mark.parametrize("at", range(30))
 def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: int) -> None:
-    root, output = tmp_path / "checkpoints", tmp_path / "output"
-    output.write_text("0")
-    status = run_and_die(FolderStore(root, retention=Retention(1), files=Killing(at=at)), [1, 2, 3], output)
-    assert status == -9
-    committed = int(output.read_text())
+    root, file = tmp_path / "checkpoints", tmp_path / "committed"
+    file.write_text("0")
+    code = save_in_child(FolderStore(root, retention=Retention(1), files=Killing(at=at)), [1, 2, 3], file)
+    assert code == -9
+    committed = int(file.read_text())
     store = FolderStore(root, retention=Retention(1))
     damages: list[str] = []
     found = store.newest(lambda step, reason: damages.append(reason))
@@ -335,7 +335,7 @@ def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: in
 
 
 @pytest.mark.parametrize("at", range(11))
-def test_a_full_disk_at_any_call_leaves_what_was_committed(tmp_path: Path, at: int) -> None:
+def test_a_full_disk_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: int) -> None:
     save(FolderStore(tmp_path), 1)
     full = FolderStore(tmp_path, files=Failing(at=at))
     committed = 1
@@ -346,8 +346,8 @@ def test_a_full_disk_at_any_call_leaves_what_was_committed(tmp_path: Path, at: i
     assert newest_step(FolderStore(tmp_path)) in {committed, committed + 1}
 
 
-def violations(tmp_path: Path, **taken_out: bool) -> list[str]:
-    """Save five steps; after every call, cut the power and see what a start would find."""
+def violations(tmp_path: Path, **bugs: bool) -> list[str]:
+    """Save five steps, and load after a power failure at every call; report the committed steps that it lost."""
     found: list[str] = []
     live, durable = tmp_path / "live", tmp_path / "durable"
     durable.mkdir()
@@ -373,10 +373,10 @@ def violations(tmp_path: Path, **taken_out: bool) -> list[str]:
         step = newest_step(FolderStore(copy)) or 0
         shutil.rmtree(copy)
         if step < promised:
-            found.append(f"step {promised} was committed, {step} came back")
+            found.append(f"step {promised} was committed, {step} was loaded")
 
     live.mkdir()
-    store = FolderStore(live, retention=Retention(1), files=Checked(live, durable, **taken_out))
+    store = FolderStore(live, retention=Retention(1), files=Checked(live, durable, **bugs))
     for step in range(1, 6):
         save(store, step)
         promised = step
@@ -384,17 +384,17 @@ def violations(tmp_path: Path, **taken_out: bool) -> list[str]:
     return found
 
 
-def test_a_loss_of_power_at_any_call_loses_no_committed_checkpoint(tmp_path: Path) -> None:
+def test_a_power_failure_at_any_call_loses_no_committed_checkpoint(tmp_path: Path) -> None:
     assert violations(tmp_path) == []
 
 
 @pytest.mark.parametrize("part", ["fsync", "sync_names"])
-def test_a_build_with_a_sync_taken_out_is_found(tmp_path: Path, part: str) -> None:
+def test_a_missing_sync_is_detected(tmp_path: Path, part: str) -> None:
     assert violations(tmp_path, **{part: False}) != []
 
 
-def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
-    """Written in place, a checkpoint that a kill cut short is seen; behind a rename it never is."""
+def test_a_missing_rename_is_detected(tmp_path: Path) -> None:
+    """Without the rename, a start finds a checkpoint that a kill cut short; with it, it never does."""
 
     class InPlace(FolderStore):
         def begin(self, step: int) -> str:
@@ -405,7 +405,7 @@ def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
     def damaged_steps(store_type: type[FolderStore]) -> list[int]:
         root = tmp_path / store_type.__name__
         damages: list[int] = []
-        run_and_die(store_type(root, files=Killing(at=1)), [1], tmp_path / "output")
+        save_in_child(store_type(root, files=Killing(at=1)), [1], tmp_path / "committed")
         store_type(root).newest(lambda step, reason: damages.append(step))
         return damages
 
@@ -413,7 +413,7 @@ def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
     assert damaged_steps(InPlace) == [1]
 
 
-def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_load_during_saves_always_finds_a_complete_checkpoint(tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     store = FolderStore(tmp_path / "checkpoints", retention=Retention(2))
     save(store, 1)
@@ -427,7 +427,7 @@ def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path
             os._exit(0)
     seen: list[int] = []
 
-    def look() -> bool:
+    def load_some() -> bool:
         for _ in range(20):
             found = store.newest(lambda step, reason: pytest.fail(reason))
             assert found is not None
@@ -435,7 +435,7 @@ def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path
         return len(set(seen)) > 20
 
     try:
-        wait_for(look)
+        wait_for(load_some)
     finally:
         enough.touch()
         os.waitpid(child, 0)

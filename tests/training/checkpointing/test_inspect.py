@@ -1,4 +1,4 @@
-"""`python -m training checkpoint` lists what exists and what is wrong with it."""
+"""`python -m training checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_types_with_few_operations_are_compared_too(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "words"),
+    ("one", "other", "message"),
     [
         ([0.0], [-0.0], "equal values of different bits: the signs of zeros, or NaNs"),
         ([2**53], [2**53 + 1], "differs by up to 1"),
@@ -101,8 +101,8 @@ def test_types_with_few_operations_are_compared_too(dtype: torch.dtype) -> None:
         ([1 + 1j], [1 + 3j], "differs by up to 2"),
     ],
 )
-def test_diff_gives_the_largest_difference_that_is_one(one: Any, other: Any, words: str) -> None:
-    assert _difference("w", torch.tensor(one), torch.tensor(other)) == f"w: {words}"
+def test_diff_gives_the_largest_difference_that_is_one(one: Any, other: Any, message: str) -> None:
+    assert _difference("w", torch.tensor(one), torch.tensor(other)) == f"w: {message}"
 
 
 def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The interval of checkpoints with the least lost time, from what was measured."""
+"""The interval of checkpoints that costs the least time, by the measured cost of a save and failure rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from tests.training.launch import events, sha256
+from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf, young
 from trainyard_train.config import parse_config
 from trainyard_train.config_base import ConfigError
@@ -16,8 +17,8 @@ from trainyard_train.launchers import process_group
 from trainyard_train.trainer import Trainer
 
 
-def lost_part(interval: float, cost: float, mtbf: float, chance: random.Random) -> float:
-    """Part of the time that checkpoints and losses take, by simulation of 20,000 losses."""
+def lost_fraction(interval: float, cost: float, mtbf: float, chance: random.Random) -> float:
+    """Return the fraction of time that checkpoints and failures cost, by simulation of 20,000 failures."""
     useful = total = 0.0
     for _ in range(20_000):
         until = chance.expovariate(1 / mtbf)
@@ -30,9 +31,9 @@ def test_no_other_interval_repeats_less_work() -> None:
     cost, mtbf = 2.0, 3600.0
     best = young(cost, mtbf)
     assert best == pytest.approx(120)
-    at_best = lost_part(best, cost, mtbf, random.Random(1))
+    at_best = lost_fraction(best, cost, mtbf, random.Random(1))
     for factor in (0.3, 0.5, 2, 3):
-        assert lost_part(best * factor, cost, mtbf, random.Random(1)) > at_best
+        assert lost_fraction(best * factor, cost, mtbf, random.Random(1)) > at_best
 
 
 def line(attempt: int, at: float, event: str = "step") -> dict[str, object]:

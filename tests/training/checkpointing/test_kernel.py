@@ -1,4 +1,4 @@
-"""That the tests on NFS are left out where the kernel lacks FUSE, and fail where only a device is missing."""
+"""The check for FUSE in the kernel, without which the tests on NFS are skipped instead of failing."""
 
 from __future__ import annotations
 

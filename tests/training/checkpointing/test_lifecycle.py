@@ -1,4 +1,4 @@
-"""A superseded checkpoint gets the mark of the bucket's rule; fakes serve Google Cloud and Azure."""
+"""Superseded checkpoints are marked for the bucket's lifecycle rule; fakes serve Google Cloud and Azure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OBJECTS = "/storage/v1/b/bucket/o/"
 
 
 class GcpLifecycleApi:
-    """Metadata service and JSON API of a bucket, whose objects are files of a folder."""
+    """A fake of the metadata service and of the JSON API of a bucket, whose objects are files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,13 +59,13 @@ class GcpLifecycleApi:
 
 
 class AzureLifecycleApi:
-    """Entra's token endpoint, and the API of blobs, which are files of a folder."""
+    """A fake of Entra's token endpoint, and of the API of blobs, which are files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tags: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
-        """The pod's credential of each request for a token."""
+        """The pod's credential in each request for a token."""
         self.refused = 0
 
     def answer(self, verb: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, Any]]:
@@ -77,10 +77,10 @@ class AzureLifecycleApi:
             return 200, {"access_token": "of-the-pod", "expires_in": 3599, "token_type": "Bearer"}
         if headers.get("Authorization") != "Bearer of-the-pod" or self.refused:
             return 403, {"error": "AuthorizationPermissionMismatch"}
-        offset, _, query = path.partition("?")
+        blob, _, query = path.partition("?")
         assert (verb, query) == ("PUT", "comp=tags"), path
         assert headers["x-ms-version"] >= "2019-12-12", "tags are no part of older versions"
-        name = unquote(offset).removeprefix("/bucket/")
+        name = unquote(blob).removeprefix("/bucket/")
         if not (self.folder / "bucket" / name).is_file():
             return 404, {"error": "BlobNotFound"}
         tags = ElementTree.fromstring(body).findall("./TagSet/Tag")
@@ -89,7 +89,7 @@ class AzureLifecycleApi:
 
 
 class Container(DirFileSystem):  # type: ignore[misc]
-    """A folder that is reached as a container of Azure's."""
+    """A folder under the URL scheme of an Azure container."""
 
     protocol = "az"
 
@@ -98,47 +98,46 @@ class Container(DirFileSystem):  # type: ignore[misc]
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLifecycleApi]:
     token = tmp_path / "token"
     token.write_text("the-first")
-    there = AzureLifecycleApi(tmp_path)
-    with served(there) as offset:
+    api = AzureLifecycleApi(tmp_path)
+    with served(api) as address:
         variables = {
-            "AZURE_STORAGE_ENDPOINT": f"http://{offset}",
-            "AZURE_AUTHORITY_HOST": f"http://{offset}/",
+            "AZURE_STORAGE_ENDPOINT": f"http://{address}",
+            "AZURE_AUTHORITY_HOST": f"http://{address}/",
             "AZURE_CLIENT_ID": "of-the-team",
             "AZURE_TENANT_ID": "the-tenant",
             "AZURE_FEDERATED_TOKEN_FILE": str(token),
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        yield there
+        yield api
 
 
 class Bucket(DirFileSystem):  # type: ignore[misc]
-    """A folder that is reached as a bucket of Google Cloud."""
+    """A folder under the URL scheme of a Google Cloud bucket."""
 
     protocol = "gs"
 
 
 @pytest.fixture
 def gcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpLifecycleApi]:
-    there = GcpLifecycleApi(tmp_path)
-
-    with served(there) as offset:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{offset}")
-        monkeypatch.setenv("GCE_METADATA_HOST", offset)
-        yield there
+    api = GcpLifecycleApi(tmp_path)
+    with served(api) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
+        monkeypatch.setenv("GCE_METADATA_HOST", address)
+        yield api
 
 
 @contextmanager
 def served(api: GcpLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
-    """Host and port at which an API answers."""
+    """Serve an API; yields its host and port."""
 
     class LifecycleHandler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, output = api.answer(self.command, self.path, self.headers, body)
+            status, content = api.answer(self.command, self.path, self.headers, body)
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(output).encode())
+            self.wfile.write(json.dumps(content).encode())
 
         do_GET = do_PATCH = do_POST = do_PUT = _answer  # noqa: N815
 
@@ -156,7 +155,7 @@ def store(gcp: GcpLifecycleApi, **retention: Any) -> ObjectStore:
     return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
 
 
-def test_what_is_superseded_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
+def test_a_superseded_checkpoint_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
     gcp: GcpLifecycleApi,
 ) -> None:
     checkpoints = store(gcp)
@@ -171,7 +170,7 @@ def test_what_is_superseded_gets_a_custom_time_and_remains_until_the_rule_delete
     assert gcp.tokens < len(gcp.custom_times), "a token serves many times"
 
 
-def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(gcp: GcpLifecycleApi) -> None:
+def test_a_restarted_run_does_not_change_an_existing_custom_time(gcp: GcpLifecycleApi) -> None:
     first = store(gcp)
     save(first, 1)
     save(first, 2)
@@ -181,7 +180,7 @@ def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(gcp: Gc
     assert len(gcp.patched) == len(set(gcp.patched))
 
 
-def test_a_mark_that_is_refused_is_an_error_with_what_to_do(gcp: GcpLifecycleApi) -> None:
+def test_a_mark_that_is_refused_is_an_error_with_the_next_step(gcp: GcpLifecycleApi) -> None:
     checkpoints = store(gcp)
     save(checkpoints, 1)
     gcp.refused = 1
@@ -194,7 +193,7 @@ def container(azure: AzureLifecycleApi) -> ObjectStore:
     return ObjectStore("az://bucket/runs/7", Retention(last=1, tag=True), 5, files=files)
 
 
-def test_what_is_superseded_in_azure_gets_an_index_tag(azure: AzureLifecycleApi) -> None:
+def test_a_superseded_checkpoint_in_azure_gets_an_index_tag(azure: AzureLifecycleApi) -> None:
     checkpoints = container(azure)
     for step in (1, 2, 3):
         save(checkpoints, step)
@@ -204,9 +203,9 @@ def test_what_is_superseded_in_azure_gets_an_index_tag(azure: AzureLifecycleApi)
     assert all(tags == {"trainyard.dev/superseded": "true"} for tags in azure.tags.values())
 
 
-def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: AzureLifecycleApi) -> None:
-    for step, word in enumerate(("the-first", "the-second")):
-        (azure.folder / "token").write_text(word)
+def test_the_pods_token_is_read_again_after_aks_has_replaced_it(azure: AzureLifecycleApi) -> None:
+    for step, token in enumerate(("the-first", "the-second")):
+        (azure.folder / "token").write_text(token)
         checkpoints = container(azure)
         save(checkpoints, 2 * step)
         save(checkpoints, 2 * step + 1)
@@ -226,7 +225,7 @@ def test_a_pod_without_an_identity_and_one_without_the_right_are_reported(
         save(container(azure), 3)
 
 
-def test_the_buckets_rules_look_for_the_marks_that_the_trainer_sets() -> None:
+def test_the_buckets_rules_match_the_marks_that_the_trainer_sets() -> None:
     assert '"name": "trainyard.dev/superseded"' in json.dumps(golden_plan("azure"))
     assert '"daysSinceCustomTime": 7' in json.dumps(golden_plan("gcp"))
     assert '"key": "trainyard.dev/superseded"' in json.dumps(golden_plan("aws"))

@@ -1,4 +1,4 @@
-"""Each rank reads what it needs, what several need is read once, and damage is found in any of it."""
+"""Loading a sharded checkpoint: ranks read what they need, share what several need, and detect damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.training.checkpointing.test_state import Threads
+from tests.training.checkpointing.test_state import ThreadMesh
 from trainyard_train.checkpointing import loading
 from trainyard_train.checkpointing.checkpoint import (
     FORMAT,
@@ -37,7 +37,7 @@ WHOLE = {
     "c": torch.tensor(3.0),
 }
 Cut = Callable[[torch.Tensor, int, int], tuple[tuple[int, ...], torch.Tensor]]
-"""What a rank of so many has of a tensor, and where that begins."""
+"""Tensor, rank, number of ranks → the offset and the content of the rank's part."""
 
 
 @pytest.fixture(autouse=True)
@@ -85,14 +85,14 @@ def save(root: Path, ranks: int, cut: Cut) -> Checkpoint:
     return store.open(1)
 
 
-def load(checkpoint: Checkpoint, ranks: int, cut: Cut) -> tuple[list[Threads], list[str]]:
-    """Load on all ranks, and compare; returns the ranks, and what was wrong with it for each."""
+def load(checkpoint: Checkpoint, ranks: int, cut: Cut) -> tuple[list[ThreadMesh], list[str]]:
+    """Load on all ranks and compare with what was saved; return the ranks, and the damage that they found."""
     store = dist.HashStore()
-    meshes = [Threads(rank, ranks, torch.device("cpu"), "node", store) for rank in range(ranks)]
+    meshes = [ThreadMesh(rank, ranks, torch.device("cpu"), "node", store) for rank in range(ranks)]
     damages: list[str] = []
     wrong: list[str] = []
 
-    def one(mesh: Threads) -> None:
+    def one(mesh: ThreadMesh) -> None:
         parts = {name: cut(tensor, mesh.rank, ranks) for name, tensor in WHOLE.items()}
         targets = {name: (offset, torch.full_like(part, -1)) for name, (offset, part) in parts.items()}
         try:
@@ -138,7 +138,7 @@ def test_ranks_share_the_reading_of_what_all_need(tmp_path: Path) -> None:
     meshes, _ = load(checkpoint, 4, all_of_it)
     file = checkpoint.file(file_name(0))
     received = [sum(mesh.sent.values()) for mesh in meshes]
-    received[0] += file.entry.header  # which rank 0 has read, and sent to all
+    received[0] += file.entry.header  # rank 0 has read the header, and sent it to all
     assert len(file.ranges()) == 20
     assert max(received) - min(received) <= 128
     assert sum(received) == 3 * file.entry.size + file.entry.header
@@ -164,14 +164,14 @@ def test_what_one_rank_alone_needs_is_read_straight_into_its_tensors(
     assert load(save(tmp_path, 3, along(0)), 3, along(0))[1] == []
 
 
-def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Path) -> None:
-    """Two nodes of one rank each, under DDP: both need all, and each has what it wrote itself."""
+def test_a_rank_with_a_file_in_memory_reads_it_for_those_without(tmp_path: Path) -> None:
+    """Two nodes of one rank each, under DDP: both need all files, and each has its own in memory."""
     saved = save(tmp_path, 2, along(0))
     content = {name: (tmp_path / "step-00000001" / name).read_bytes() for name in saved.manifest.files}
     store = dist.HashStore()
     held = [Held({file_name(rank): memoryview(content[file_name(rank)])}) for rank in range(2)]
     seen = [replace(saved, store=RangeRecordingStore(tmp_path), held=each) for each in held]
-    meshes = [Threads(rank, 2, torch.device("cpu"), f"node-{rank}", store) for rank in range(2)]
+    meshes = [ThreadMesh(rank, 2, torch.device("cpu"), f"node-{rank}", store) for rank in range(2)]
     targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(2)]
 
     def one(rank: int) -> None:
@@ -187,17 +187,17 @@ def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Pat
 
 
 @pytest.mark.parametrize("altered", [False, True])
-def test_what_all_have_in_memory_is_sent_to_none_and_read_again_where_it_was_altered(
+def test_a_file_in_the_memory_of_all_ranks_is_not_sent_and_is_read_again_where_it_was_altered(
     tmp_path: Path, altered: bool
 ) -> None:
-    """Three ranks of a node, under DDP; what one finds, another may have taken already."""
+    """Three ranks of a node, under DDP; all of them have the same files in memory."""
     saved = save(tmp_path, 2, along(0))
     content = {name: bytearray((tmp_path / saved.name / name).read_bytes()) for name in saved.manifest.files}
     for each in content.values() if altered else ():
         each[-1] ^= 1
     store = dist.HashStore()
     held = [Held({name: memoryview(each) for name, each in content.items()}) for _ in range(3)]
-    meshes = [Threads(rank, 3, torch.device("cpu"), "node", store) for rank in range(3)]
+    meshes = [ThreadMesh(rank, 3, torch.device("cpu"), "node", store) for rank in range(3)]
     targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(3)]
 
     def one(rank: int) -> None:
@@ -219,7 +219,7 @@ def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
     assert isinstance(checkpoint.store, RangeRecordingStore)
     first_rows = WHOLE["a"][:2]
     target = torch.zeros_like(first_rows)
-    mesh = Threads(0, 1, torch.device("cpu"), "node", dist.HashStore())
+    mesh = ThreadMesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     load = Load(checkpoint, mesh, "one")
     load.locate(lambda: {"a": ((0, 0), target)})
     load.fill({"a": ((0, 0), target)})
@@ -228,7 +228,7 @@ def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
 
 
 def in_format(version: int, root: Path) -> Checkpoint:
-    """The same checkpoint as an earlier version of the package wrote it.
+    """Return the same checkpoint as an earlier version of the package wrote it.
 
     Args:
         version: 3: each file has one digest; 4: the blocks have SHA-256.

@@ -1,4 +1,4 @@
-"""Checkpoints on NFS, as nodes have them: a real server, a client for each rank, and either may end."""
+"""Checkpoints on NFS, with a real server and a client per node; server or client may end at any time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture
 def clients(nfs: NfsServer, tmp_path: Path) -> Iterator[list[Path]]:
-    """Two of the same export, each with this test's folder."""
+    """Mount the export with two clients; yields this test's folder on each."""
     with ExitStack() as stack:
         mounts = [stack.enter_context(nfs.client(tmp_path / name)) for name in ("one", "other")]
         (mounts[0] / tmp_path.name).mkdir()
@@ -63,7 +63,7 @@ def test_a_checkpoint_outlives_its_client_and_its_server(
         assert store.committed() == [20]
 
 
-def test_a_file_of_many_requests_comes_back_as_it_was(clients: list[Path]) -> None:
+def test_a_file_of_many_requests_is_read_as_it_was_written(clients: list[Path]) -> None:
     one, other = clients
     data = os.urandom(3_000_001)
     entry = FolderStore(one).write(".", "weights", data)
@@ -71,54 +71,56 @@ def test_a_file_of_many_requests_comes_back_as_it_was(clients: list[Path]) -> No
     assert FolderStore(other).read("weights") == data
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_its_step_saved_again(clients: list[Path]) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_its_step_saved_again(clients: list[Path]) -> None:
     one, other = map(FolderStore, clients)
     save(one, 10)
     flip_a_bit(save(one, 20) / "model.pt")
-    output: list[str] = []
-    found = other.newest(lambda step, reason: output.append(f"{step}: {reason}"))
+    messages: list[str] = []
+    found = other.newest(lambda step, reason: messages.append(f"{step}: {reason}"))
     assert found
     assert found.manifest.step == 10
-    assert "model.pt was altered" in output[0]
+    assert "model.pt was altered" in messages[0]
     other.quarantine(20)
     save(one, 20)
     assert newest_step(other) == 20
 
 
-def test_a_commit_has_reached_the_servers_disk_when_it_returns(
+def test_a_commit_is_on_the_servers_disk_when_it_returns(
     nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
-    """Before `latest` moves, and without a later write that could have taken it along."""
+    """Before `latest` is updated, and without a later write that would have synced it as well."""
     store = FolderStore(clients[0])
     for step in (10, 20):
         commit(store, step)
-        with nfs.after_a_loss_of_power(tmp_path / f"after-{step}") as disk:
+        with nfs.after_power_failure(tmp_path / f"after-{step}") as disk:
             assert newest_step(FolderStore(disk / tmp_path.name)) == step
 
 
-def test_a_server_that_syncs_no_folders_loses_a_commit_to_the_power_and_damages_none(tmp_path: Path) -> None:
-    """Why the guide wants its filesystem mounted with `dirsync`; the checkpoint before is whole."""
+def test_a_server_that_syncs_no_folders_loses_a_commit_at_a_power_failure_and_damages_none(
+    tmp_path: Path,
+) -> None:
+    """The guide requires `dirsync` for this reason; the checkpoint before is complete."""
     with nfs_server(tmp_path, syncs_folders=False) as server, server.client(tmp_path / "one") as client:
         store = FolderStore(client / "run")
         commit(store, 10)
         commit(store, 20)
-        with server.after_a_loss_of_power(tmp_path / "after") as disk:
+        with server.after_power_failure(tmp_path / "after") as disk:
             found = FolderStore(disk / "run").newest(lambda step, reason: pytest.fail(reason))
             assert found is not None
             assert found.manifest.step == 10
 
 
-def test_what_is_written_and_not_synced_is_what_a_loss_of_power_takes(
+def test_a_power_failure_loses_what_is_written_and_not_synced(
     nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
-    """That the test above can fail: the server has the data, its disk has not."""
+    """Shows that the tests above can fail: the server has the data, its disk does not."""
     with (clients[0] / "file").open("wb", buffering=0) as file:
         file.write(content(1))
         assert (nfs.disk / tmp_path.name / "file").read_bytes() == content(1)
-        with nfs.after_a_loss_of_power(tmp_path / "before") as disk:
+        with nfs.after_power_failure(tmp_path / "before") as disk:
             assert (disk / tmp_path.name / "file").read_bytes() != content(1)
         os.fsync(file.fileno())
-        with nfs.after_a_loss_of_power(tmp_path / "after") as disk:
+        with nfs.after_power_failure(tmp_path / "after") as disk:
             assert (disk / tmp_path.name / "file").read_bytes() == content(1)
 
 
@@ -155,10 +157,10 @@ def test_two_runs_that_commit_the_same_step_at_once_write_one_whole_checkpoint(c
 
 
 @pytest.mark.soak
-def test_a_run_whose_server_dies_and_comes_back_ends_with_the_same_weights(
+def test_a_run_whose_server_is_killed_and_restarted_ends_with_the_same_weights(
     nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
-    """Each rank on a separate client; they wait for the server, as a mount with `hard` does."""
+    """Each rank has a separate client, which waits for the server as a mount with `hard` does."""
     undisturbed = run(2, settings(tmp_path / "undisturbed"))
     run_dir = nfs.disk / tmp_path.name / "run"
     own = [["--set", f"run_dir={client / 'run'}"] for client in clients]

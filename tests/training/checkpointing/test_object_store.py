@@ -1,4 +1,4 @@
-"""An object store holds to the same: whole or not at all, against a real S3 server and its failures."""
+"""Checkpoints in an object store: complete or absent, on a real S3 server and through its failures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 import boto3
 import pytest
 
+from tests.training.launch import events, sha256
 from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
-from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
 from trainyard_train.checkpointing.lifecycle import marks_of
@@ -32,7 +33,7 @@ def url(s3: Proxy, tmp_path: Path) -> str:
 
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails is soon given up, however slow the machine is."""
+    """Shorten the client's timeouts, so that it gives up soon on a request that fails."""
     monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
 
 
@@ -59,7 +60,7 @@ def newest_step(store: ObjectStore) -> int | None:
     return found.manifest.step
 
 
-def test_a_checkpoint_comes_back_as_it_was_saved(url: str) -> None:
+def test_a_checkpoint_is_read_as_it_was_saved(url: str) -> None:
     store = ObjectStore(url)
     assert newest_step(store) is None
     save(store, 20)
@@ -103,7 +104,7 @@ def test_the_last_k_and_every_nth_are_retained(url: str) -> None:
     assert store.committed() == [70, 60, 40, 20]
 
 
-def test_what_is_superseded_can_be_tagged_for_the_bucket_to_delete(url: str) -> None:
+def test_a_superseded_checkpoint_can_be_tagged_for_the_bucket_to_delete(url: str) -> None:
     store = ObjectStore(url, Retention(last=1, tag=True))
     for step in (1, 2, 3):
         save(store, step)
@@ -119,7 +120,7 @@ def test_what_is_superseded_can_be_tagged_for_the_bucket_to_delete(url: str) -> 
     assert tags(3) == [[]] * 3
 
 
-def test_a_process_tags_again_nothing_that_another_has_tagged(url: str, s3: Proxy) -> None:
+def test_a_process_does_not_tag_again_what_another_one_has_tagged(url: str, s3: Proxy) -> None:
     first = ObjectStore(url, Retention(last=1, tag=True))
     for step in (1, 2, 3):
         save(first, step)
@@ -134,7 +135,7 @@ def test_a_store_that_hangs_while_it_tags_times_out_and_the_next_call_continues(
     store = ObjectStore(url, Retention(last=1, tag=True))
     save(store, 1)
     save(store, 2)
-    vars(store)["_marks"] = marks_of("s3", 1.5)  # only of what hangs, however slow the machine is
+    vars(store)["_marks"] = marks_of("s3", 1.5)  # a short timeout only for the requests that hang
     s3.reset(lambda verb, path, number: "hang" if "?tagging" in path and "step-00000002/" in path else "")
     begin = time.monotonic()
     with pytest.raises(StoreError, match=r"mark .*step-00000002.*raise timeouts\.store"):
@@ -174,29 +175,29 @@ def test_however_many_checkpoints_there_are_one_request_lists_them(url: str, s3:
 
 
 @pytest.mark.parametrize("harm", ["alter", "delete", "manifest"])
-def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(url: str, harm: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_quarantined_and_its_step_saved_again(url: str, harm: str) -> None:
     store = ObjectStore(url)
     save(store, 10)
     save(store, 20)
     staged = store.open(20).manifest.draft
-    offset = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{staged}/{FILES[1]}'}")
+    path = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{staged}/{FILES[1]}'}")
     if harm == "delete":
-        store.files.rm_file(offset)
+        store.files.rm_file(path)
     else:
-        store.files.pipe_file(offset, b"{")
-    output: list[str] = []
-    found = store.newest(lambda step, reason: output.append(f"{step}: {reason}"))
+        store.files.pipe_file(path, b"{")
+    messages: list[str] = []
+    found = store.newest(lambda step, reason: messages.append(f"{step}: {reason}"))
     assert found
     assert found.manifest.step == 10
-    assert (MANIFEST if harm == "manifest" else FILES[1]) in output[0]
+    assert (MANIFEST if harm == "manifest" else FILES[1]) in messages[0]
     store.quarantine(20)
     store.collect_garbage()
-    assert store.files.exists(store._full(f"step-00000020/{staged}/{FILES[0]}")), "kept for a look"
+    assert store.files.exists(store._full(f"step-00000020/{staged}/{FILES[0]}")), "retained for inspection"
     save(store, 20)
     assert newest_step(store) == 20
 
 
-def test_what_dead_runs_left_is_cleared_and_nothing_else(url: str) -> None:
+def test_garbage_collection_deletes_only_what_dead_runs_have_left(url: str) -> None:
     store = ObjectStore(url)
     save(store, 10)
     late = store.begin(10)
@@ -224,18 +225,18 @@ def test_two_runs_that_save_the_same_step_write_one_whole_checkpoint(url: str) -
 
 
 def written(store: ObjectStore, step: int) -> tuple[str, Manifest]:
-    """A draft with its files, and its manifest."""
+    """Write the files of a checkpoint; return its staging directory and its manifest, uncommitted."""
     staged = store.begin(step)
     return staged, manifest(step, {name: store.write(staged, name, content(step)) for name in FILES})
 
 
 def test_of_two_runs_that_commit_a_step_at_once_one_succeeds_and_the_other_is_cleaned_up(url: str) -> None:
-    """S3 answers 412 where the object is there (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
+    """S3 responds with 412 if the object exists (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
 
     class LateStore(ObjectStore):
         def _list(self, below: str = "") -> list[str]:
             found = super()._list(below)
-            if not one.committed():  # after the other has looked, and found no manifest
+            if not one.committed():  # the other store has listed, and found no manifest
                 one.commit(*first)
             return found
 
@@ -248,12 +249,12 @@ def test_of_two_runs_that_commit_a_step_at_once_one_succeeds_and_the_other_is_cl
 
 
 @pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "501 NotImplemented", "mute"])
-def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_its_answer(
+def test_a_commit_succeeds_after_a_conflict_without_conditional_writes_or_after_a_lost_response(
     url: str, s3: Proxy, short_timeouts: None, fault: str
 ) -> None:
-    """S3 answers 409 if another request for the key is under way: "retry the upload" (API_PutObject).
+    """S3 responds with 409 to concurrent requests for one key: "retry the upload" (API_PutObject).
 
-    Stores that know no conditional writes answer 501, as S3 did before August 2024 (ceph/s3-tests#218).
+    Stores without conditional writes respond with 501, as S3 did before August 2024 (ceph/s3-tests#218).
     """
     store = ObjectStore(url)
     staged, its = written(store, 5)
@@ -274,32 +275,32 @@ def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_
 
 @pytest.mark.parametrize("size", [1, 5 << 30, (10_000 * (8 << 20)) + 1, 1 << 40, 48 << 40])
 def test_a_file_of_any_size_has_parts_that_s3_takes(size: int) -> None:
-    """At most 10,000 parts of 5 MiB to 5 GiB (docs.aws.amazon.com, Amazon S3 multipart upload limits)."""
+    """S3 takes 10,000 parts of 5 MiB to 5 GiB (docs.aws.amazon.com, Amazon S3 multipart upload limits)."""
     part = part_size(size)
     assert -(-size // part) <= 10_000
     assert 5 << 20 <= part <= 5 << 30
 
 
 def timeout(fault: str) -> float:
-    """Seconds for a request: few where nothing else ends the wait for an answer."""
+    """Return a request's timeout in seconds: short only for a fault that nothing else ends."""
     return 2 if fault == "hang" else 60
 
 
 def error_at_fault(
     s3: Proxy, make_rule: Callable[[], Callable[[str, str, int], str]], attempt: Callable[[], object]
 ) -> StoreError:
-    """The error of an attempt that met a fault: a busy machine may be late for a short timeout before it."""
+    """Return the error of an attempt that met the fault; on a busy host, a timeout may expire before it."""
     for _ in range(10):
         s3.reset(make_rule())
         with pytest.raises(StoreError) as caught:
             attempt()
         if s3.faults:
             return caught.value
-    raise AssertionError(f"no fault came up: {caught.value}")
+    raise AssertionError(f"the fault did not occur: {caught.value}")
 
 
 def from_put(number: int, fault: str) -> Callable[[str, str, int], str]:
-    """The fault at the n-th PUT and all that follow."""
+    """Return a rule with the fault at the n-th PUT and all later ones."""
     seen = 0
 
     def rule(verb: str, path: str, _: int) -> str:
@@ -332,7 +333,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_the_error_has_a_next_st
     assert newest_step(ObjectStore(url)) == (2 if at == 3 else 1)
 
 
-def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
+def test_a_commit_whose_response_is_lost_retains_all_its_files(
     url: str, s3: Proxy, short_timeouts: None
 ) -> None:
     store = ObjectStore(url, timeout_seconds=timeout("mute"))
@@ -343,20 +344,20 @@ def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
     with pytest.raises(StoreError, match=MANIFEST):
         store.commit(staged, manifest(2, files))
     s3.reset()
-    store.discard(staged)  # as the saver does, for which nothing was committed
+    store.discard(staged)  # as the saver does after a failed commit
     assert newest_step(ObjectStore(url)) == 2
     store.discard(store.begin(1))
     assert sorted(store.committed()) == [1, 2]
 
 
-def test_a_store_that_fails_for_a_moment_is_asked_again(url: str, s3: Proxy) -> None:
+def test_requests_are_retried_after_temporary_failures(url: str, s3: Proxy) -> None:
     s3.reset(lambda verb, path, number: ("503", "drop", "500", "")[number % 4])
     save(ObjectStore(url), 1)
     s3.reset()
     assert newest_step(ObjectStore(url)) == 1
 
 
-def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_scheme_are_reported(
+def test_a_missing_bucket_a_missing_server_and_an_unknown_scheme_are_reported(
     s3: Proxy, short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StoreError, match=r"make the bucket, or correct checkpoint\.store"):
@@ -368,7 +369,7 @@ def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_sc
         save(ObjectStore(f"s3://{BUCKET}/run"), 1)
 
 
-def test_a_store_of_any_other_kind_that_fsspec_knows_will_do() -> None:
+def test_any_filesystem_of_fsspec_can_be_a_store() -> None:
     store = open_store("memory://runs/7")
     assert isinstance(store, ObjectStore)
     save(store, 3)
@@ -386,7 +387,7 @@ def test_a_preempted_run_resumes_from_the_store_to_the_bit(url: str, tmp_path: P
     assert not (tmp_path / "parted" / "checkpoints").exists()
 
 
-def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
+def test_a_temporary_failure_of_the_store_costs_a_checkpoint_and_not_the_run(
     url: str, s3: Proxy, short_timeouts: None, tmp_path: Path
 ) -> None:
     s3.reset(lambda verb, path, number: "503" if "step-00000010" in path and verb == "PUT" else "")
@@ -408,7 +409,7 @@ def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
     ],
 )
 @pytest.mark.parametrize("asked", ["list-type", "manifest.json", "rank-00000"])
-def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginning(
+def test_a_store_that_fails_while_a_run_resumes_neither_counts_as_damage_nor_starts_the_run_anew(
     url: str, s3: Proxy, short_timeouts: None, tmp_path: Path, fault: str, advice: str, asked: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 5, "store": url}, steps=9)
@@ -428,7 +429,7 @@ def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginnin
     assert (resumed["step"], resumed["damaged"]) == (7, [])
 
 
-def test_the_command_line_looks_into_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_lists_and_verifies_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     save(ObjectStore(url), 20)
     assert main(["checkpoint", "ls", url]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[0] == "20"
@@ -439,16 +440,16 @@ def test_the_command_line_looks_into_a_store(url: str, capsys: pytest.CaptureFix
 
 
 REQUESTS = 24
-"""Of three saves that keep one checkpoint."""
+"""Requests of three saves that retain one checkpoint."""
 COMMIT, DELETION = 9, 12
-"""Of the second checkpoint; of the first."""
+"""Requests that commit the second checkpoint, and delete the first one."""
 
 
-def save_three(offset: str, variables: dict[str, str]) -> None:
-    """Save in a separate process, whose environment is that of the first test that made one."""
+def save_three(url: str, variables: dict[str, str]) -> None:
+    """Save three checkpoints in a child of the fork server, whose environment is the first test's."""
     os.environ.update(variables)
     for step in (1, 2, 3):
-        save(ObjectStore(offset, Retention(last=1)), step)
+        save(ObjectStore(url, Retention(last=1)), step)
 
 
 @pytest.mark.parametrize(
@@ -459,7 +460,7 @@ def save_three(offset: str, variables: dict[str, str]) -> None:
     ],
 )
 def test_a_kill_at_any_request_loses_no_committed_checkpoint(url: str, s3: Proxy, at: int) -> None:
-    """Kill the client when the server gets its request: all before it were acted on, and it was not."""
+    """Kill the client when the proxy gets its n-th request: only the requests before it were executed."""
     child = multiprocessing.get_context("forkserver").Process(target=save_three, args=(url, environment(s3)))
 
     def rule(verb: str, path: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Several ranks make one checkpoint, or none."""
+"""Several ranks save one checkpoint together, or none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[FolderStore] | None = None) -> list[T]:
-    """Do the same work on two ranks that are threads."""
+    """Do the same work on two ranks, which are threads; return the result of each."""
     shared = dist.HashStore()
     savers = [
         Saver(
@@ -48,7 +48,7 @@ def save(saver: Saver, step: int) -> int:
     return saver.save({f"rank-{saver.mesh.rank}": b"x" * (step + saver.mesh.rank)}, manifest(step)).size
 
 
-def save_and_rest(saver: Saver) -> int:
+def save_and_clean_up(saver: Saver) -> int:
     size = save(saver, 10)
     saver.wait_for_clean_up(60)
     return size
@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_made_fails_the_checkpoint_on_all(tmp_path: Path
     on_ranks(tmp_path / "file" / "checkpoints", attempt)
 
 
-def test_a_commit_that_fails_is_failed_on_all_and_the_next_succeeds(tmp_path: Path) -> None:
+def test_a_commit_that_fails_fails_on_all_ranks_and_the_next_one_succeeds(tmp_path: Path) -> None:
     class Once(Files):
         failed = False
 
@@ -115,7 +115,7 @@ def test_a_commit_that_fails_is_failed_on_all_and_the_next_succeeds(tmp_path: Pa
     assert store.committed() == [20]
 
 
-def test_what_fails_after_the_commit_costs_no_checkpoint(
+def test_a_failure_after_the_commit_costs_no_checkpoint(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class NoRoom(Files):
@@ -125,12 +125,12 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
             super().write(path, data, finish)
 
     store = FolderStore(tmp_path, files=NoRoom())
-    assert on_ranks(tmp_path, save_and_rest, [store, FolderStore(tmp_path)]) == [21, 21]
+    assert on_ranks(tmp_path, save_and_clean_up, [store, FolderStore(tmp_path)]) == [21, 21]
     assert store.committed() == [10]
     assert "the checkpoint of step 10 is committed, but not all that follows" in capfd.readouterr().err
 
 
-def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well(tmp_path: Path) -> None:
+def test_a_save_returns_before_its_clean_up_and_late_clean_ups_are_merged(tmp_path: Path) -> None:
     class SlowStore(FolderStore):
         def clean_up(self, step: int) -> None:
             begun.set()
@@ -155,7 +155,7 @@ def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well
     assert {path.name for path in tmp_path.iterdir()} == {"latest", "step-00000030"}
 
 
-def test_a_clean_up_that_hangs_is_not_waited_for_without_end(
+def test_the_wait_for_a_clean_up_that_hangs_times_out(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Hanging(FolderStore):
@@ -190,7 +190,7 @@ def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
     assert "skipping a damaged checkpoint" in capfd.readouterr().err
 
 
-def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there(tmp_path: Path) -> None:
+def test_a_folder_that_one_rank_does_not_share_costs_no_existing_checkpoint(tmp_path: Path) -> None:
     on_ranks(tmp_path / "shared", lambda saver: save(saver, 10))
 
     def attempt(saver: Saver) -> str:
@@ -210,8 +210,8 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there
 
 def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) -> None:
     class Altering(FolderStore):
-        def read_into(self, offset: str, start: int, parts: Sequence[memoryview]) -> int:
-            count = super().read_into(offset, start, parts)
+        def read_into(self, name: str, start: int, parts: Sequence[memoryview]) -> int:
+            count = super().read_into(name, start, parts)
             for part in parts:
                 part[:] = part.tobytes().replace(b"x", b"y")
             return count
@@ -239,7 +239,7 @@ def test_a_folder_that_one_rank_does_not_share_is_reported_at_the_first_save(tmp
     assert FolderStore(tmp_path / "0").committed() == []
 
 
-def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
+def test_a_problem_with_one_ranks_files_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
     def attempt(saver: Saver) -> None:
         fault = "spoiled" if saver.mesh.rank else ""
         with pytest.raises(SaveError, match="rank 1 on node-1: spoiled"):
@@ -251,9 +251,9 @@ def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_pa
 
 def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoint(tmp_path: Path) -> None:
     class ReadRecordingStore(FolderStore):
-        def read_into(self, offset: str, start: int, parts: Sequence[memoryview]) -> int:
-            read.append((offset, start, start + sum(map(len, parts))))
-            return super().read_into(offset, start, parts)
+        def read_into(self, name: str, start: int, parts: Sequence[memoryview]) -> int:
+            read.append((name, start, start + sum(map(len, parts))))
+            return super().read_into(name, start, parts)
 
     read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))

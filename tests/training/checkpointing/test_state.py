@@ -1,4 +1,4 @@
-"""What is saved by so many ranks is loaded by any other number of them."""
+"""State of model and optimizer, saved by any number of ranks and loaded by any other number."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from trainyard_train.parallelism.mesh import Mesh
 
 
 @dataclass(frozen=True)
-class Threads(Mesh):
-    """A rank that is a thread, and sends blocks through the store."""
+class ThreadMesh(Mesh):
+    """The mesh of a rank that is a thread, and sends blocks to other ranks through the store."""
 
     sent: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
-    """Bytes that each group of ranks was sent; of this rank."""
+    """Bytes that this rank has received as a member of each group of ranks."""
     calls: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
 
     def share(
@@ -72,14 +72,14 @@ def load_all(states: Sequence[State], checkpoint: Checkpoint) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({str(error) for error in errors}) == bool(errors), "all say the same"
+    assert len({str(error) for error in errors}) == bool(errors), "all ranks have the same error"
     assert len(errors) in {0, len(states)}
     for error in errors:
         raise error
 
 
 def ranks(world_size: int, seed: int) -> list[State]:
-    """States of as many ranks, equal but for their generators' use."""
+    """Make the states of this number of ranks, equal except for their random generators."""
     states = []
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=TIMEOUT_SECONDS))
@@ -89,7 +89,7 @@ def ranks(world_size: int, seed: int) -> list[State]:
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.randn(4, 5)).sum().backward()
         optimizer.step()
-        mesh = Threads(rank, world_size, torch.device("cpu"), "node", store)
+        mesh = ThreadMesh(rank, world_size, torch.device("cpu"), "node", store)
         states.append(State(model, optimizer, mesh))
     return states
 
@@ -136,7 +136,7 @@ def test_the_ranks_share_the_writing_evenly(tmp_path: Path) -> None:
 
 
 def test_what_is_captured_does_not_change_when_training_continues() -> None:
-    """Asynchronous saves have written values of later steps (pytorch#144657)."""
+    """A bug of asynchronous saves: they wrote values of later steps (pytorch#144657)."""
     (state,) = ranks(1, seed=1)
     held = state.capture()
     captured = bytes(held)
@@ -160,7 +160,7 @@ def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_lib
     assert tensors["model.1.num_batches_tracked"].dtype == torch.int64
 
 
-def test_each_rank_gets_its_own_generator_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_gets_its_random_generator_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     captured, expected = [], []
     for state in ranks(2, seed=1):
         torch.manual_seed(100 + state.mesh.rank)
@@ -170,7 +170,7 @@ def test_each_rank_gets_its_own_generator_back(tmp_path: Path, monkeypatch: pyte
     found: dict[str, torch.Tensor] = {}
 
     def keep(states: dict[str, torch.Tensor], device: torch.device) -> None:
-        found[threading.current_thread().name[-1]] = states["cpu"]  # threads share the generator itself
+        found[threading.current_thread().name[-1]] = states["cpu"]  # threads share one generator
 
     monkeypatch.setattr("trainyard_train.checkpointing.state._set_generators", keep)
     load_all(ranks(2, seed=2), checkpoint)
@@ -192,10 +192,10 @@ def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
 
 
 def test_a_load_lets_other_threads_run(tmp_path: Path) -> None:
-    """A heartbeat and a preemption notice need the interpreter.
+    """Heartbeats and preemption notices need the interpreter lock during a load.
 
-    What holds it does so in every load; where a busy machine has no processor for the other thread, it has
-    one in another load.
+    Code that holds the lock does so in every load. On a busy host the other thread may lack a processor in
+    one load, but not in all.
     """
     torch.manual_seed(0)
     model = nn.Linear(1 << 13, 1 << 13, bias=False)
@@ -206,7 +206,7 @@ def test_a_load_lets_other_threads_run(tmp_path: Path) -> None:
 
 
 def longest_pause(state: State, checkpoint: Checkpoint) -> float:
-    """CPU seconds of a load between two runs of another thread."""
+    """Return the longest time in CPU seconds of a load between two runs of another thread."""
     clock = time.pthread_getcpuclockid(threading.get_ident())
     ended = threading.Event()
     times = [time.clock_gettime(clock)]

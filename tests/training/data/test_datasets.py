@@ -1,4 +1,4 @@
-"""Every sample once per epoch, in the same order for any number of ranks."""
+"""The global order of samples: each once per epoch, the same for any number of ranks; and reading ahead."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_the_digits_are_real_and_split_without_overlap() -> None:
 
 @dataclass
 class SlowSource:
-    """A source that notes what it is asked for, and answers when it is let."""
+    """A source that records requests, and serves them once the event is set."""
 
-    may: Event = field(default_factory=Event)
+    released: Event = field(default_factory=Event)
     asked: list[int] = field(default_factory=list)
     is_remote: bool = True
 
@@ -91,13 +91,13 @@ class SlowSource:
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         assert at is not None
         self.asked.append(at)
-        assert self.may.wait(TIMEOUT_SECONDS)
+        assert self.released.wait(TIMEOUT_SECONDS)
         return Samples(indices, indices)
 
 
 def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
     source = SlowSource()
-    source.may.set()
+    source.released.set()
     loader = Loader(source, ORDER, 4, data_rank=1, data_size=2)
     for cursor in range(0, 80, 8):
         assert torch.equal(loader.batch(cursor).targets, ORDER.of_rank(cursor, 4, 1))
@@ -106,12 +106,12 @@ def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
     assert sorted(source.asked) == [cursor + 4 for cursor in range(0, last + 1, 8)]
 
 
-def test_while_one_batch_is_worked_on_the_next_are_in_the_making() -> None:
+def test_the_next_batches_are_read_while_one_is_in_use() -> None:
     source = SlowSource()
     loader = Loader(source, ORDER, 4, data_rank=0, data_size=1)
     with ThreadPoolExecutor(1) as training:
         first = training.submit(loader.batch, 0)
         wait_for(lambda: len(source.asked) >= AHEAD)
         assert not first.done()
-        source.may.set()
+        source.released.set()
         assert len(first.result()) == 4

@@ -1,4 +1,4 @@
-"""Real pictures, parts of the two photographs that come with scikit-learn, in both layouts of ImageNet."""
+"""Image datasets in both layouts of ImageNet, folders and shards; the images are from real photos."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def source(location: object, **values: Any) -> Pictures:
     return Pictures(str(location), find(str(location)), SIDE, seed=3, **values)
 
 
-def test_shards_hold_every_picture_as_it_is_in_the_layout_of_webdataset(folders: Path, shards: Path) -> None:
+def test_shards_have_every_picture_unchanged_in_the_layout_of_webdataset(folders: Path, shards: Path) -> None:
     assert [path.name for path in sorted(shards.glob("*.tar"))] == [
         f"pictures-00000{n}.tar" for n in range(3)
     ]
@@ -116,7 +116,7 @@ def test_an_index_is_made_for_shards_of_others_in_a_store_too(
     assert find(url).classes == ["0", "1"]
 
 
-def test_how_a_picture_is_varied_follows_from_its_position_in_the_order_alone(shards: Path) -> None:
+def test_the_augmentation_of_a_picture_depends_only_on_its_position_in_the_order(shards: Path) -> None:
     pictures, order = source(shards), GlobalOrder(2 * PER_CLASS, seed=1)
 
     def batch(rank: int, ranks: int) -> torch.Tensor:
@@ -140,7 +140,7 @@ def picture_of(paint: Callable[[int, int], int], size: tuple[int, int], mode: st
     return out.getvalue()
 
 
-def test_without_chance_the_middle_is_seen_upright_and_in_three_channels() -> None:
+def test_without_augmentation_a_picture_is_cropped_to_its_centre_with_three_channels() -> None:
     data = picture_of(lambda x, y: x, (200, 100), "LA")
     pixels = decode(data, 10, None)
     assert pixels.shape == (10, 10, 3)
@@ -154,7 +154,7 @@ def test_samples_are_normalised_as_imagenets_pictures_are(folders: Path) -> None
     assert np.allclose(sample.permute(1, 2, 0).numpy(), expected, atol=1e-5)
 
 
-def test_by_chance_half_are_mirrored_and_parts_of_all_sizes_are_seen() -> None:
+def test_augmentation_mirrors_half_of_the_pictures_and_crops_parts_of_all_sizes() -> None:
     data = picture_of(lambda x, y: x, (200, 200))
     cuts = [decode(data, 10, np.random.default_rng([3, at]))[5, :, 0].astype(int) for at in range(200)]
     mirrored = sum(cut[0] > cut[-1] for cut in cuts)
@@ -164,7 +164,7 @@ def test_by_chance_half_are_mirrored_and_parts_of_all_sizes_are_seen() -> None:
     assert max(spans) > 150
 
 
-def test_a_large_jpeg_is_cut_where_a_png_of_it_is(folders: Path) -> None:
+def test_a_large_jpeg_is_cropped_where_the_same_png_is(folders: Path) -> None:
     with Image.open(folders / "china" / "001.JPEG") as small:
         large = small.resize((1200, 1000))
     outs = []
@@ -293,7 +293,7 @@ def test_an_index_that_points_at_nothing_is_refused(shards: Path, change: dict[s
         Table.decode(replace(find(str(shards)), **change).encode())
 
 
-def test_a_loaded_data_set_leaves_no_thread_behind_once_it_is_closed(shards: Path) -> None:
+def test_a_closed_data_set_has_no_thread(shards: Path) -> None:
     before = threading.active_count()
     data = load_pictures(DataConfig(name="pictures", path=str(shards), side=SIDE), 1)
     for part in (data.train, data.held_out):

@@ -1,4 +1,4 @@
-"""A dataset is staged whole and verified, or not at all: from folders, a web server and a real S3 server."""
+"""Datasets are staged complete and verified, or not at all: from folders, a web server and an S3 server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_other_contents_are_refused_and_leave_nothing(source: str, tmp_path: Pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_fetch_that_was_stopped_continues_and_drops_what_is_no_more(source: str, tmp_path: Path) -> None:
+def test_a_fetch_that_was_stopped_continues_and_deletes_partial_files(source: str, tmp_path: Path) -> None:
     digest = str(describe(source)["digest"])
     staging = tmp_path / "out" / f".{folder_name(digest)}"
     (staging / "train").mkdir(parents=True)
@@ -81,7 +81,7 @@ def test_a_fetch_that_was_stopped_continues_and_drops_what_is_no_more(source: st
     assert (staged / "train/0.tar").stat().st_ino == whole
 
 
-def test_a_half_of_the_right_size_and_wrong_content_is_found_out(source: str, tmp_path: Path) -> None:
+def test_a_staged_file_of_the_right_size_with_wrong_content_is_found(source: str, tmp_path: Path) -> None:
     digest = str(describe(source)["digest"])
     staging = tmp_path / "out" / f".{folder_name(digest)}"
     staging.mkdir(parents=True)
@@ -114,14 +114,14 @@ def test_damage_after_staging_is_named_file_by_file(source: str, tmp_path: Path)
 def test_names_outside_of_the_folder_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Hostile:
+    class HostileSource:
         def listing(self) -> dict[str, stage.Listed]:
             return {name: stage.Listed(4)}
 
         def chunks(self, name: str) -> Iterator[bytes]:
             yield b"data"
 
-    monkeypatch.setattr(stage, "open_source", lambda source: Hostile())
+    monkeypatch.setattr(stage, "open_source", lambda source: HostileSource())
     with pytest.raises(StageError, match="names below the source"):
         fetch("s3://hostile/", tmp_path / "out", DIGEST)
 

@@ -1,4 +1,4 @@
-"""Real text, the sources of Python's standard library: sharded, streamed, and learned from."""
+"""Text datasets: sharded, streamed and trained on; the text is the source of Python's standard library."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def all_tokens(folder: Path) -> np.ndarray[Any, Any]:
     return np.concatenate([np.fromfile(folder / name, dtype=np.uint16) for name in names])
 
 
-def test_shards_hold_every_document_as_it_is(shards: Path) -> None:
+def test_shards_have_every_document_unchanged(shards: Path) -> None:
     sizes = [shard["tokens"] for shard in json.loads((shards / INDEX).read_text())["shards"]]
     assert len(sizes) > 3
     assert set(sizes[:-1]) == {200000}
@@ -82,7 +82,7 @@ def test_the_layout_of_the_pile_is_read(tmp_path: Path, suffix: str) -> None:
     assert text_of(all_tokens(tmp_path / "out")) == texts
 
 
-def test_every_frame_of_a_compressed_file_is_read_and_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
+def test_every_frame_of_a_compressed_file_is_read_also_where_it_splits_a_character(tmp_path: Path) -> None:
     lines = [json.dumps({"text": text}).encode() + b"\n" for text in ("one", "two", "\ud800 three")]
     source = tmp_path / "00.jsonl.zst"
     source.write_bytes(zstandard.compress(lines[0] + lines[1]) + zstandard.compress(lines[2]))
@@ -95,7 +95,7 @@ UNLIKE = np.random.default_rng(7).bytes(100_000).hex().encode()
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "output"),
+    ("name", "data", "message"),
     [
         ("a.jsonl.zst", LINES, "a.jsonl.zst: cannot be decompressed: .*; copy it again"),
         ("a.jsonl.zst", zstandard.compress(UNLIKE)[:-9], "it ends in the middle; copy it again"),
@@ -114,11 +114,11 @@ UNLIKE = np.random.default_rng(7).bytes(100_000).hex().encode()
     ids=["not compressed", "cut short", "altered", "not UTF-8", "compressed"],
 )
 def test_a_source_that_is_damaged_or_something_else_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, output: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, message: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
     assert main([str(tmp_path / "out"), str(tmp_path / name)]) == 2
-    assert re.search(f"training: {tmp_path}/.*{output}", capsys.readouterr().err)
+    assert re.search(f"training: {tmp_path}/.*{message}", capsys.readouterr().err)
     assert not (tmp_path / "out" / INDEX).exists()
 
 
@@ -133,7 +133,7 @@ def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards:
     assert torch.equal(later.take(torch.tensor([0])).inputs, everything.inputs[3:4])
 
 
-def test_a_store_gives_the_same_windows_and_is_asked_for_those_of_a_shard_at_once(
+def test_a_store_gives_the_same_windows_and_is_requested_once_per_shard(
     shards: Path, s3: Proxy, tmp_path: Path
 ) -> None:
     from trainyard_train.checkpointing.object_store import ObjectStore
@@ -150,12 +150,12 @@ def test_a_store_gives_the_same_windows_and_is_asked_for_those_of_a_shard_at_onc
     assert len(s3.requests) == 3, "two windows of the first shard, one of both, one of the last"
     order = GlobalOrder(len(near), seed=1)
     loaders = [Loader(source, order, 4, data_rank=1, data_size=2) for source in (near, far)]
-    for cursor in (0, 8, 16, 8, 24):  # ahead, and back to where a resume begins
+    for cursor in (0, 8, 16, 8, 24):  # forward, and back to where a resume begins
         one, other = (loader.batch(cursor) for loader in loaders)
         assert torch.equal(one.targets, other.targets)
 
 
-def test_a_shard_that_is_cut_while_it_is_read_is_named(shards: Path, tmp_path: Path) -> None:
+def test_a_shard_that_is_truncated_while_it_is_read_is_named(shards: Path, tmp_path: Path) -> None:
     copy = tmp_path / "shards"
     shutil.copytree(shards, copy)
     source = TokenShards(str(copy), 64)
@@ -172,7 +172,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(shards: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("fault", "advice"), [("403", "check the credentials"), ("hang", r"the store hangs: .* timeouts\.store")]
 )
-def test_a_store_that_fails_while_text_is_read_ends_the_run_and_what_was_committed_stands(
+def test_a_store_that_fails_while_text_is_read_ends_the_run_and_it_can_resume(
     shards: Path, s3: Proxy, tmp_path: Path, fault: str, advice: str
 ) -> None:
     from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
@@ -252,7 +252,7 @@ MESHES: dict[str, dict[str, Any]] = {
     "ddp": {},
 }
 BOTH_KINDS = {"two stages of two tensor ranks"}
-"""Layers and matrices divided at once: the one at every change."""
+"""Mesh that divides layers and matrices at once: the one that `make test` runs."""
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_a_gpt_on_four_ranks_in_any_mesh_equals_one_process(
     run(4, gpt(tmp_path / "mesh", shards, **{"steps": 20} | values | batch))
     assert distance(tmp_path / "alone", tmp_path / "mesh", 1) < 1e-6
     assert distance(tmp_path / "alone", tmp_path / "mesh", 20) < 1e-3
-    looks = [events(tmp_path / name, "evaluation")[-1]["loss"] for name in ("alone", "mesh")]
-    assert looks[0] == pytest.approx(looks[1], rel=1e-3)
+    evaluated = [events(tmp_path / name, "evaluation")[-1]["loss"] for name in ("alone", "mesh")]
+    assert evaluated[0] == pytest.approx(evaluated[1], rel=1e-3)
 
 
 def harmed(shards: Path, tmp_path: Path) -> Path:
@@ -320,7 +320,7 @@ def test_sources_that_are_no_text_are_named(tmp_path: Path, capsys: pytest.Captu
     assert "no document was found" in capsys.readouterr().err
 
 
-def test_shards_that_exist_are_not_written_over(shards: Path) -> None:
+def test_existing_shards_are_not_overwritten(shards: Path) -> None:
     assert main([str(shards), str(FILES[0])]) == 2
 
 
@@ -347,18 +347,18 @@ def test_settings_that_do_not_fit_are_named(values: dict[str, Any], message: str
 
 
 LARGE = 128_256
-"""Kinds of tokens of a large vocabulary, more than uint16 can represent."""
+"""Size of a large vocabulary, more than uint16 can represent."""
 
 
 def large_tokens(folder: Path) -> np.ndarray[Any, Any]:
-    """Shards of uint32 in a folder; returns all tokens."""
+    """Write shards of uint32 to a folder; return all tokens."""
     tokens = np.random.default_rng(3).integers(0, LARGE, 1000)
     parts = np.split(tokens, [100, 350, 351])
     assert write_tokens(folder, parts, LARGE, tokens_per_shard=300) == 1000
     return tokens
 
 
-def test_a_large_vocabulary_is_stored_in_uint32_and_read_over_the_ends_of_shards(tmp_path: Path) -> None:
+def test_a_large_vocabulary_is_stored_in_uint32_and_read_across_shards(tmp_path: Path) -> None:
     tokens = large_tokens(tmp_path)
     index = json.loads((tmp_path / INDEX).read_text())
     assert index["dtype"] == "uint32"

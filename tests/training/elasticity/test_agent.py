@@ -1,4 +1,4 @@
-"""A node's ranks are forks of one process, which starts them again where one is lost."""
+"""The agent of a node: it forks the ranks, restarts them when one fails, and combines their exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.training.hold import hold
 from tests.training.launch import (
     Ranks,
     events,
-    meeting,
+    rendezvous_variables,
     ranks_of,
     reached,
     run,
@@ -55,7 +55,7 @@ def test_a_rank_gets_its_number_in_torchruns_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "output"),
+    ("change", "message"),
     [
         ({"PET_NNODES": "many"}, "PET_NNODES: got 'many'"),
         ({"PET_NNODES": "0"}, "PET_NNODES: got '0'"),
@@ -64,10 +64,10 @@ def test_a_rank_gets_its_number_in_torchruns_variables() -> None:
         ({"PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT: got '70000'"),
     ],
 )
-def test_an_impossible_rank_or_address_is_reported(change: dict[str, str], output: str) -> None:
+def test_an_impossible_rank_or_address_is_reported(change: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         node_of(TWO_NODES | change)
-    assert any(problem.startswith(output) for problem in refused.value.problems)
+    assert any(problem.startswith(message) for problem in refused.value.problems)
 
 
 def test_several_nodes_need_a_rendezvous_address() -> None:
@@ -80,11 +80,11 @@ def test_several_nodes_need_a_rendezvous_address() -> None:
     [
         ([0, 0], 0),
         ([75, 75], 75),
-        ([75, 76], 75),  # the others saw the first one leave
+        ([75, 76], 75),  # the second rank saw that the first one had exited
         ([-9, 76], 137),
         ([-11, 1], 139),  # the others' codes follow from it
         ([76, 76], 76),
-        ([77, 76], 77),  # who waited longest knows why
+        ([77, 76], 77),  # the rank that waited longest knows the cause
         ([1, 76], 1),
         ([1, 77], 1),
         ([0, 1], 1),
@@ -103,7 +103,7 @@ def agent(
     ranks: int = 2,
     timeouts: TimeoutConfig = SOON,
 ) -> int:
-    """Run it in a separate process, as it wants signals for itself; returns its exit code."""
+    """Run an agent in a separate process, since it handles signals; return its exit code."""
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     os._exit(
@@ -117,9 +117,10 @@ def agent(
 
 
 def note(folder: Path, text: str) -> int:
-    """Append a line to this rank's file; returns how many there are, of all its attempts.
+    """Append a line to this rank's file; return its number of lines, over all attempts.
 
-    Only once all ranks of the attempt have: else one that ends early has its agent end the others before.
+    Waits until all ranks of the attempt have written theirs: else a rank that ends early makes its agent end
+    the others before they have.
     """
     rank, ranks = int(os.environ["RANK"]), range(int(os.environ["WORLD_SIZE"]))
     with (folder / str(rank)).open("a") as file:
@@ -154,7 +155,7 @@ def test_ranks_with_a_failed_peer_elsewhere_wait_for_it_but_not_for_long(tmp_pat
     assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
 
 
-def test_ranks_that_never_arrived_are_no_failed_ones(tmp_path: Path) -> None:
+def test_ranks_that_never_arrived_are_not_failed_ranks(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 77) == 77
     assert notes(tmp_path, 0) == ["came"]
 
@@ -162,7 +163,7 @@ def test_ranks_that_never_arrived_are_no_failed_ones(tmp_path: Path) -> None:
 def test_a_rank_that_fails_after_each_restart_is_a_failure_of_the_node(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Or the survivors of a node that fails each time would have all started again for ever."""
+    """Else the survivors of a node that always fails would make all nodes restart for ever."""
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=2) == 1
     assert len(notes(tmp_path, 0)) == 3
     assert "a rank failed after each of 2 restarts" in capfd.readouterr().err
@@ -220,7 +221,7 @@ def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
         if note(folder, "came") == 1 and not os.fork():
             os.kill(process, signal.SIGSTOP)
             wait_for(lambda: psutil.Process(process).status() == psutil.STATUS_STOPPED)
-            time.sleep(0.1)  # for its agent to hear of it
+            time.sleep(0.1)  # until its agent has been notified
             os.kill(process, signal.SIGCONT)
             os._exit(0)
         time.sleep(timeouts.silence + 1)
@@ -284,19 +285,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_changed(
-    tmp_path: Path, undisturbed: str, lost: int
+@pytest.mark.parametrize("killed_node", [0, 1])
+def test_a_rank_killed_on_one_of_two_nodes_resumes_from_memory_and_no_bit_is_changed(
+    tmp_path: Path, undisturbed: str, killed_node: int
 ) -> None:
     held = tmp_path / "held"
-    variables = {**meeting(2), **hold(held, 15)}
+    variables = {**rendezvous_variables(2), **hold(held, 15)}
     long_timeout = settings(tmp_path, **{"timeouts.rejoin": TIMEOUT_SECONDS})
     nodes = Ranks([start_agent(1, long_timeout, {**variables, "PET_NODE_RANK": str(n)}) for n in range(2)])
     saved = tmp_path / "checkpoints" / "step-00000010"
     nodes.until(lambda: reached(tmp_path, 15) and (saved / "manifest.json").exists())
     for file in saved.glob("rank-*"):
-        file.write_bytes(bytes(file.stat().st_size))  # who reads it finds it damaged
-    ranks_of(nodes.ranks[lost].process.pid)[0].kill()
+        file.write_bytes(bytes(file.stat().st_size))  # damage the files, so that reading them would fail
+    ranks_of(nodes.ranks[killed_node].process.pid)[0].kill()
     held.unlink()
     ended = nodes.wait()
     assert [code for code, _ in ended] == [0, 0], ended
@@ -308,7 +309,7 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
 
 @pytest.mark.ranks
 def test_a_node_that_does_not_come_back_is_distinguished_from_a_failure(tmp_path: Path) -> None:
-    arguments, variables = settings(tmp_path, **ENDLESS, **{"timeouts.rejoin": 1}), meeting(2)
+    arguments, variables = settings(tmp_path, **ENDLESS, **{"timeouts.rejoin": 1}), rendezvous_variables(2)
     nodes = [node(arguments, PET_NODE_RANK=str(number), **variables) for number in range(2)]
     try:
         wait_for(lambda: reached(tmp_path, 5))

@@ -1,4 +1,4 @@
-"""A rank that is slow, and work that does not end, are found."""
+"""Heartbeats between ranks: they find stragglers, ranks that fell silent, and work that hangs."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_a_straggler_takes_twice_as_long_as_the_others(seconds: tuple[float, ...
 
 
 class RankGroup:
-    """Ranks whose beats the test makes, and whose clock it moves; their end is recorded only."""
+    """Ranks of one process whose heartbeats and clock the test drives; exits are recorded, not executed."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, size: int = 2, **seconds: float) -> None:
         self.store = dist.HashStore()
-        self.output: list[tuple[str, dict[str, Any]]] = []
+        self.logged: list[tuple[str, dict[str, Any]]] = []
         self.ends: list[int] = []
         self.now = 0.0
         self._work = ExitStack()
@@ -57,7 +57,7 @@ class RankGroup:
                 Mesh(rank, size, torch.device("cpu"), f"node-{rank}", self.store),
                 TimeoutConfig(silence=60, **seconds),
                 folder,
-                lambda event, **values: self.output.append((event, values)),
+                lambda event, **values: self.logged.append((event, values)),
                 lambda: self.now,
             )
             for rank in range(size)
@@ -95,7 +95,7 @@ def test_rank_0_logs_once_which_rank_delays_the_others_and_again_if_it_returns(p
                     heartbeats.own_part_done()
         for _ in range(3):
             pair.beat()
-    ((event, values),) = pair.output
+    ((event, values),) = pair.logged
     assert (event, values["rank"], values["node"]) == ("straggler", 1, "node-1")
     assert values["seconds"] == 0.05
 
@@ -110,7 +110,7 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: RankGro
     for _ in range(3):
         pair.beat()
     enough.set()
-    assert [event for event, _ in pair.output] == ["stalled"]
+    assert [event for event, _ in pair.logged] == ["stalled"]
     written = sorted((tmp_path / STACKS).iterdir())
     assert [path.name for path in written] == [f"step-00000007-rank-0000{rank}.txt" for rank in (0, 1)]
     for stacks in (path.read_text() for path in written):
@@ -118,21 +118,21 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: RankGro
         assert stacks.count("Thread of many") == len(crowd), "none is left out"
 
 
-def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: RankGroup) -> None:
+def test_a_slow_step_within_the_limit_has_not_stalled(pair: RankGroup) -> None:
     pair.begin(1, "step", 7)
     pair.now += 14
     for _ in range(3):
         pair.beat()
-    assert pair.output == []
+    assert pair.logged == []
 
 
-def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path) -> None:
+def test_a_rank_may_pause_between_steps(pair: RankGroup, tmp_path: Path) -> None:
     with pair.ranks[0].busy("step", 7):
         pass
     pair.now += 16
     pair.beat()
     pair.beat()
-    assert pair.output == []
+    assert pair.logged == []
     assert not (tmp_path / STACKS).exists()
 
 
@@ -143,7 +143,7 @@ def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path)
         ("step", False, 15, 600),  # it may compile
         ("evaluation", True, 15, 20),
         ("loading", False, 300, 600),
-        ("save", True, 300, None),  # who waits for it ends by itself
+        ("save", True, 300, None),  # the saver has a timeout of its own
     ],
 )
 def test_a_rank_that_is_alone_and_hangs_writes_its_stacks_and_ends(
@@ -168,7 +168,7 @@ def test_a_rank_that_is_alone_and_hangs_writes_its_stacks_and_ends(
     assert alone.ends == []
     alone.pass_time(1)
     assert alone.ends == ([1] if ends_after else [])
-    assert [event for event, _ in alone.output] == ["stalled", "failed"][: len(alone.output)]
+    assert [event for event, _ in alone.logged] == ["stalled", "failed"][: len(alone.logged)]
     if ends_after:
         assert f"training: {kind}-00000007 does not end, after {ends_after + 1} s: " in capfd.readouterr().err
 
@@ -257,7 +257,7 @@ def test_a_process_that_was_stopped_for_a_while_has_not_hung(
     assert alone.ends == []
 
 
-def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_ending(
+def test_a_disk_that_hangs_does_not_prevent_stacks_on_stderr_nor_the_exit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     awake = threading.Event()
@@ -267,11 +267,11 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
     try:
         alone.begin(0, "loading")
         alone.pass_time(601)
-        words = capfd.readouterr().err
+        output = capfd.readouterr().err
     finally:
         awake.set()
-    assert "loading-rank-00000.txt: not written within 0.1 s; this is where the threads are" in words
-    assert "test_a_disk_that_hangs" in words
+    assert "loading-rank-00000.txt: not written within 0.1 s; this is where the threads are" in output
+    assert "test_a_disk_that_hangs" in output
     assert alone.ends == [1]
 
 

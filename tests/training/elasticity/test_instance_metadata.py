@@ -1,4 +1,4 @@
-"""Each cloud's metadata service, as a local server that speaks its protocol and insists on it."""
+"""Preemption notices from each cloud's metadata service, which a strict local server fakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.processes import TIMEOUT_SECONDS, wait_for
-from tests.training.test_trainer import configure, events
+from tests.training.launch import events
+from tests.training.test_trainer import configure
 from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
@@ -24,7 +25,7 @@ from trainyard_train.trainer import Trainer
 
 
 class FakeMetadataService:
-    """The present answer of a metadata service."""
+    """The answers of a metadata service by path; it refuses requests without the cloud's headers."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, str]] = {}
@@ -69,8 +70,8 @@ def serving(cloud: FakeMetadataService) -> Iterator[FakeMetadataService]:
 
 @pytest.fixture
 def cloud() -> Iterator[FakeMetadataService]:
-    with serving(FakeMetadataService()) as there:
-        yield there
+    with serving(FakeMetadataService()) as service:
+        yield service
 
 
 ACTION = "/latest/meta-data/spot/instance-action"
@@ -81,7 +82,7 @@ def test_aws_reports_an_interruption_to_clients_with_a_token(cloud: FakeMetadata
     assert aws.notice() == ""
     assert aws.notice() == ""
     assert len(cloud.tokens) == 1, "a token serves many times"
-    cloud.tokens.append("newer")  # as if the first had come of age
+    cloud.tokens.append("newer")  # as if the first one had expired
     cloud.answers[ACTION] = (200, json.dumps({"action": "terminate", "time": "2026-11-21T20:00:00Z"}))
     assert aws.notice() == "EC2 will terminate this instance at 2026-11-21T20:00:00Z"
 
@@ -165,7 +166,7 @@ def test_a_preemption_notice_of_the_cloud_saves_and_exits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Pausing(PreemptionNotice):
-        """The cloud speaks in the pause after the first step, which lasts until it is heard."""
+        """The notice comes in the pause after the first step, which lasts until it has been received."""
 
         def sleep(self, seconds: float) -> None:
             cloud.answers[ACTION] = (200, json.dumps({"action": "stop", "time": "soon"}))

@@ -1,8 +1,7 @@
-"""Killed again and again, at moments and in ways that a seed draws: no committed checkpoint is lost, no bit
-changes.
+"""Repeated kills of a run, at moments and in ways that a seed draws, cost no committed checkpoint and no bit.
 
-A node of two ranks runs under its agent, and every step is saved, so that many of the kills fall into a
-commit. `make test` runs twenty kills, `make soak` a thousand; the seed is in the test's name.
+A node of two ranks runs under its agent and saves every step, so that many kills hit a commit. `make test`
+runs twenty kills, `make soak` a thousand; the seed is in the test's name.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from trainyard_train.trainer import FINAL
 
 __all__ = ["s3"]
 KILLS = 10
-"""In one run."""
+"""Kills of one run."""
 EVERY_STEP = {
     "steps": 200,
     "checkpoint.every_steps": 1,
@@ -40,11 +39,11 @@ EVERY_STEP = {
 }
 LONG_TIMEOUTS = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
 LONGEST_LIFE = 40
-"""Steps after which the ranks wait for the next kill, so that the run has not ended before the last one."""
+"""Steps after which the ranks wait for the next kill, so that the run does not end before the last kill."""
 PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
 CUT_SECONDS = 4.0
-"""For which a store is unreachable at most; some cuts last longer than a request may take."""
-Losses = Mapping[str, Callable[[], object]]
+"""Longest time for which the store is unreachable; some cuts last longer than a request may take."""
+Failures = Mapping[str, Callable[[], object]]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class SingleNode:
-    """The only machine of a run: an agent and its two ranks; another comes whenever the agent has ended."""
+    """The only node of a run: an agent and its two ranks. A new agent starts whenever one has ended."""
 
     def __init__(self, run_dir: Path, store: str = "", variables: Mapping[str, str] | None = None) -> None:
         self.run_dir, self.store, self.held = run_dir, store, run_dir / "held"
@@ -67,27 +66,27 @@ class SingleNode:
         self.agent: Rank = start_agent(2, settings(self.run_dir, **values), self.variables)
 
     def ranks(self) -> list[psutil.Process]:
-        """The running ranks, in order of their start."""
+        """Return the running ranks, in the order of their start."""
         with suppress(psutil.NoSuchProcess):
             return sorted(psutil.Process(self.agent.process.pid).children(), key=lambda rank: rank.pid)
         return []
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds. Nothing but a store that is away may end the node meanwhile."""
+        """Wait until the condition holds. Meanwhile, only an unreachable store may end the node."""
 
         def holds() -> bool:
             if condition():
                 return True
             if not self.agent.process.is_alive():
-                code, words = self.agent.wait()
-                assert (code, "StoreError" in words) == (1, True), f"{code}: {words}"
+                code, output = self.agent.wait()
+                assert (code, "StoreError" in output) == (1, True), f"{code}: {output}"
                 self.start()
             return False
 
-        wait_for(holds, lambda: self.agent.words.read_text())
+        wait_for(holds, lambda: self.agent.log.read_text())
 
-    def lose(self, what: str) -> None:
-        """Kill ranks, which the agent starts again, or the agent, perhaps with them; then start another."""
+    def kill(self, what: str) -> None:
+        """Kill ranks, which the agent restarts; or the agent, alone or with its ranks, which is replaced."""
         self.until(lambda: len(self.ranks()) == 2)
         ranks = self.ranks()
         if what in {"agent", "node"}:
@@ -101,7 +100,7 @@ class SingleNode:
             self.start()
 
     def finish(self) -> None:
-        """Let the run come to its end without delay."""
+        """Run to the end, without further kills or pauses."""
         self.agent.process.kill()
         self.agent.wait()
         self.held.unlink()
@@ -119,13 +118,13 @@ class RunHistory:
     attempt: int = 0
 
     def mark(self) -> None:
-        """From here on steps count."""
+        """Count steps from here on."""
         known = read_metrics(self.run_dir / FILE)
         self.lines = len(known)
         self.attempt = max((line["attempt"] for line in known), default=0)
 
     def continues(self) -> bool:
-        """Whether a later attempt has taken a step, or this one many, if it was not ended."""
+        """Whether a later attempt has taken a step, or the same attempt more than three."""
         steps = [
             line["attempt"]
             for line in read_metrics(self.run_dir / FILE)[self.lines :]
@@ -134,16 +133,18 @@ class RunHistory:
         return any(attempt > self.attempt for attempt in steps) or len(steps) > 3
 
 
-def survive(node: SingleNode, store: CheckpointStore, chance: random.Random, losses: Losses) -> None:
-    """Let a run lose what chance draws, each soon after a step or already while its ranks start; then end."""
-    story = RunHistory(node.run_dir)
+def assert_survives(
+    node: SingleNode, store: CheckpointStore, chance: random.Random, failures: Failures
+) -> None:
+    """Inject failures that chance draws, each soon after a step or while ranks start; then run to the end."""
+    history = RunHistory(node.run_dir)
     for _ in range(KILLS):
         if chance.random() < 0.7:
-            node.until(story.continues)
+            node.until(history.continues)
         time.sleep(chance.random() * 0.2)
         promised = max((line["step"] for line in events(node.run_dir, "checkpoint")), default=0)
-        story.mark()
-        losses[chance.choice(list(losses))]()
+        history.mark()
+        failures[chance.choice(list(failures))]()
         found = store.newest(lambda step, reason: pytest.fail(f"step {step}: {reason}"))
         assert (found.manifest.step if found else 0) >= promised
     node.finish()
@@ -156,7 +157,7 @@ def survive(node: SingleNode, store: CheckpointStore, chance: random.Random, los
 
 
 def seeds(first: int, always: int, most: int) -> list[object]:
-    """Those of `make test`, then those of `make soak`."""
+    """The seeds of `make test`, then those of `make soak`."""
     return [
         pytest.param(seed, marks=pytest.mark.ranks if seed < first + always else pytest.mark.soak)
         for seed in range(first, first + most)
@@ -164,17 +165,17 @@ def seeds(first: int, always: int, most: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", seeds(0, 1, most=72))
-def test_losses_at_random_moments_cost_no_committed_checkpoint_and_no_bit(
+def test_kills_at_random_moments_cost_no_committed_checkpoint_and_no_bit(
     tmp_path: Path, undisturbed: str, seed: int
 ) -> None:
     node = SingleNode(tmp_path)
-    losses = {what: partial(node.lose, what) for what in PROCESSES}
-    survive(node, open_store(str(tmp_path / "checkpoints")), random.Random(seed), losses)
+    failures = {what: partial(node.kill, what) for what in PROCESSES}
+    assert_survives(node, open_store(str(tmp_path / "checkpoints")), random.Random(seed), failures)
     assert sha256(tmp_path) == undisturbed
 
 
 def cut(proxy: Proxy, chance: random.Random, then: Callable[[], object] = lambda: None) -> None:
-    """For a while, requests to the store do not arrive, or their answers do not."""
+    """Drop requests to the store, or its responses, for a while; call `then` in the middle."""
     faults = random.Random(chance.random())
     seconds = chance.random() * CUT_SECONDS
     proxy.reset(lambda verb, path, number: faults.choice(["drop", "mute"]))
@@ -185,16 +186,16 @@ def cut(proxy: Proxy, chance: random.Random, then: Callable[[], object] = lambda
 
 
 @pytest.mark.parametrize("seed", seeds(100, 1, most=31))
-def test_losing_the_connection_to_a_store_too_costs_no_committed_checkpoint_and_no_bit(
+def test_kills_and_lost_connections_to_the_store_cost_no_committed_checkpoint_and_no_bit(
     tmp_path: Path, undisturbed: str, s3: Proxy, seed: int
 ) -> None:
     chance, url = random.Random(seed), f"s3://{BUCKET}/{tmp_path.name}"
     node = SingleNode(tmp_path, url, environment(s3))
-    losses = {what: partial(node.lose, what) for what in PROCESSES} | {
+    failures = {what: partial(node.kill, what) for what in PROCESSES} | {
         "connection": partial(cut, s3, chance),
-        "connection, and a rank meanwhile": partial(cut, s3, chance, partial(node.lose, "rank 0")),
+        "connection, and a rank meanwhile": partial(cut, s3, chance, partial(node.kill, "rank 0")),
     }
-    survive(node, open_store(url), chance, losses)
+    assert_survives(node, open_store(url), chance, failures)
     assert sha256(tmp_path) == undisturbed
 
 
@@ -203,7 +204,7 @@ def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 @pytest.mark.ranks
-def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_changes_no_bit(
+def test_when_torchruns_agent_is_killed_its_workers_end_and_the_next_start_changes_no_bit(
     tmp_path: Path, undisturbed: str
 ) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]

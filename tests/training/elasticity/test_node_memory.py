@@ -1,4 +1,4 @@
-"""What a rank captured outlives it, and is taken for no other checkpoint than it is."""
+"""Checkpoints in a node's memory: they outlive their rank, and only the right one is loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainyard_train.parallelism.mesh import Mesh
 
 @pytest.fixture
 def descriptors() -> Iterator[tuple[int, ...]]:
-    """An agent's, of two ranks."""
+    """The memory files of an agent with two ranks."""
     found = node_memory.create(2)
     yield found
     for each in found:
@@ -31,12 +31,12 @@ def descriptors() -> Iterator[tuple[int, ...]]:
 
 
 def rank_of(descriptors: tuple[int, ...], rank: int = 0, limit_gib: float | None = None) -> NodeMemory:
-    """A rank that has just been started."""
+    """Return the node memory as a rank has it that has just started."""
     return NodeMemory.of(limit_gib, node_memory.environment(descriptors, rank))
 
 
-class Process:
-    """A rank that trains, saves and loads; another replaces it after a failure."""
+class TrainingRank:
+    """A rank that trains, saves and loads; a new one replaces it after a failure."""
 
     def __init__(self, root: Path, memory: NodeMemory) -> None:
         torch.manual_seed(1)
@@ -54,7 +54,7 @@ class Process:
         self.saver.save({file_name(0): self.capture(step)}, Manifest(step, 0, 1, {}, {}, {}))
 
     def load(self) -> tuple[int, int]:
-        """The step that the weights are of, and how many bytes of it the store was asked for."""
+        """Load; return the step of the weights, and how many bytes were read from the store."""
         checkpoint, damages, _ = self.saver.load({}, self.state.restore)
         assert checkpoint
         assert damages == []
@@ -62,32 +62,32 @@ class Process:
         return checkpoint.manifest.step, checkpoint.held.bytes_from_store
 
 
-def spoil(root: Path, step: int) -> None:
-    """Whoever reads this checkpoint's file from the store finds it damaged."""
+def damage(root: Path, step: int) -> None:
+    """Overwrite a checkpoint's file in the store, so that reading it fails."""
     path = root / f"step-{step:08d}" / file_name(0)
     path.write_bytes(bytes(path.stat().st_size))
 
 
 @pytest.mark.parametrize("captured_after", [False, True])
-def test_a_rank_that_died_at_any_moment_comes_back_from_memory_alone(
+def test_a_rank_that_died_at_any_moment_resumes_from_memory_alone(
     tmp_path: Path, descriptors: tuple[int, ...], captured_after: bool
 ) -> None:
-    lost = Process(tmp_path, rank_of(descriptors))
-    lost.save(1)
-    lost.save(2)
+    failed = TrainingRank(tmp_path, rank_of(descriptors))
+    failed.save(1)
+    failed.save(2)
     if captured_after:
-        lost.capture(3)
-    spoil(tmp_path, 2)
-    assert Process(tmp_path, rank_of(descriptors)).load() == (2, 0)
+        failed.capture(3)
+    damage(tmp_path, 2)
+    assert TrainingRank(tmp_path, rank_of(descriptors)).load() == (2, 0)
 
 
 def test_ranks_that_fail_again_and_again_overwrite_nothing_that_is_committed(
     tmp_path: Path, descriptors: tuple[int, ...]
 ) -> None:
-    Process(tmp_path, rank_of(descriptors)).save(1)
-    spoil(tmp_path, 1)
+    TrainingRank(tmp_path, rank_of(descriptors)).save(1)
+    damage(tmp_path, 1)
     for _ in range(4):
-        rank = Process(tmp_path, rank_of(descriptors))
+        rank = TrainingRank(tmp_path, rank_of(descriptors))
         assert rank.load() == (1, 0)
         rank.capture(2)
 
@@ -95,9 +95,9 @@ def test_ranks_that_fail_again_and_again_overwrite_nothing_that_is_committed(
 def test_memory_of_an_older_step_is_not_taken_for_the_newest(
     tmp_path: Path, descriptors: tuple[int, ...]
 ) -> None:
-    Process(tmp_path, rank_of(descriptors)).save(1)
-    Process(tmp_path, NodeMemory()).save(2)  # as on another node
-    step, from_store = Process(tmp_path, rank_of(descriptors)).load()
+    TrainingRank(tmp_path, rank_of(descriptors)).save(1)
+    TrainingRank(tmp_path, NodeMemory()).save(2)  # as on another node
+    step, from_store = TrainingRank(tmp_path, rank_of(descriptors)).load()
     assert step == 2
     assert from_store > 8000
 
@@ -106,11 +106,11 @@ def test_memory_of_an_older_step_is_not_taken_for_the_newest(
 def test_what_was_altered_in_memory_is_read_from_the_store(
     tmp_path: Path, descriptors: tuple[int, ...], at: int
 ) -> None:
-    """In the header, or in a block."""
-    Process(tmp_path, rank_of(descriptors)).save(1)
+    """A bit of the header, or of a block."""
+    TrainingRank(tmp_path, rank_of(descriptors)).save(1)
     byte = os.pread(descriptors[0], 1, at)
     os.pwrite(descriptors[0], bytes([byte[0] ^ 1]), at)
-    step, from_store = Process(tmp_path, rank_of(descriptors)).load()
+    step, from_store = TrainingRank(tmp_path, rank_of(descriptors)).load()
     assert step == 1
     assert from_store > 8000
 
@@ -119,9 +119,9 @@ def test_all_ranks_of_a_node_find_what_each_has_captured(
     tmp_path: Path, descriptors: tuple[int, ...]
 ) -> None:
     """Under DDP each rank needs what the others wrote."""
-    Process(tmp_path, rank_of(descriptors)).save(1)
-    spoil(tmp_path, 1)
-    assert Process(tmp_path, rank_of(descriptors, rank=1)).load() == (1, 0)
+    TrainingRank(tmp_path, rank_of(descriptors)).save(1)
+    damage(tmp_path, 1)
+    assert TrainingRank(tmp_path, rank_of(descriptors, rank=1)).load() == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_where_memory_is_short_one_file_is_retained_and_the_other_freed(
     ("limit", "used", "cached", "free"),
     [("max", 0, 0, 8192), ("6144", 4096, 1024, 3072), ("99999999", 0, 0, 8192), ("4096", 8192, 0, 0)],
 )
-def test_free_is_what_the_machine_or_the_pod_has_left(
+def test_available_memory_is_the_lesser_of_the_hosts_and_the_pods(
     tmp_path: Path, limit: str, used: int, cached: int, free: int
 ) -> None:
-    """As proc(5) and the kernel's documentation of cgroup v2 have these files."""
+    """The files are as in proc(5) and in the kernel's documentation of cgroup v2."""
     (tmp_path / "meminfo").write_text("MemTotal:       16 kB\nMemAvailable:    8 kB\nHugePages_Total:   0\n")
     (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text(f"{used}\n")
@@ -166,6 +166,6 @@ def test_free_is_what_the_machine_or_the_pod_has_left(
 
 
 def test_a_process_without_an_agent_keeps_nothing(tmp_path: Path) -> None:
-    rank = Process(tmp_path, NodeMemory.of(environment={}))
+    rank = TrainingRank(tmp_path, NodeMemory.of(environment={}))
     rank.save(1)
     assert rank.load()[1] > 8000

@@ -1,9 +1,9 @@
-"""Losses on 3 to 16 nodes whose collectives wait for ever once a peer has died, as NCCL's do.
+"""Failures on 3 to 16 nodes whose collectives hang once a peer has died, as NCCL's do.
 
-Each node is an agent with one rank, all on this host. What is lost, and where, follows from a seed; after
-the loss of a rank the run must take a new step within `silence + rejoin + 3` seconds in `make soak`, and
-beside other tests before any timeout. After that of an agent it must continue: how soon depends on how long
-another takes to start.
+Each node is an agent with one rank, all on this host. A seed decides what fails, and where. After a rank has
+failed, the run must take a new step within `silence + rejoin + 3` seconds in `make soak`, and before any
+timeout beside other tests. After an agent has failed, the run must continue; the time depends on how long a
+new agent takes to start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainyard_train.elasticity.config import TimeoutConfig
 
 TIMEOUTS = TimeoutConfig()
 SECONDS = TIMEOUTS.silence + TIMEOUTS.rejoin + 3
-"""From a loss to the first new step."""
+"""Limit from a failure to the first new step."""
 SAVED = {
     "steps": 60,
     "checkpoint.every_steps": 2,
@@ -45,8 +45,8 @@ def started(count: int, arguments: list[str], variables: Mapping[str, str] | Non
             rank.process.join()
 
 
-def lose(nodes: Nodes, what: str, number: int) -> None:
-    """Kill or stop the rank of a node, or kill the agent, in whose place another comes at once."""
+def inject_failure(nodes: Nodes, what: str, number: int) -> None:
+    """Kill or stop a node's rank; or kill its agent, and start a new one at once."""
     if what == "agent":
         agent = nodes.ranks[number].process
         agent.kill()
@@ -63,11 +63,11 @@ def lose(nodes: Nodes, what: str, number: int) -> None:
 
 
 def seconds_to_next_step(nodes: Nodes, run_dir: Path, what: str, number: int) -> float:
-    """Lose something, once checkpoints are saved; returns the seconds from then to another attempt's step."""
+    """Inject a failure once checkpoints are saved; return the seconds until the next attempt's first step."""
     attempt = events(run_dir, "step")[-1]["attempt"]
     nodes.until(lambda: [line["attempt"] for line in events(run_dir, "checkpoint")].count(attempt) > 1)
     begin = time.time()
-    lose(nodes, what, number)
+    inject_failure(nodes, what, number)
 
     def later() -> list[float]:
         return [line["time"] for line in events(run_dir, "step") if line["attempt"] > attempt]
@@ -76,18 +76,18 @@ def seconds_to_next_step(nodes: Nodes, run_dir: Path, what: str, number: int) ->
     return later()[0] - begin
 
 
-def losses(seed: int, count: int) -> list[tuple[str, int]]:
-    """What is lost one after the other: each kind once, where chance draws it, then one at node 0."""
+def drawn_failures(seed: int, count: int) -> list[tuple[str, int]]:
+    """Draw what fails in turn: each kind once, on a random node, then a rank or the agent of node 0."""
     chance = random.Random(seed)
     drawn = [(what, chance.randrange(count)) for what in ("killed", "stopped", "agent")]
     return [*drawn, (chance.choice(["killed", "agent"]), 0)]
 
 
 @pytest.mark.ranks
-def test_three_nodes_go_on_after_each_loss_in_time_and_no_bit_is_changed(tmp_path: Path) -> None:
+def test_three_nodes_continue_after_each_failure_in_time_and_no_bit_is_changed(tmp_path: Path) -> None:
     held, silence = tmp_path / "held", 60
-    unhurried = {"timeouts.silence": silence, "timeouts.collective": 120, "timeouts.rejoin": TIMEOUT_SECONDS}
-    arguments = settings(tmp_path, **SAVED | unhurried, pace_seconds=0.1)
+    timeouts = {"timeouts.silence": silence, "timeouts.collective": 120, "timeouts.rejoin": TIMEOUT_SECONDS}
+    arguments = settings(tmp_path, **SAVED | timeouts, pace_seconds=0.1)
     with started(3, arguments, hold(held, 15)) as nodes:
         nodes.until(lambda: reached(tmp_path, 5))
         for what, number in (("killed", 0), ("agent", 1)):
@@ -100,23 +100,23 @@ def test_three_nodes_go_on_after_each_loss_in_time_and_no_bit_is_changed(tmp_pat
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("lost", [0, 2])
-def test_when_a_node_does_not_come_back_the_others_end_for_the_job_to_start_all(
-    tmp_path: Path, lost: int
+@pytest.mark.parametrize("killed", [0, 2])
+def test_when_a_node_is_not_replaced_the_others_exit_so_that_the_job_restarts_all(
+    tmp_path: Path, killed: int
 ) -> None:
     collective = 120
     with started(3, settings(tmp_path, **PACED | {"timeouts.collective": collective})) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))
-        nodes.ranks[lost].process.kill()
+        nodes.ranks[killed].process.kill()
         begin = time.monotonic()
-        left = [rank.wait() for number, rank in enumerate(nodes.ranks) if number != lost]
-        assert [code for code, _ in left] == [76, 76], left
+        survivors = [rank.wait() for number, rank in enumerate(nodes.ranks) if number != killed]
+        assert [code for code, _ in survivors] == [76, 76], survivors
         assert time.monotonic() - begin < collective, "no rank waited for a collective to end"
 
 
 @pytest.mark.ranks
 def test_what_fails_on_one_node_ends_the_others_with_no_restart(tmp_path: Path) -> None:
-    """A second notice ends a rank with 1, while all of them wait for a checkpoint that takes a minute."""
+    """A second signal ends a rank with exit code 1, while all ranks wait for a checkpoint of a minute."""
     slow = {**PACED, "checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 60, "timeouts.silence": 60}
     with started(3, settings(tmp_path, **slow)) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))
@@ -129,17 +129,17 @@ def test_what_fails_on_one_node_ends_the_others_with_no_restart(tmp_path: Path) 
         ended = nodes.wait()
         assert [code for code, _ in ended] == [76, 1, 76], ended
         assert time.monotonic() - begin < 50
-        assert not any("starting this node's again" in words for _, words in ended)
+        assert not any("starting this node's again" in output for _, output in ended)
 
 
 @pytest.mark.soak
 @pytest.mark.ranks
 @pytest.mark.parametrize("seed", range(14))
-def test_losses_on_up_to_sixteen_nodes(tmp_path: Path, seed: int) -> None:
+def test_up_to_sixteen_nodes_continue_after_each_failure(tmp_path: Path, seed: int) -> None:
     count = 3 + seed
     with started(count, settings(tmp_path, **PACED)) as nodes:
         nodes.until(lambda: reached(tmp_path, 5))
         taken = {}
-        for what, number in losses(seed, count):
+        for what, number in drawn_failures(seed, count):
             taken[what, number] = seconds_to_next_step(nodes, tmp_path, what, number)
         assert all(seconds < SECONDS for (what, _), seconds in taken.items() if what != "agent"), taken

@@ -1,4 +1,4 @@
-"""A notice is heard whatever the main thread does."""
+"""Preemption notices by SIGTERM: a rank saves and exits in time, whatever its main thread does."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ time.sleep(600)  # as in a collective that never returns
 
 
 def deliver(mode: str, *signals: signal.Signals, exit_seconds: float = 600) -> tuple[int, str]:
-    """Run the program, send it signals, each once the one before is heard; its exit code and its words.
+    """Run the program and send it signals, each after it has reported the one before.
 
-    It ends in time only by its notice: all that it waits for takes longer.
+    Returns its exit code and its output. It ends in time only by the notice: all its waits take longer.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, mode, str(exit_seconds)],
@@ -52,43 +52,43 @@ def deliver(mode: str, *signals: signal.Signals, exit_seconds: float = 600) -> t
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline() == "ready\n"
-    heard = ""
+    output = ""
     for number in signals:
         process.send_signal(number)
-        heard += process.stderr.readline()
-    _, words = process.communicate(timeout=TIMEOUT_SECONDS)
-    return process.returncode, heard + words
+        output += process.stderr.readline()
+    _, rest = process.communicate(timeout=TIMEOUT_SECONDS)
+    return process.returncode, output + rest
 
 
 @pytest.mark.parametrize("mode", ["starting", "threads", "in C"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_before_the_first_step_it_exits_at_once_to_be_run_again(number: signal.Signals, mode: str) -> None:
-    code, words = deliver(mode, number)
+    code, output = deliver(mode, number)
     assert code == 75
-    assert f"{number.name} before the first step" in words
+    assert f"{number.name} before the first step" in output
 
 
-def test_between_steps_the_loop_learns_of_it_at_once() -> None:
-    code, words = deliver("stepping", signal.SIGTERM)
+def test_between_steps_the_loop_is_notified_at_once() -> None:
+    code, output = deliver("stepping", signal.SIGTERM)
     assert code == 0
-    assert "saving at the end of this step" in words
+    assert "saving at the end of this step" in output
 
 
 def test_a_main_thread_that_hangs_does_not_outlive_the_grace() -> None:
-    code, words = deliver("hanging", signal.SIGTERM, exit_seconds=0.5)
+    code, output = deliver("hanging", signal.SIGTERM, exit_seconds=0.5)
     assert code == 1
-    assert "no checkpoint within 0.5 s" in words
-    assert "time.sleep" in words or "Current thread" in words or "Thread" in words
+    assert "no checkpoint within 0.5 s" in output
+    assert "time.sleep" in output or "Current thread" in output or "Thread" in output
 
 
-def test_on_a_second_signal_it_exits_at_once() -> None:
-    code, words = deliver("hanging", signal.SIGINT, signal.SIGINT)
+def test_it_exits_at_once_on_a_second_signal() -> None:
+    code, output = deliver("hanging", signal.SIGINT, signal.SIGINT)
     assert code == 1
-    assert "second signal" in words
+    assert "second signal" in output
 
 
 def watching(program: str) -> tuple[int, str]:
-    """Run a program that watches for notices; its exit code and its words."""
+    """Run a program that watches for notices; return its exit code and its output."""
     begin = """
 import os, signal, time
 from trainyard_train.elasticity.preemption import PreemptionNotice
@@ -102,8 +102,8 @@ notice.begin_steps()
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def test_a_signal_to_a_forked_child_is_the_childs_own() -> None:
-    code, words = watching("""
+def test_a_signal_to_a_forked_child_does_not_reach_its_parent() -> None:
+    code, output = watching("""
 if not (child := os.fork()):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(600)
@@ -111,22 +111,22 @@ print("ended by", -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 time.sleep(0.2)
 print("requested", notice.requested)
 """)
-    assert (code, words) == (0, f"ended by {signal.SIGTERM.value}\nrequested False\n")
+    assert (code, output) == (0, f"ended by {signal.SIGTERM.value}\nrequested False\n")
 
 
-def test_after_the_run_the_handlers_that_were_there_are_back() -> None:
-    code, words = watching("""
+def test_after_the_run_the_previous_handlers_are_restored() -> None:
+    code, output = watching("""
 notice.stop()
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 assert signal.set_wakeup_fd(-1) == -1
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(600)
 """)
-    assert (code, words) == (-signal.SIGTERM, "")
+    assert (code, output) == (-signal.SIGTERM, "")
 
 
-def test_an_event_loop_that_handles_signals_takes_none_away() -> None:
-    code, words = watching("""
+def test_an_event_loop_that_handles_signals_does_not_suppress_the_notice() -> None:
+    code, output = watching("""
 import asyncio
 async def main():
     heard = asyncio.Event()
@@ -139,7 +139,7 @@ async def main():
 asyncio.run(main())
 """)
     assert code == 0
-    assert words.count("SIGTERM: saving at the end of this step") == 1
+    assert output.count("SIGTERM: saving at the end of this step") == 1
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None
 
 
 def reported_while_training(run_dir: Path, grace: str, seconds: float) -> tuple[int | None, str]:
-    """Preempt a node of two ranks, whose checkpoint takes so many seconds, in a pod with this grace."""
+    """Preempt a node of two ranks, whose checkpoint takes `seconds`, in a pod with this grace period."""
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": seconds, "pace_seconds": 0.1}
     arguments = settings(run_dir, **slow, **{"timeouts.leave": "null", "steps": 1000})
     node = Ranks([start_agent(2, arguments, {GRACE_VARIABLE: grace, NOTICE_VARIABLE: "3"})])
@@ -185,18 +185,18 @@ def reported_while_training(run_dir: Path, grace: str, seconds: float) -> tuple[
 
 
 def test_a_save_has_the_pods_grace_and_warns_that_a_spot_node_gives_less(tmp_path: Path) -> None:
-    code, words = reported_while_training(tmp_path, "120", 3)
-    assert code == 75, words
+    code, output = reported_while_training(tmp_path, "120", 3)
+    assert code == 75, output
     [saved] = events(tmp_path, "checkpoint")
     assert saved["reason"] == "notice"
     assert saved["seconds"] >= 3
-    assert words.count("spot nodes here end 3 s after their notice") == 1
+    assert output.count("spot nodes here end 3 s after their notice") == 1
 
 
-def test_a_save_that_outlasts_the_pods_grace_is_given_up_before_its_end(tmp_path: Path) -> None:
-    code, words = reported_while_training(tmp_path, "2", 60)
-    assert code == 1, words
-    assert "no checkpoint within 1.5 s of the notice" in words
+def test_a_save_that_outlasts_the_pods_grace_is_abandoned_before_the_grace_ends(tmp_path: Path) -> None:
+    code, output = reported_while_training(tmp_path, "2", 60)
+    assert code == 1, output
+    assert "no checkpoint within 1.5 s of the notice" in output
     assert not events(tmp_path, "checkpoint")
 
 

@@ -1,4 +1,4 @@
-"""Two threads of a rank write its status: the one that trains, and the one that exchanges heartbeats."""
+"""A rank's status in shared memory, which its training thread and its heartbeat thread both write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trainyard_train.elasticity.rank_status import AGENT, RankStatus, RankStatus
 
 
 @pytest.fixture
-def impatient_threads() -> Iterator[None]:
-    """Let threads take turns within a call, which else happens once in thousands of calls."""
+def frequent_thread_switches() -> Iterator[None]:
+    """Make threads switch within a call, which else happens once in thousands of calls."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("impatient_threads")
+@pytest.mark.usefixtures("frequent_thread_switches")
 def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> None:
     (status,) = RankStatuses.create(1).ranks
     ended = threading.Event()
@@ -32,15 +32,15 @@ def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> No
     writers = [threading.Thread(target=write_stalls) for _ in range(2)]
     for writer in writers:
         writer.start()
-    lost = []
+    reverted = []
     for step in range(20_000):
         status.write(saved_step=step)
         if status.saved_step != step:
-            lost.append(step)
+            reverted.append(step)
     ended.set()
     for writer in writers:
         writer.join()
-    assert lost == []
+    assert reverted == []
     assert status.stalled
 
 

@@ -1,4 +1,4 @@
-"""The rendezvous of ranks in a store that may be full of what dead ones wrote."""
+"""The rendezvous of ranks in a store that still has the keys of dead ranks."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from trainyard_train.elasticity.rendezvous import own_round
 
 
 def rendezvous(store: dist.Store, world_size: int, order: list[int]) -> list[dist.Store]:
-    """What each rank gets, all of them arriving in this order."""
+    """Let ranks arrive in this order; return each rank's part of the store."""
     with ThreadPoolExecutor(world_size) as pool:
         found = {rank: pool.submit(own_round, store, rank, world_size, 60) for rank in order}
         return [found[rank].result() for rank in range(world_size)]
 
 
-def test_each_round_has_a_part_of_the_store_that_all_its_ranks_share_and_no_other_round() -> None:
+def test_all_ranks_of_a_round_share_a_part_of_the_store_that_no_other_round_has() -> None:
     store = dist.HashStore()
     for number, world_size in enumerate((2, 2, 3, 1, 2, 4)):
         for order in (list(range(world_size)), list(reversed(range(world_size)))):
             parts = rendezvous(store, world_size, order)
-            assert not parts[-1].check(["here"]), "a round before has written to it"
+            assert not parts[-1].check(["here"]), "an earlier round has written to it"
             parts[0].set("here", str(number))
             assert {part.get("here") for part in parts} == {str(number).encode()}
 
 
-def test_rank_0_takes_no_word_of_a_dead_rank_for_one_that_has_not_come() -> None:
+def test_rank_0_does_not_take_a_dead_ranks_key_for_a_rank_that_has_arrived() -> None:
     store = dist.HashStore()
     rendezvous(store, 2, [0, 1])
     with pytest.raises(TimeoutError):
         own_round(store, 0, 2, 0.3)
 
 
-def test_a_rank_agrees_to_no_round_that_is_over() -> None:
+def test_a_rank_does_not_join_a_round_that_is_over() -> None:
     store = dist.HashStore()
     rendezvous(store, 2, [0, 1])
     with pytest.raises(TimeoutError):

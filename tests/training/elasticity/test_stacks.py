@@ -1,4 +1,4 @@
-"""Stacks on a signal, as `trainyard stacks` asks for them in a pod."""
+"""Stacks of all threads on a signal, as `trainyard stacks` requests them in a pod."""
 
 from __future__ import annotations
 

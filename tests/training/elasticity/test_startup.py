@@ -1,4 +1,4 @@
-"""A process that compiles nothing does not load the compiler; its bits can be had again."""
+"""Settings of a process before it trains: deferred compiler, flight recorder, deterministic algorithms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_a_whole_run_loads_no_compiler_and_no_plotting(tmp_path: Path) -> None:
     program = f"""
 import atexit, os, sys
 from trainyard_train import train
-leave = os._exit
+os_exit = os._exit
 heavy = ["sympy", "torch._inductor", "sklearn", "scipy", "matplotlib", "triton"]
 def report(code):
     print(code, [name for name in heavy if name in sys.modules], flush=True)
-    leave(code)
+    os_exit(code)
 os._exit = report
 train.main(["--set", "run_dir={tmp_path}", "--set", "steps=3"])
 """
@@ -63,7 +63,7 @@ def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_set_other
     }
 
 
-def test_cublas_is_reported_in_time_and_what_holds_for_a_run_ends_with_it(
+def test_deterministic_algorithms_and_cublas_are_set_for_a_run_and_reset_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
@@ -73,7 +73,7 @@ def test_cublas_is_reported_in_time_and_what_holds_for_a_run_ends_with_it(
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_who_wants_it_not_gets_what_pytorch_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_determinism_pytorchs_defaults_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with startup.deterministic():
         assert torch.backends.cudnn.deterministic

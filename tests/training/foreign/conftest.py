@@ -1,4 +1,4 @@
-"""What the tests of foreign programs share."""
+"""A process that has imported what foreign programs import, shared by their tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A process that has imported what foreign programs import, and forks for each of their starts.
+"""A process that has imported what foreign programs import, and forks to start each program.
 
-The imports take most of such a program's time. From then on a fork runs it as `python FILE` would.
+The imports take most of such a program's time. The fork then runs the program as `python FILE` would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IMPORTED = [
 
 @dataclass
 class ForkedProgram:
-    """A program that was started by a fork; as far as tests need it, a `subprocess.Popen`."""
+    """A program that a fork runs, with those methods of `subprocess.Popen` that tests use."""
 
     pid: int
     exit_file: Path
@@ -57,7 +57,7 @@ class ForkedProgram:
 
 
 class Forks:
-    """Starts programs; all that still run end with it."""
+    """Starts programs; `close` ends all that still run."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "tests.training.foreign.forks"]
@@ -71,7 +71,7 @@ class Forks:
         log: Path,
         variables: Mapping[str, str] | None = None,
     ) -> ForkedProgram:
-        """Run a program in its folder, its words added to a log."""
+        """Run a program in its folder; its output is appended to a log."""
         assert self._process.stdin
         assert self._process.stdout
         request: dict[str, Any] = {"program": str(program), "arguments": [*arguments], "log": str(log)}
@@ -91,7 +91,7 @@ def _exit_file(log: Path, pid: int) -> Path:
 
 
 def _serve() -> dict[str, Any]:
-    """Fork for each request; returns it, in the fork."""
+    """Fork for each request; returns only in the fork, with the request."""
     logs: dict[int, Path] = {}
     while True:
         ready, *_ = select.select([sys.stdin.fileno()], [], [], 0.02)
@@ -122,13 +122,13 @@ def _note_ended(logs: dict[int, Path]) -> None:
 
 
 def _become(request: dict[str, Any]) -> str:
-    """Make this process what `python FILE ARGUMENT...` would begin with; returns the file."""
+    """Set this process up as `python FILE ARGUMENT...` would; return the file."""
     program = Path(request["program"])
     os.environ.update(request["variables"])
     os.chdir(program.parent)
-    words = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
-        os.dup2(words, descriptor)
+        os.dup2(log, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     sys.argv = [program.name, *request["arguments"]]
     sys.path[0] = str(program.parent)

@@ -1,4 +1,4 @@
-"""A model and texts, small and made here, for programs that would fetch theirs from a hub."""
+"""A small model and texts, generated locally, for programs that would download theirs from a hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = 50
 
 
 def make_model(folder: Path) -> None:
-    """A Llama of 6,000 weights and its tokenizer of 50 words."""
+    """Write a Llama of 6,000 weights and its tokenizer of 50 words to a folder."""
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -37,7 +37,7 @@ def make_model(folder: Path) -> None:
 
 
 def make_texts(folder: Path, number: int) -> None:
-    """So many lines of words, as `datasets` reads them."""
+    """Write `number` lines of words to a folder, as `datasets` reads them."""
     folder.mkdir()
     chance = random.Random(4)
     lines = [" ".join(chance.choices(_words(), k=12)) for _ in range(number)]

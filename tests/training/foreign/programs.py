@@ -1,4 +1,4 @@
-"""Programs that others wrote and wheels ship, with a patch of ours each, run here without a network."""
+"""Third-party training programs from wheels, each patched with our callback, run without a network."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.training.foreign.models import make_texts
 from trainyard_train.elasticity.config import GRACE_VARIABLE
 
 PACKAGES = REPOSITORY / ".trainyard" / "foreign"
-"""By `make foreign`."""
+"""Made by `make foreign`."""
 PATCHES = Path(__file__).parent / "patches"
 TEXTS = 52
-"""Of which all programs make 13 steps in each of two epochs."""
+"""Number of texts, with which every program takes 13 steps in each of two epochs."""
 
 
 @dataclass(frozen=True)
 class WheelProgram:
-    """One file of a wheel."""
+    """A program that is one file of a wheel."""
 
     file: str
     wheel: str
@@ -39,7 +39,7 @@ class WheelProgram:
         return PATCHES / Path(self.file).with_suffix(".patch").name
 
     def patched(self, folder: Path) -> Path:
-        """A copy with our patch, in a folder."""
+        """Write a copy with our patch to a folder; return its path."""
         original = PACKAGES / self.file
         copy = folder / original.name
         copy.write_bytes(original.read_bytes())
@@ -58,15 +58,15 @@ def _outside_of_repositories() -> dict[str, str]:
 def start(
     program: Path, arguments: Sequence[str], log: Path, launcher: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a program, in the folder that it was copied to."""
+    """Start a program in the folder that it was copied to."""
     command = [sys.executable, *launcher, program.name, *arguments]
-    with log.open("ab") as words:
+    with log.open("ab") as output:
         variables = environment(program.parent)
-        return subprocess.Popen(command, cwd=program.parent, env=variables, stdout=words, stderr=words)
+        return subprocess.Popen(command, cwd=program.parent, env=variables, stdout=output, stderr=output)
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a program is started with."""
+    """Return the environment variables of a program."""
     return {
         **os.environ,
         "PYTHONPATH": f"{REPOSITORY}:{PACKAGES}",
@@ -75,7 +75,7 @@ def environment(folder: Path) -> dict[str, str]:
         "HF_EVALUATE_OFFLINE": "1",
         "HF_HOME": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
-        GRACE_VARIABLE: "120",  # else a save on a notice has ten seconds
+        GRACE_VARIABLE: "120",  # else a save on a preemption notice has ten seconds
         "ACCELERATE_USE_CPU": "true",
     }
 

@@ -1,4 +1,4 @@
-"""What the callbacks for Hugging Face's Trainer and for Lightning refuse."""
+"""The callbacks for Hugging Face's Trainer and for Lightning: what they refuse, and what they restore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
 
-TWICE = """
+TWO_CALLBACKS = """
 import sys
 import torch
 from transformers import Trainer, TrainingArguments
@@ -52,7 +52,7 @@ loss = trainer.train().training_loss
 assert abs(loss - trainer.state.best_metric) < 1e-6, (loss, trainer.state.best_metric)  # they are all alike
 print("stopped at", trainer.state.global_step, "of", early.early_stopping_patience_counter)
 """
-"""The loss never becomes better than after the first epoch."""
+"""The loss never improves after the first epoch."""
 
 
 IN_LIGHTNING = """
@@ -97,7 +97,7 @@ print("seen", model.seen)
 """
 
 
-SUMS = """
+EPOCH_METRICS = """
 import os, signal, sys, time
 import torch
 from lightning.pytorch import Trainer
@@ -138,7 +138,7 @@ print("ended", model.ended.item(), "with", sorted(model.values.items()))
 
 
 def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code and the last line of a program."""
+    """Run a program to its end; return its exit code and the last line of its output."""
     (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
     file, log = folder / "program.py", folder / "log"
     file.write_text(program)
@@ -148,7 +148,7 @@ def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[i
 
 @pytest.mark.ranks
 def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
-    assert end_of(forks, TWICE, tmp_path) == (
+    assert end_of(forks, TWO_CALLBACKS, tmp_path) == (
         2,
         "training: TrainyardCallback: this Trainer has one already; add one only",
     )
@@ -174,7 +174,7 @@ def test_lightning_takes_one_callback_and_no_run_beside_it(
 
 
 @pytest.mark.ranks
-def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_without(
+def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_one_that_is_not(
     tmp_path: Path, forks: Forks
 ) -> None:
     assert end_of(forks, STOPS_EARLY, tmp_path, "1")[0] == -signal.SIGKILL
@@ -182,16 +182,18 @@ def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_without(
 
 
 @pytest.mark.ranks
-def test_what_a_lightning_module_adds_to_a_checkpoint_comes_back(tmp_path: Path, forks: Forks) -> None:
+def test_what_a_lightning_module_adds_to_a_checkpoint_is_restored(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, COUNTS, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, COUNTS, tmp_path, "0") == (0, "seen 9")
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("batch", ["12", "8"], ids=["within an epoch", "at its beginning"])
-def test_what_lightning_sums_up_over_an_epoch_goes_on(tmp_path: Path, forks: Forks, batch: str) -> None:
+def test_lightnings_metrics_of_an_epoch_are_the_same_after_a_kill(
+    tmp_path: Path, forks: Forks, batch: str
+) -> None:
     (tmp_path / "other").mkdir()
-    undisturbed = end_of(forks, SUMS, tmp_path / "other", "-1")
+    undisturbed = end_of(forks, EPOCH_METRICS, tmp_path / "other", "-1")
     assert undisturbed[1].startswith("ended 16.0 with [('late', 8.0), ")
-    assert end_of(forks, SUMS, tmp_path, batch)[0] == -signal.SIGKILL
-    assert end_of(forks, SUMS, tmp_path, "-1") == undisturbed
+    assert end_of(forks, EPOCH_METRICS, tmp_path, batch)[0] == -signal.SIGKILL
+    assert end_of(forks, EPOCH_METRICS, tmp_path, "-1") == undisturbed

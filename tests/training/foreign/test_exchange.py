@@ -1,4 +1,4 @@
-"""What is exported is read by `transformers` itself, in shards, and what that saves is imported."""
+"""Checkpoints exchanged with `transformers`: it reads our sharded export, and its checkpoint is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
 
-ROUND = """
+ROUND_TRIP = """
 import sys
 from pathlib import Path
 import torch
@@ -48,7 +48,7 @@ with run:
 
 
 @pytest.mark.ranks
-def test_shards_go_to_transformers_and_come_from_it(tmp_path: Path, forks: Forks) -> None:
+def test_shards_are_exported_to_transformers_and_imported_from_it(tmp_path: Path, forks: Forks) -> None:
     program, log = tmp_path / "program.py", tmp_path / "log"
-    program.write_text(ROUND)
+    program.write_text(ROUND_TRIP)
     assert forks.start(program, [str(tmp_path)], log).wait(TIMEOUT_SECONDS) == 0, log.read_text()

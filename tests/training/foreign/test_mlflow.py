@@ -1,4 +1,4 @@
-"""An experiment in a real MLflow server: the run of all attempts, by its REST API."""
+"""A run of two attempts logs to a real MLflow server; the test reads it back by the REST API."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ assert train(config)
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """The address of a server that runs."""
+    """Start a server; yields its address."""
     port = free_port()
     store = ("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db", "--workers", "1")
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), *store]
     log = tmp_path / "server.log"
     with (
-        log.open("ab") as words,
+        log.open("ab") as output,
         subprocess.Popen(
-            command, cwd=tmp_path, env=environment(tmp_path), stdout=words, stderr=words
+            command, cwd=tmp_path, env=environment(tmp_path), stdout=output, stderr=output
         ) as process,
     ):
         address = f"http://127.0.0.1:{port}"
@@ -76,8 +76,8 @@ def test_a_server_has_one_run_of_both_attempts_and_each_step_once(
     program, log = tmp_path / "program.py", tmp_path / "log"
     program.write_text(ATTEMPTS)
     run = tmp_path / "run"
-    words = [server, str(run), str(TIMEOUT_SECONDS)]
-    assert forks.start(program, words, log).wait(TIMEOUT_SECONDS) == 0, log.read_text()
+    arguments = [server, str(run), str(TIMEOUT_SECONDS)]
+    assert forks.start(program, arguments, log).wait(TIMEOUT_SECONDS) == 0, log.read_text()
     experiment = ask(server, "experiments/get-by-name?experiment_name=training")["experiment"]
     [found] = ask(server, "runs/search", experiment_ids=[experiment["experiment_id"]])["runs"]
     assert found["info"]["status"] == "FINISHED"

@@ -1,4 +1,4 @@
-"""Several ranks, as processes: what is lost when one of them leaves, dies, hangs or never comes."""
+"""Ranks as processes, by torchrun, mpirun or none: one is preempted, is killed, hangs or never starts."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
     assert fabric["gigabytes_per_second"] > 0.01
 
 
-@pytest.mark.parametrize("output", [[0], [1], [0, 1]], ids=["first", "second", "both"])
+@pytest.mark.parametrize("preempted", [[0], [1], [0, 1]], ids=["first", "second", "both"])
 def test_when_any_rank_has_a_preemption_notice_all_save_the_same_step_and_exit(
-    tmp_path: Path, undisturbed: str, output: list[int]
+    tmp_path: Path, undisturbed: str, preempted: list[int]
 ) -> None:
     held = tmp_path / "held"
     ranks = start(2, settings(tmp_path), variables=hold(held, 4))
     ranks.until(lambda: reached(tmp_path, 4))
-    for rank in output:
+    for rank in preempted:
         ranks.send(rank, signal.SIGTERM)
     held.unlink()
     assert [code for code, _ in ranks.wait()] == [75, 75]
     saved = events(tmp_path, "preempted")[0]["step"]
-    assert {f"node-{rank}" for rank in output} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
+    assert {f"node-{rank}" for rank in preempted} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
     assert run(2, settings(tmp_path)) == undisturbed
     assert events(tmp_path, "resumed")[0]["step"] == saved
 
@@ -138,20 +138,20 @@ def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, 
     ranks.until(lambda: reached(tmp_path, 4))
     ranks.send(silent, signal.SIGSTOP)
     try:
-        code, words = ranks.ranks[1 - silent].wait()
+        code, output = ranks.ranks[1 - silent].wait()
     finally:
         ranks.send(silent, signal.SIGKILL)
     ranks.ranks[silent].wait()
     assert code == 76
-    assert f"no heartbeat from rank {silent} for 8 s" in words
+    assert f"no heartbeat from rank {silent} for 8 s" in output
 
 
 def test_a_rank_that_never_arrives_is_reported(tmp_path: Path) -> None:
     arguments = [*settings(tmp_path), "--set", "timeouts.rendezvous=2"]
     for rank in (0, 1):
-        ((code, words),) = start(2, arguments, only=[rank]).wait()
+        ((code, output),) = start(2, arguments, only=[rank]).wait()
         assert code == 77
-        assert "not all 2 ranks arrived within 2 s" in words
+        assert "not all 2 ranks arrived within 2 s" in output
 
 
 def test_another_world_size_continues_in_the_same_order_of_samples(tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_another_world_size_continues_in_the_same_order_of_samples(tmp_path: Pat
 
 
 def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
-    """One node of a job of one or two, as `torchrun` runs it."""
+    """Start the agent of a node, in a job of one or two nodes, as `torchrun` does."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
-    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=run"]
+    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=run"]
     timeout = ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1", "--max-restarts=9"]
     values = {"steps": 10_000, "pace_seconds": 0.05, "checkpoint.every_steps": 5}  # more than it comes to
     arguments = settings(run_dir, **values)
     own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
     return subprocess.Popen(
-        [*launch, *meeting, *timeout, "-m", "trainyard_train.train", *arguments], env=own_store
+        [*launch, *rendezvous, *timeout, "-m", "trainyard_train.train", *arguments], env=own_store
     )
 
 
@@ -206,7 +206,7 @@ def kill_all(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def of_two_ranks_or_one(run_dir: Path, world_sizes: list[int]) -> bool:
-    """Whether attempts of these sizes took a step, in this order, each at least one."""
+    """Whether attempts of these sizes each took at least one step, in this order."""
     begun = {line["attempt"]: line for line in events(run_dir, "started") + events(run_dir, "resumed")}
     stepped = {line["attempt"] for line in events(run_dir, "step")}
     sizes = [begun[attempt]["world_size"] for attempt in sorted(begun) if attempt in stepped]

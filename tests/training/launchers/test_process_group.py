@@ -1,4 +1,4 @@
-"""Whoever starts the ranks, they find each other."""
+"""Ranks join a process group by the variables that torchrun or mpirun has set, or train alone without any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainyard_train.launchers.process_group import adopt_launcher_settings, fin
 from trainyard_train.parallelism.config import Backend
 
 
-def test_what_a_launcher_has_set_stands() -> None:
+def test_variables_that_a_launcher_has_set_are_not_overwritten() -> None:
     environment = {"OMPI_COMM_WORLD_RANK": "1", "RANK": "5", "WORLD_SIZE": "8"}
     adopt_launcher_settings(environment)
     assert (environment["RANK"], environment["WORLD_SIZE"]) == ("5", "8")
@@ -26,11 +26,11 @@ def test_what_a_launcher_has_set_stands() -> None:
 
 
 class Mpi(ModuleType):
-    """What is asked of mpi4py, for the second of two ranks."""
+    """A fake of mpi4py's MPI module, for the second of two ranks."""
 
     finalized = False
     COMM_WORLD = SimpleNamespace(
-        Get_rank=lambda: 1, Get_size=lambda: 2, bcast=lambda place: ("10.0.0.1", 29400)
+        Get_rank=lambda: 1, Get_size=lambda: 2, bcast=lambda address: ("10.0.0.1", 29400)
     )
 
     def Is_initialized(self) -> bool:  # noqa: N802
@@ -59,11 +59,11 @@ def test_mpi_ends_at_once_unless_it_carries_the_collectives(
     assert library.finalized
 
 
-def test_mpi_carries_collectives_of_ranks_that_it_has_started_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mpi_carries_collectives_only_of_ranks_that_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_mpi_available", lambda: True)
-    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
     with pytest.raises(ConfigError, match="backend: got 'mpi', but mpirun did not start this process"):
-        join(TimeoutConfig(), place, "mpi")
+        join(TimeoutConfig(), environment, "mpi")
 
 
 def test_alone_there_is_one_rank_and_no_process_group() -> None:
@@ -79,19 +79,19 @@ def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
     monkeypatch: pytest.MonkeyPatch, gpu: bool, backend: str
 ) -> None:
     """NCCL's watchdog counts from where a collective was enqueued, while a peer may still load or compile."""
-    place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     begun: dict[str, object] = {}
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
     monkeypatch.setattr(process_group, "rendezvous", lambda *_: (dist.HashStore(), 1, 2))
     monkeypatch.setattr(dist, "init_process_group", lambda name, **how: begun.update(how, name=name))
-    join(TimeoutConfig(rendezvous=300, save=400, collective=20), place)
+    join(TimeoutConfig(rendezvous=300, save=400, collective=20), environment)
     assert (begun["name"], begun["timeout"]) == (backend, timedelta(seconds=420))
     assert begun["device_id"] == (torch.device("cuda", 3) if gpu else None)
 
 
 @pytest.mark.parametrize(
-    ("change", "output"),
+    ("change", "message"),
     [
         ({"RANK": "first"}, "RANK: got 'first'; allowed: a whole number; start it by torchrun"),
         ({"WORLD_SIZE": ""}, "WORLD_SIZE: got ''; allowed: a whole number"),
@@ -101,9 +101,9 @@ def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
     ],
 )
 def test_an_impossible_rank_is_reported_before_the_rendezvous(
-    change: dict[str, str], output: str, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
     monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: pytest.fail("somebody was waited for"))
-    with pytest.raises(ConfigError, match=re.escape(output)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         join(TimeoutConfig(), right | change)

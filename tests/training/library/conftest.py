@@ -1,4 +1,4 @@
-"""A test that leaves its run open closes it at its end: a process has one at a time."""
+"""Close a run that a test has left open, since a process can have one run at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting ranks that run a function of ours around the library, with PyTorch loaded."""
+"""Start ranks that run a function which uses the library, as forks of a server that has imported PyTorch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(
     settings: Mapping[str, Any],
     variables: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """Start all ranks of a world."""
+    """Start all ranks."""
     port = free_port()
     ranks = []
     for rank in range(world_size):
@@ -36,23 +36,23 @@ def start(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
-            GRACE_VARIABLE: "120",  # else a save on a notice has ten seconds
+            GRACE_VARIABLE: "120",  # else a save on a preemption notice has ten seconds
             **settings.get("environment", {}),
             **(variables or {}),
         }
-        words = Path(tempfile.mkstemp(prefix="rank-")[1])
-        arguments = (program, environment, run_dir, settings, words)
-        process = server.Process(target=_main, args=arguments)  # no daemon, which could have no workers
+        log = Path(tempfile.mkstemp(prefix="rank-")[1])
+        arguments = (program, environment, run_dir, settings, log)
+        process = server.Process(target=_main, args=arguments)  # a daemon could not start DataLoader workers
         process.start()
-        ranks.append(Rank(process, words))
+        ranks.append(Rank(process, log))
     return Ranks(ranks)
 
 
 def run(program: Program, world_size: int, run_dir: Path, settings: Mapping[str, Any]) -> Sequence[str]:
-    """Run to the end; returns the words of each rank."""
+    """Run all ranks to their end; returns the output of each."""
     ended = start(program, world_size, run_dir, settings).wait()
     assert [code for code, _ in ended] == [0] * world_size, ended
-    return [words for _, words in ended]
+    return [output for _, output in ended]
 
 
 def _main(
@@ -60,10 +60,10 @@ def _main(
     environment: Mapping[str, str],
     run_dir: Path,
     settings: Mapping[str, Any],
-    words: Path,
+    log: Path,
 ) -> None:
     os.environ.update(environment)
-    os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
+    os.dup2(os.open(log, os.O_WRONLY), sys.stderr.fileno())
     torch.set_num_threads(1)
     hold.install()
     sys.exit(program(run_dir, settings))

@@ -1,4 +1,4 @@
-"""A loop over pipeline stages under `Run`: a stage per rank, and only the last rank knows the loss."""
+"""A training loop over pipeline stages under `Run`: one stage per rank; only the last rank has the loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainyard_train import Run
 
 
 class LayerStage(nn.Module):
-    """Layers by their number in the whole model."""
+    """The layers of one stage, named by their number in the whole model."""
 
     def __init__(self, first: int, count: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LayerStage(nn.Module):
 
 
 def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
-    """Train as one rank; returns its exit code."""
+    """Train as one rank; return its exit code."""
     run = Run.from_environment(run_dir, every_steps=1)
     rank, world_size = run.mesh.rank, run.mesh.world_size
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""A training loop of somebody's, in a process of each rank: what tests of `Run` start."""
+"""A user's training loop under `Run`, which tests start as the process of each rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULT = "result.json"
 
 
 class Noisy(Dataset[torch.Tensor]):
-    """Samples that differ at each look, by all three kinds of generators."""
+    """Samples that differ at each access, drawn from the generators of Python, NumPy and PyTorch."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -32,7 +32,7 @@ class Noisy(Dataset[torch.Tensor]):
 
 
 def build(world_size: int, strategy: str) -> nn.Module:
-    """A model with buffers and dropout, the same on all ranks."""
+    """Make a model with buffers and dropout, the same on all ranks."""
     torch.manual_seed(3)
     model: nn.Module = nn.Sequential(
         nn.Linear(4, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1)
@@ -61,7 +61,7 @@ def build(world_size: int, strategy: str) -> nn.Module:
 
 
 def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]:
-    """Batches of two samples: cut over the ranks, or drawn at random on each."""
+    """Make a loader of two samples per batch: divided over the ranks, or drawn at random on each rank."""
     data, mesh = Noisy(), run.mesh
     sampler: DistributedSampler[torch.Tensor] | None = None
     if mesh.world_size > 1 or settings.get("shared"):
@@ -79,7 +79,7 @@ def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]
 
 
 def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
-    """Train as one rank; returns its exit code."""
+    """Train as one rank; return its exit code."""
     every_steps, store = settings.get("every_steps", 1), settings.get("store", "")
     run = Run.from_environment(run_dir, every_steps=every_steps, store=store)
     seed = 3 if settings.get("strategy") == "tp" else 3 + run.mesh.rank
@@ -114,7 +114,7 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
 
 
 def _write_result(run: Run, model: nn.Module, notes: Mapping[str, Any]) -> None:
-    """Write down what came out; all ranks call it."""
+    """Write the results to a file; a collective, so all ranks call it."""
     state = model.state_dict().items()
     whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in state}
     if run.mesh.is_rank0:

@@ -1,4 +1,4 @@
-"""Loaders of all kinds continue in the middle of a pass, in the order that it began with."""
+"""`run.batches` resumes DataLoaders of all kinds in the middle of a pass, in the pass's original order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 class Lazy(DataLoader[int]):
-    """Begins when its first batch is asked for, as Accelerate's."""
+    """A loader that starts when its first batch is requested, as Accelerate's does."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         yield from super().__iter__()
@@ -35,7 +35,7 @@ def batches(kind: type[DataLoader[int]], per_step: int = 1) -> Batches[Any]:
 
 
 @pytest.mark.parametrize("kind", [DataLoader, Lazy])
-def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]]) -> None:
+def test_a_resumed_pass_keeps_its_order(kind: type[DataLoader[int]]) -> None:
     torch.manual_seed(1)
     seen, states = [], []
     one = batches(kind)
@@ -54,7 +54,7 @@ def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]
 
 
 class Buckets(Sampler[list[int]]):
-    """Draws from a separate generator, and begins at its count."""
+    """A sampler with a generator of its own, whose order depends on how many passes it has made."""
 
     def __init__(self, seed: object) -> None:
         self.chance, self.passes = random.Random(str(seed)), 0
@@ -68,7 +68,7 @@ class Buckets(Sampler[list[int]]):
 
 
 class Shard(Sampler[list[int]]):
-    """Hands out another sampler's batches, as Accelerate's does on several ranks."""
+    """A sampler that forwards another sampler's batches, as Accelerate's does on several ranks."""
 
     def __init__(self, seed: object) -> None:
         self.batch_sampler = Buckets(seed)
@@ -78,7 +78,7 @@ class Shard(Sampler[list[int]]):
 
 
 class Unseeded(Buckets):
-    """Nothing that is saved decides on its order."""
+    """A sampler whose order does not depend on anything that is saved."""
 
     def __init__(self, seed: object) -> None:
         super().__init__(seed)
@@ -89,7 +89,7 @@ class Unseeded(Buckets):
 
 
 def _in_second_pass(kind: type[Any]) -> tuple[list[list[int]], list[list[int]]]:
-    """The rest after three batches of the second pass, for a run that continues, and one that resumes."""
+    """Return a second pass's batches after the third, of a run that continues and of one that resumes."""
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     epoch = 0
     one, other = (
@@ -117,16 +117,16 @@ def _in_second_pass(kind: type[Any]) -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize("kind", [Buckets, Shard])
-def test_a_sampler_with_a_separate_generator_and_count_gives_its_order_again(
+def test_a_sampler_with_its_own_generator_and_count_repeats_its_order(
     kind: type[Sampler[list[int]]],
 ) -> None:
-    left, found = _in_second_pass(kind)
-    assert found == left
+    continued, resumed = _in_second_pass(kind)
+    assert resumed == continued
 
 
-def test_a_sampler_that_gives_another_order_is_reported_of(capfd: pytest.CaptureFixture[str]) -> None:
-    left, found = _in_second_pass(Unseeded)
-    assert found != left
+def test_a_sampler_that_gives_another_order_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    continued, resumed = _in_second_pass(Unseeded)
+    assert resumed != continued
     assert "batches: the sampler gives another order" in capfd.readouterr().err
 
 
@@ -138,7 +138,7 @@ def test_steps_that_take_more_batches_than_declared_are_refused() -> None:
         found.finish_step()
 
 
-def test_a_loop_that_numbers_its_batches_goes_on_with_their_numbers() -> None:
+def test_a_loop_that_numbers_its_batches_resumes_with_their_numbers() -> None:
     one, other = batches(DataLoader), batches(DataLoader)
     for _ in one:
         one.finish_step()
@@ -152,7 +152,7 @@ def test_a_loop_that_numbers_its_batches_goes_on_with_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, None], ids=["epochs", "no epochs"])
-def test_a_look_at_the_first_batch_is_not_what_was_under_way(epoch: int | None) -> None:
+def test_a_pass_that_only_reads_the_first_batch_is_not_resumed(epoch: int | None) -> None:
     torch.manual_seed(1)
     mesh = Mesh(0, 1, CPU, "node", dist.HashStore())
     loader: DataLoader[int] = DataLoader([*range(20)], batch_size=2, shuffle=True)  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def test_a_look_at_the_first_batch_is_not_what_was_under_way(epoch: int | None) 
 
 
 class Noise(Dataset[float]):
-    """Draws from a generator of a transform of its own."""
+    """A dataset that draws from a generator of its transform."""
 
     def __init__(self) -> None:
         self.transforms = [SimpleNamespace(chance=np.random.default_rng(3))]
@@ -188,7 +188,7 @@ class Noise(Dataset[float]):
 
 
 class Stream(IterableDataset[int]):
-    """Draws from the worker's generator of Python."""
+    """A dataset that draws from Python's generator in the worker."""
 
     def __iter__(self) -> Iterator[int]:
         for _ in range(20):
@@ -196,7 +196,7 @@ class Stream(IterableDataset[int]):
 
 
 class Numbers(Dataset[int]):
-    """Draws nothing, so that only its order counts."""
+    """A dataset that draws nothing, so that only the order of its samples differs."""
 
     def __len__(self) -> int:
         return 20

@@ -1,4 +1,4 @@
-"""Checkpoints go to other formats and come from them, equal to the bit, by the readers that these have."""
+"""Checkpoints are exported to other formats, which PyTorch and safetensors read, and imported, to the bit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_optimizer_state_dict
 
 from tests.training.library import launch
-from tests.training.library.test_tracked import alone
+from tests.training.library.test_tracked import run_of_one_rank
 from trainyard_train import ConfigError, MismatchError, Run, export_checkpoint, import_checkpoint
 from trainyard_train.__main__ import main
 
@@ -25,14 +25,14 @@ Parts = dict[str, Any]
 
 
 class Pair(NamedTuple):
-    """A plain tuple for whoever reads an export."""
+    """A NamedTuple, which an export writes as a plain tuple."""
 
     rows: int
     columns: int
 
 
 def parts(seed: int, *, trained: bool = False) -> Parts:
-    """A model with buffers and a tie, its optimizer and scheduler, and state of other kinds."""
+    """Make a model with buffers and tied weights, its optimizer and scheduler, and other kinds of state."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 8))
     model[3].weight = model[2].weight
@@ -48,7 +48,7 @@ def parts(seed: int, *, trained: bool = False) -> Parts:
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """All that is in nested state, by path."""
+    """Return the leaves of nested state by path."""
     if isinstance(value, Mapping):
         pairs: Any = value.items()
     elif isinstance(value, list | tuple):
@@ -70,7 +70,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def states(of: Parts) -> Parts:
-    """As a program keeps them: PyTorch's own state of a model and its optimizer."""
+    """Return the `state_dict` of each part, as a program saves them."""
     model, optimizer = get_state_dict(of["model"], of["optimizer"])
     model.pop("3.weight")  # tied weights are saved once
     return {
@@ -84,9 +84,9 @@ def states(of: Parts) -> Parts:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Parts]:
-    """A run with one checkpoint, and what it has tracked."""
+    """Make a run with one checkpoint; return its folder, and what it has tracked."""
     objects = parts(1, trained=True)
-    run = alone(tmp_path / "run", **objects)
+    run = run_of_one_rank(tmp_path / "run", **objects)
     with run:
         run.step()
     return tmp_path / "run", objects
@@ -118,7 +118,7 @@ def test_an_export_has_all_that_was_tracked_and_can_be_imported(
     assert_same(found, states(objects))
     assert main(["import", str(tmp_path / "out"), str(tmp_path / "other")]) == 0
     fresh = parts(3)
-    run = alone(tmp_path / "other", **fresh)
+    run = run_of_one_rank(tmp_path / "other", **fresh)
     assert run.load()
     run.close()
     assert run.steps == 1
@@ -157,15 +157,15 @@ def test_weights_become_safetensors_with_an_index_and_come_back(
     for source in (tmp_path / "many", tmp_path / "one", tmp_path / "one" / "model.safetensors"):
         fresh = parts(3)
         import_checkpoint(source, tmp_path / f"run-{source.name}")
-        run = alone(tmp_path / f"run-{source.name}", **fresh)
+        run = run_of_one_rank(tmp_path / f"run-{source.name}", **fresh)
         assert run.load()
         run.close()
         assert run.steps == 0
         assert_same(states(fresh)["model"], wanted)
 
 
-def test_a_file_of_somebody_else_is_imported_by_the_names_that_the_run_tracks(tmp_path: Path) -> None:
-    """As Lightning has it, with tied weights under both names."""
+def test_a_file_of_another_program_is_imported_by_the_names_that_the_run_tracks(tmp_path: Path) -> None:
+    """A file as Lightning writes it, with tied weights under both names."""
     objects = parts(1, trained=True)
     weights = OrderedDict((f"net.{key}", value) for key, value in objects["model"].state_dict().items())
     torch.save({"state_dict": weights, "epoch": 3, "optimizer_states": [{}]}, tmp_path / "last.ckpt")
@@ -173,7 +173,7 @@ def test_a_file_of_somebody_else_is_imported_by_the_names_that_the_run_tracks(tm
     assert main([*arguments, "--map", "state_dict.net=model", "--only", "model"]) == 0
     fresh = parts(3)
     before = {name: value for name, value in states(parts(3)).items() if name != "model"}
-    run = alone(tmp_path / "run", **fresh)
+    run = run_of_one_rank(tmp_path / "run", **fresh)
     assert run.load()
     assert_same(dict(fresh["model"].state_dict()), dict(objects["model"].state_dict()))
     assert_same({name: value for name, value in states(fresh).items() if name != "model"}, before)
@@ -185,7 +185,7 @@ def test_a_file_of_somebody_else_is_imported_by_the_names_that_the_run_tracks(tm
 def test_what_does_not_fit_is_listed_with_shapes(tmp_path: Path) -> None:
     torch.save({"weight": torch.ones(2, 3), "extra": torch.ones(4)}, tmp_path / "other.pt")
     import_checkpoint(tmp_path / "other.pt", tmp_path / "run")
-    run = alone(tmp_path / "run", model=nn.Linear(3, 5))
+    run = run_of_one_rank(tmp_path / "run", model=nn.Linear(3, 5))
     with pytest.raises(MismatchError) as refused:
         run.load()
     run.close()
@@ -216,7 +216,7 @@ class WithExtra(nn.Linear):
 def test_what_safetensors_cannot_hold_is_refused_by_its_name_and_nothing_is_written(
     tmp_path: Path, module: nn.Module, only: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = alone(tmp_path / "run", model=module, extra={"a": 1})
+    run = run_of_one_rank(tmp_path / "run", model=module, extra={"a": 1})
     with run:
         run.step()
     arguments = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--to", "hf"]
@@ -297,7 +297,7 @@ def test_a_run_that_has_checkpoints_is_not_imported_into(saved: tuple[Path, Part
 
 
 def shard(run_dir: Path, _: Mapping[str, Any]) -> int:
-    """Save once, with FSDP2 and a sharded optimizer, on each of several ranks."""
+    """Save one checkpoint as one of several ranks, with FSDP2 and a sharded optimizer."""
     from torch.distributed.fsdp import fully_shard
 
     run = Run.from_environment(run_dir)

@@ -1,4 +1,4 @@
-"""Any program of Python's as the ranks of a node: as torchrun would start it, and again where one is lost."""
+"""`trainyard_train run` launches any Python program with torchrun's variables, and restarts failed ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, wait_for
+from tests.training.launch import rendezvous_variables
 from trainyard_train.elasticity.nodes import STORE_LINGER_SECONDS
 
 SUM = """
@@ -20,9 +21,9 @@ import helper
 dist.init_process_group("gloo")
 value = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(value)
-lost = pathlib.Path(sys.argv[1])
-if dist.get_rank() == int(sys.argv[2]) and not lost.exists():
-    lost.touch()
+killed = pathlib.Path(sys.argv[1])
+if dist.get_rank() == int(sys.argv[2]) and not killed.exists():
+    killed.touch()
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
 tensor = torch.empty(64 << 20, dtype=torch.uint8)  # the kernel's flags of its memory, see proc(5)
@@ -40,21 +41,25 @@ sys.exit(eval(sys.argv[1]))
 """
 
 
-PATIENT = f"""
+LONG_TIMEOUT = f"""
 import sys
 from trainyard_train.elasticity import agent
 agent._MAX_RESTART_SKEW_SECONDS = {TIMEOUT_SECONDS}
 from trainyard_train.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
-"""A node that waits long for another that is late to start its ranks again."""
+"""The launcher with a long timeout for another node that is late to restart its ranks."""
 
 
 def start(
-    folder: Path, words: Sequence[str], *, program: Sequence[str] = ("-m", "trainyard_train"), **output: str
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    program: Sequence[str] = ("-m", "trainyard_train"),
+    **variables: str,
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, *program, "run", *words]
-    environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **output}
+    command = [sys.executable, *program, "run", *arguments]
+    environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **variables}
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -62,6 +67,7 @@ def start(
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for the end; return the exit code, the standard output and the standard error."""
     out, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     return process.returncode, out, errors
 
@@ -71,25 +77,27 @@ def test_ranks_of_two_nodes_rendezvous_again_after_one_failed(tmp_path: Path, ki
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "helper.py").write_text("NAME = 'helped'\n")
     (tmp_path / "sub" / "sum.py").write_text(SUM)
-    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    words = ("sub/sum.py", str(tmp_path / "lost"), str(killed_rank))
-    place |= {"PET_NPROC_PER_NODE": "2"}
-    nodes = [start(tmp_path, words, program=("-c", PATIENT), PET_NODE_RANK=str(n), **place) for n in (0, 1)]
+    variables = {**rendezvous_variables(2), "PET_NPROC_PER_NODE": "2"}
+    arguments = ("sub/sum.py", str(tmp_path / "killed"), str(killed_rank))
+    nodes = [
+        start(tmp_path, arguments, program=("-c", LONG_TIMEOUT), PET_NODE_RANK=str(n), **variables)
+        for n in (0, 1)
+    ]
     for number, (code, out, errors) in enumerate(map(ended, nodes)):
         assert code == 0, errors
         assert sorted(out.split("\n")) == ["", f"10 helped 0 2 {number} 4 1", f"10 helped 1 2 {number} 4 1"]
         assert "starting this node's again" in errors
 
 
-def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp_path: Path) -> None:
-    """Its ranks do not wait for the other's, and it holds the store of both."""
+def test_a_node_that_is_done_waits_for_one_that_starts_later_and_works_longer(tmp_path: Path) -> None:
+    """The first node has the rendezvous store of both nodes, and must not exit before the second one has."""
     (tmp_path / "naps.py").write_text("import sys, time; time.sleep(int(sys.argv[1])); print('done')\n")
-    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    nodes = [start(tmp_path, ["naps.py", "0"], PET_NODE_RANK="0", **place)]
+    variables = rendezvous_variables(2)
+    nodes = [start(tmp_path, ["naps.py", "0"], PET_NODE_RANK="0", **variables)]
     try:
         assert nodes[0].stdout is not None and nodes[0].stdout.readline() == "done\n"
         nodes.append(
-            start(tmp_path, ["naps.py", str(int(STORE_LINGER_SECONDS) + 1)], PET_NODE_RANK="1", **place)
+            start(tmp_path, ["naps.py", str(int(STORE_LINGER_SECONDS) + 1)], PET_NODE_RANK="1", **variables)
         )
         assert ended(nodes[1]) == (0, "done\n", "")
         assert ended(nodes[0]) == (0, "", "")
@@ -100,8 +108,7 @@ def test_a_node_that_is_done_waits_for_one_that_comes_later_and_works_longer(tmp
 
 def test_a_node_that_waits_for_others_exits_on_sigterm(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("import os; print(os.getpid())\n")
-    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    node = start(tmp_path, ["ends.py"], PET_NODE_RANK="0", **place)
+    node = start(tmp_path, ["ends.py"], PET_NODE_RANK="0", **rendezvous_variables(2))
     try:
         assert node.stdout is not None
         rank = int(node.stdout.readline())
@@ -126,7 +133,7 @@ def test_a_node_that_waits_for_others_exits_on_sigterm(tmp_path: Path) -> None:
         ("1 +", 2, "SyntaxError"),
     ],
 )
-def test_it_ends_as_the_program_does_with_its_threads_and_hooks(
+def test_it_exits_with_the_programs_code_after_its_threads_and_exit_hooks(
     tmp_path: Path, given: str, code: int, message: str
 ) -> None:
     (tmp_path / "ends.py").write_text(ENDS)
@@ -142,7 +149,7 @@ def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:
     assert (code, out) == (0, "__main__ mine ['--lr', '1']\n")
 
 
-def test_a_program_that_ignores_a_preemption_notice_ends_by_it(tmp_path: Path) -> None:
+def test_a_program_that_does_not_handle_a_preemption_notice_is_terminated_by_it(tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text("import time; print('ready', flush=True); time.sleep(600)\n")
     process = start(tmp_path, ["waits.py"])
     assert process.stdout is not None and process.stdout.readline() == "ready\n"

@@ -1,4 +1,4 @@
-"""A loop of anybody's under `Run` continues where it was, to the bit."""
+"""A user's training loop under `Run` resumes where it was interrupted, to the bit."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
     ],
     ids=str,
 )
-def test_in_the_middle_of_an_epoch_it_resumes_as_if_it_had_not_been_ended(
+def test_it_resumes_in_the_middle_of_an_epoch_as_if_it_had_not_been_interrupted(
     tmp_path: Path, ranks: int, settings: dict[str, Any]
 ) -> None:
-    go_on(tmp_path, ranks, settings, settings)
+    assert_resumes_exactly(tmp_path, ranks, settings, settings)
 
 
 @pytest.mark.ranks
-def test_so_do_stages_of_which_one_alone_knows_the_loss(tmp_path: Path) -> None:
-    go_on(tmp_path, 2, {}, {}, pipeline.train)
+def test_pipeline_stages_resume_although_only_the_last_one_has_the_loss(tmp_path: Path) -> None:
+    assert_resumes_exactly(tmp_path, 2, {}, {}, pipeline.train)
 
 
 @pytest.mark.ranks
-def test_so_it_does_from_an_object_store(tmp_path: Path, s3: Proxy) -> None:
+def test_it_resumes_from_an_object_store(tmp_path: Path, s3: Proxy) -> None:
     store = f"s3://{BUCKET}/runs/7"
-    go_on(tmp_path, 2, {}, {"store": store, "environment": environment(s3)})
+    assert_resumes_exactly(tmp_path, 2, {}, {"store": store, "environment": environment(s3)})
     assert open_store(store).committed()[0] == 24
     assert not (tmp_path / "disturbed" / "checkpoints").exists()
 
 
-def go_on(
+def assert_resumes_exactly(
     tmp_path: Path,
     ranks: int,
     undisturbed: dict[str, Any],
     settings: dict[str, Any],
     program: Program = train,
 ) -> None:
-    """Compare a run that is ended twice, by a notice and by a kill, with one that is not."""
+    """Compare a run that is interrupted by a preemption notice and by a kill with one that is not."""
     run(program, ranks, tmp_path / "undisturbed", undisturbed)
     disturbed = tmp_path / "disturbed"
     for attempt, number in enumerate((signal.SIGTERM, signal.SIGKILL), start=1):
@@ -108,15 +108,15 @@ def test_a_preemption_notice_ends_an_evaluation_and_saves_the_step_before(
         evaluate()
         run.close()
     assert (run.exit_code, run.preempted) == (75, True)
-    assert seen == [0, 1, 2, 3], "the ranks learn of it one batch later"
+    assert seen == [0, 1, 2, 3], "the ranks receive it one batch later"
     assert open_store(str(tmp_path / "checkpoints")).committed() == [1]
     assert losses(tmp_path) == [(1, 0.5)]
 
 
-def test_a_run_tells_its_epoch_before_the_load_and_its_epochs_load_it(
+def test_a_run_has_its_epoch_before_the_load_and_its_epochs_load_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So that a program can build what a later epoch adds."""
+    """A program can then build what a later epoch adds before its state is loaded."""
 
     def attempt() -> Run:
         return Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=9)
@@ -146,8 +146,8 @@ def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: 
     codes = [code for code, _ in start(train, 2, tmp_path, {"leave_after": 3}).wait()]
     assert codes == [75, 75]
     assert [line["step"] for line in events(tmp_path, "preempted")] == [5]
-    for code, words in start(train, 3, tmp_path, {}).wait():
+    for code, output in start(train, 3, tmp_path, {}).wait():
         assert code == 2
-        assert "batches: 20 finished samples do not divide by 3; allowed: 2 ranks" in words
+        assert "batches: 20 finished samples do not divide by 3; allowed: 2 ranks" in output
     run(train, 1, tmp_path, {"shared": True})
     assert [line["step"] for line in events(tmp_path, "finished")] == [5 + (SAMPLES - 20) // 2 + SAMPLES // 2]

@@ -1,4 +1,4 @@
-"""A program that uses `Run` is started as all ranks of a node, and again in place."""
+"""A program that uses `Run`, launched as all ranks of a node; a killed rank is restarted in place."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ with run:
             if run.mesh.rank == 1:
                 (folder / "killed").touch()
                 for file in folder.glob("checkpoints/step-00000013/rank-*"):
-                    file.write_bytes(bytes(file.stat().st_size))  # who reads it finds it damaged
+                    file.write_bytes(bytes(file.stat().st_size))  # damaged, so that reading it would fail
                 os.kill(os.getpid(), signal.SIGKILL)
 if run.mesh.is_rank0:
     (folder / "weights.json").write_text(json.dumps([each.tolist() for each in model.parameters()]))
@@ -49,7 +49,7 @@ sys.exit(run.exit_code)
 
 
 def started(folder: Path, *arguments: str) -> int:
-    """Start two ranks of a program; returns the exit code."""
+    """Launch two ranks of a program; return the exit code."""
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "trainyard_train", "run", "--nproc-per-node=2", "program.py", *arguments]
     variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -57,7 +57,7 @@ def started(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.ranks
-def test_a_killed_rank_comes_back_from_memory_and_no_bit_is_changed(tmp_path: Path) -> None:
+def test_a_killed_rank_resumes_from_memory_and_no_bit_is_changed(tmp_path: Path) -> None:
     weights = []
     for name in ("calm", "kill"):
         assert started(tmp_path, name, name) == 0
@@ -70,6 +70,6 @@ def test_a_killed_rank_comes_back_from_memory_and_no_bit_is_changed(tmp_path: Pa
 
 def test_what_is_wrong_is_reported_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--restarts=-1", "nothing.py"]) == 2
-    words = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert "program: got nothing.py; allowed: a file, or a module's name with -m" in words
     assert "--restarts: got -1; allowed: 0 or more" in words

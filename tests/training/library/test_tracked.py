@@ -1,4 +1,4 @@
-"""Whatever is tracked comes back as it was; what cannot is refused by its name."""
+"""Objects that a run tracks are restored exactly; what cannot be saved is refused by its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Priority(enum.IntEnum):
 
 
 class PlainState:
-    """Stateful."""
+    """An object with `state_dict` and `load_state_dict`."""
 
     def __init__(self, state: dict[Any, Any]) -> None:
         self.state = state
@@ -50,19 +50,19 @@ class PlainState:
         self.state = state
 
 
-def alone(run_dir: Path, **objects: object) -> Run:
+def run_of_one_rank(run_dir: Path, **objects: object) -> Run:
     run = Run(run_dir, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=1000)
     run.track(**objects)
     return run
 
 
-def again(run_dir: Path, saved: dict[str, object], fresh: dict[str, object]) -> None:
-    """Save some objects after a step, and load them into others."""
-    run = alone(run_dir, **saved)
+def save_and_load(run_dir: Path, saved: dict[str, object], fresh: dict[str, object]) -> None:
+    """Save objects after a step, and load them into fresh ones."""
+    run = run_of_one_rank(run_dir, **saved)
     with run:
         run.step()
     assert run.exit_code == 0
-    run = alone(run_dir, **fresh)
+    run = run_of_one_rank(run_dir, **fresh)
     try:
         assert run.load()
     finally:
@@ -94,7 +94,7 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "tensors": [torch.arange(3), {"deep": torch.ones(2, 2)}],
     }
     loaded = PlainState({})
-    again(tmp_path, {"kept": PlainState(state)}, {"kept": loaded})
+    save_and_load(tmp_path, {"kept": PlainState(state)}, {"kept": loaded})
     array, tensors = loaded.state.pop("array"), loaded.state.pop("tensors")
     assert np.array_equal(array, state.pop("array"))
     assert array.dtype == np.uint16
@@ -121,7 +121,7 @@ def _four_generators(seed: int) -> dict[str, Any]:
 def test_random_generators_and_lists_of_a_program_are_restored_in_place(tmp_path: Path) -> None:
     saved, fresh = _four_generators(1), _four_generators(2)
     replay: deque[tuple[int, torch.Tensor]] = deque(maxlen=3)
-    again(tmp_path, {**saved, "replay": deque([(1, torch.ones(2))], 3)}, {**fresh, "replay": replay})
+    save_and_load(tmp_path, {**saved, "replay": deque([(1, torch.ones(2))], 3)}, {**fresh, "replay": replay})
     assert torch.rand(2, generator=fresh["torch"]).equal(torch.rand(2, generator=saved["torch"]))
     for name in ("python", "numpy", "older"):
         assert fresh[name].random() == saved[name].random()
@@ -137,14 +137,14 @@ class Transition(NamedTuple):
 def test_a_namedtuple_comes_back_as_the_programs_class_or_as_one_like_it(tmp_path: Path) -> None:
     gone = namedtuple("gone", "a b")
     replay: list[Any] = []
-    again(tmp_path, {"replay": [Transition(torch.ones(2), 1), gone(2, "b")]}, {"replay": replay})
+    save_and_load(tmp_path, {"replay": [Transition(torch.ones(2), 1), gone(2, "b")]}, {"replay": replay})
     assert [type(each).__name__ for each in replay] == ["Transition", "gone"]
     assert isinstance(replay[0], Transition) and replay[0].state.tolist() == [1, 1]
     assert (replay[1].a, replay[1].b) == (2, "b")
 
 
 class Averages:
-    """State in attributes alone, as meters, schedules and averages of weights have it."""
+    """An object with its state in attributes, as meters, schedules and averages of weights have it."""
 
     report = staticmethod(print)
 
@@ -160,7 +160,7 @@ def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(
     saved, fresh = (Averages(model, seed) for seed, model in enumerate(models))
     saved.count, saved.best, saved.extra = 3, 0.5, deque([1])  # type: ignore[attr-defined]
     chance = fresh.chance
-    again(tmp_path, {"ema": saved, "model": models[0]}, {"ema": fresh, "model": models[1]})
+    save_and_load(tmp_path, {"ema": saved, "model": models[0]}, {"ema": fresh, "model": models[1]})
     assert (fresh.count, fresh.best, fresh.extra) == (3, 0.5, deque([1]))  # type: ignore[attr-defined]
     assert (fresh.model, fresh.trace, fresh.chance) == (models[1], print, chance)
     assert chance.random() == saved.chance.random()
@@ -170,17 +170,17 @@ def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(
 def test_a_dict_keeps_what_is_tracked_itself(tmp_path: Path) -> None:
     models = [nn.Linear(2, 2), nn.Linear(2, 2)]
     saved, fresh = ({"model": model, "epoch": number} for number, model in enumerate(models))
-    again(tmp_path, {"all": fresh, "model": models[1]}, {"all": saved, "model": models[0]})
+    save_and_load(tmp_path, {"all": fresh, "model": models[1]}, {"all": saved, "model": models[0]})
     assert saved == {"model": models[0], "epoch": 1}
 
 
 def test_variables_of_a_loop_come_back_once(tmp_path: Path) -> None:
-    run = alone(tmp_path, extra={})
+    run = run_of_one_rank(tmp_path, extra={})
     assert run.carried("best", 9.0) == 9  # loads the run
     run.step(best=3.0, batch=(torch.ones(2), "x"))
     run.finish()
     run.close()
-    run = alone(tmp_path, extra={})
+    run = run_of_one_rank(tmp_path, extra={})
     assert run.find().keys() >= {"run", "extra"}
     assert run.steps == 1
     batch = run.carried("batch", (torch.zeros(1), ""))
@@ -205,7 +205,7 @@ def test_tensors_of_every_type_come_back_bit_for_bit(tmp_path: Path, dtype: torc
 
     saved, fresh = some(1), some(2)
     names = ["matrix", "number", "empty"]
-    again(tmp_path, dict(zip(names, saved, strict=True)), dict(zip(names, fresh, strict=True)))
+    save_and_load(tmp_path, dict(zip(names, saved, strict=True)), dict(zip(names, fresh, strict=True)))
     for one, other in zip(saved, fresh, strict=True):
         as_bytes = [each.reshape(-1).view(torch.uint8) for each in (one, other)]
         assert torch.equal(*as_bytes)
@@ -229,14 +229,14 @@ def test_an_optimizer_comes_back_with_whatever_it_keeps(tmp_path: Path) -> None:
 
     saved, fresh = build(1), build(2)
     saved["optimizer"].step(closure(saved))
-    again(tmp_path, saved, fresh)
+    save_and_load(tmp_path, saved, fresh)
     for parts in (saved, fresh):
         parts["optimizer"].step(closure(parts))
     assert torch.equal(saved["model"].weight, fresh["model"].weight)
 
 
 class Sharded(torch.optim.SGD):
-    """As ZeroRedundancyOptimizer: another optimizer in it has the state of some of the parameters."""
+    """An optimizer that has an inner optimizer for some parameters, as ZeroRedundancyOptimizer does."""
 
     def __init__(self, model: nn.Linear, own: torch.Tensor) -> None:
         super().__init__(model.parameters(), lr=0.1, momentum=0.9)
@@ -251,7 +251,7 @@ def test_an_optimizer_within_an_optimizer_comes_back_too(tmp_path: Path) -> None
     saved, fresh, other = ((m := nn.Linear(3, 2), Sharded(m, m.weight)) for _ in range(3))
     saved[0](torch.ones(3)).sum().backward()
     saved[1].step()
-    again(tmp_path, dict(zip("mo", saved, strict=True)), dict(zip("mo", fresh, strict=True)))
+    save_and_load(tmp_path, dict(zip("mo", saved, strict=True)), dict(zip("mo", fresh, strict=True)))
     weights = [model.weight for model, _ in (saved, fresh)]
     (one, two) = (each[1].optim.state[weight] for each, weight in zip((saved, fresh), weights, strict=True))
     assert one.keys() == two.keys() > {"exp_avg"}
@@ -259,7 +259,7 @@ def test_an_optimizer_within_an_optimizer_comes_back_too(tmp_path: Path) -> None
     buffers = [each[1].state[each[0].bias]["momentum_buffer"] for each in (saved, fresh)]
     assert torch.equal(*buffers)
     elsewhere = Sharded(other[0], other[0].bias)
-    again(tmp_path / "moved", dict(zip("mo", saved, strict=True)), {"m": other[0], "o": elsewhere})
+    save_and_load(tmp_path / "moved", dict(zip("mo", saved, strict=True)), {"m": other[0], "o": elsewhere})
     assert not elsewhere.optim.state
 
 
@@ -272,14 +272,14 @@ def test_moments_keep_their_type_where_weights_have_another(tmp_path: Path) -> N
 
     saved, fresh = build(), build()
     fresh["optimizer"].state.clear()
-    again(tmp_path, saved, fresh)
+    save_and_load(tmp_path, saved, fresh)
     was, now = (parts["optimizer"].state[parts["model"].weight] for parts in (saved, fresh))
     assert now["exp_avg"].dtype == torch.float32
     assert all(torch.equal(torch.as_tensor(was[key]), torch.as_tensor(now[key])) for key in was)
 
 
-class Sums(nn.Module):
-    """Has a state, and neither parameters nor buffers, as a metric of torchmetrics."""
+class SumMetric(nn.Module):
+    """A module with extra state, and neither parameters nor buffers, as torchmetrics' metrics are."""
 
     total = torch.zeros(1)
 
@@ -291,16 +291,16 @@ class Sums(nn.Module):
 
 
 def test_a_module_without_parameters_gets_its_state_back(tmp_path: Path) -> None:
-    sums, fresh = Sums(), Sums()
-    sums.total = torch.full((1,), 3.0)
-    again(tmp_path, {"sums": sums}, {"sums": fresh})
+    metric, fresh = SumMetric(), SumMetric()
+    metric.total = torch.full((1,), 3.0)
+    save_and_load(tmp_path, {"sums": metric}, {"sums": fresh})
     assert fresh.total.item() == 3
 
 
 def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
     model[1].weight = model[0].weight
-    run = alone(tmp_path, model=model)
+    run = run_of_one_rank(tmp_path, model=model)
     with run:
         run.step()
     data = (tmp_path / "checkpoints" / "step-00000001" / file_name(0)).read_bytes()
@@ -341,14 +341,14 @@ class Opaque:
 def test_what_cannot_be_saved_is_refused_by_its_name(
     tmp_path: Path, objects: dict[str, object], message: str
 ) -> None:
-    """Before the first step, not when the first checkpoint is due."""
+    """It is refused before the first step, not when the first checkpoint is due."""
     with pytest.raises(ConfigError, match=message):
-        alone(tmp_path, **objects).load()
+        run_of_one_rank(tmp_path, **objects).load()
     assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").glob("step-*"))
 
 
 def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_one(tmp_path: Path) -> None:
-    run = alone(tmp_path, extra={})
+    run = run_of_one_rank(tmp_path, extra={})
     with pytest.raises(ConfigError, match="extra: is tracked already"):
         run.track(extra={})
     run.load()
@@ -379,23 +379,23 @@ def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_one(tmp_path: Pat
 def test_a_changed_model_is_refused_with_what_changed_and_nothing_is_lost(
     tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
-    run = alone(tmp_path, model=nn.Linear(3, 2))
+    run = run_of_one_rank(tmp_path, model=nn.Linear(3, 2))
     with run:
         run.step()
     loaded = (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes()
-    run = alone(tmp_path, **changed)
+    run = run_of_one_rank(tmp_path, **changed)
     with pytest.raises(MismatchError, match=message):
         run.load()
     run.close()
     assert (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes() == loaded
-    run = alone(tmp_path, **changed)
+    run = run_of_one_rank(tmp_path, **changed)
     with pytest.raises(SystemExit, match="2"), run:
         pass
 
 
 def test_weights_that_are_no_numbers_are_not_committed(tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
-    run = alone(tmp_path, model=model)
+    run = run_of_one_rank(tmp_path, model=model)
     run.load()
     run.step()
     run.save()

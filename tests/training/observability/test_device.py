@@ -1,4 +1,4 @@
-"""A device's peak has a source or is not reported; traces are written when a file asks for them."""
+"""Device metrics: peak FLOP/s by name, memory, utilisation; and traces that a request file starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.test_trainer import configure, events, train
+from tests.training.launch import events
+from tests.training.test_trainer import configure, train
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.models.build import build_model
 from trainyard_train.models.config import ModelConfig
@@ -55,7 +56,7 @@ def test_steps_have_their_memory_and_no_utilisation_of_a_cpu(tmp_path: Path) -> 
 
 
 class Asking(PreemptionNotice):
-    """Makes the file after some steps."""
+    """A notice that also writes the request file after some steps."""
 
     def __init__(self, run_dir: Path, text: str, after: int) -> None:
         super().__init__(60)

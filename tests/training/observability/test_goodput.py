@@ -1,4 +1,4 @@
-"""Every second of a run is accounted for, once."""
+"""Goodput: each second of a run is attributed to one cause, and the HTML report shows it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_run_that_has_not_begun_lost_nothing() -> None:
 
 
 class Page(HTMLParser):
-    """Collects the text, and fails on a tag that is not closed."""
+    """Parses a page: collects its text, and fails on a tag that is not closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The log survives kills and full disks, and marks the steps that count."""
+"""metrics.jsonl survives kills and full disks, and repeated steps count once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_attempt_has_its_number(tmp_path: Path) -> None:
     assert [line["attempt"] for line in read_metrics(tmp_path / FILE)] == [1, 2, 3]
 
 
-def test_a_line_that_a_kill_cut_short_spoils_no_other(tmp_path: Path) -> None:
+def test_a_line_that_a_kill_cut_short_corrupts_no_other(tmp_path: Path) -> None:
     MetricsLog(tmp_path).write("started", step=0)
     path = tmp_path / FILE
     whole = path.read_bytes()
@@ -58,7 +58,7 @@ def test_a_full_disk_costs_lines_and_not_the_run(
     assert [line["step"] for line in read_metrics(tmp_path / FILE)] == [3]
 
 
-def test_a_line_that_a_full_disk_cut_short_spoils_no_other_and_stops_no_start(
+def test_a_line_that_a_full_disk_cut_short_corrupts_no_other_and_prevents_no_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write = os.write

@@ -1,4 +1,4 @@
-"""Who watches a run on a terminal sees how far it is; a log gets none of that."""
+"""The progress bar of a run: shown on a terminal, absent from logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
     @property
     def last(self) -> str:
-        """What the terminal shows at the end."""
+        """Return what the terminal shows at the end."""
         return re.split(r"[\r\n]+", self.getvalue().strip())[-1]
 
 
@@ -32,18 +32,18 @@ def test_a_run_on_a_terminal_shows_its_steps_loss_accuracy_and_checkpoints(
     assert re.search(r"12/24 .*loss \d\.\d{4}, held out \d+\.\d%, saved 12", first.last)
     monkeypatch.setattr(sys, "stderr", again)
     assert train(configure(tmp_path))
-    assert "12/24" in again.getvalue(), "it goes on where it was"
+    assert "12/24" in again.getvalue(), "it continues at the resumed step"
     assert re.search(r"100%.* 24/24 .*saved 24", again.last)
 
 
-def test_a_run_whose_words_go_to_a_file_shows_none(
+def test_a_run_whose_output_is_a_file_shows_no_bar(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(configure(tmp_path))
     assert capsys.readouterr().err == ""
 
 
-def test_what_comes_before_the_first_step_shows_no_bar() -> None:
+def test_before_the_first_step_there_is_no_bar() -> None:
     terminal = Terminal()
     bar(terminal)({"event": "failed", "step": 0, "error": "no rank arrived"})
     assert terminal.getvalue() == ""

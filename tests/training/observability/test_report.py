@@ -1,4 +1,4 @@
-"""The plot of a run shows what interrupted it."""
+"""The plot of a run's steps, with its interruptions and the steps that they cost."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_interruptions_have_the_lost_steps_and_the_duration() -> None:
     assert preempted.label == "preempted\n13 s, 0 steps repeated"
 
 
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
+def test_the_plot_is_written(tmp_path: Path) -> None:
     picture = tmp_path / "curve.png"
     draw_learning_curve("run-001", LINES, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_without_steps_has_no_picture(tmp_path: Path) -> None:
+def test_a_run_without_steps_has_no_plot(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no step yet"):
         draw_learning_curve("run-001", [], tmp_path / "curve.png")

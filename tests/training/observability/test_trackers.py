@@ -1,7 +1,7 @@
-"""The same numbers everywhere as in metrics.jsonl.
+"""Each tracker gets the same values as metrics.jsonl: Prometheus, TensorBoard, OpenTelemetry, MLflow, W&B.
 
-Those of OpenTelemetry, MLflow and Weights & Biases run once `make tracking` has installed their packages, as
-`make training` does.
+The tests of OpenTelemetry, MLflow and Weights & Biases are skipped until `make tracking` has installed their
+packages; `make training` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pytest
 
 from engine.paths import REPOSITORY
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
-from tests.training.test_trainer import NoticeAt, configure, events, train
+from tests.training.launch import events
+from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.config import parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.observability.trackers import _InBackground
@@ -31,7 +32,7 @@ from trainyard_train.observability.trackers import _InBackground
 
 @pytest.fixture(autouse=True)
 def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has all values when a run ends, however slow this host is."""
+    """Raise the timeout, so that a server has all values when a run ends, however slow this host is."""
     monkeypatch.setattr("trainyard_train.observability.trackers._TIMEOUT_SECONDS", TIMEOUT_SECONDS)
 
 
@@ -58,7 +59,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
             train(configure(tmp_path, export={"prometheus_port": port}))
 
 
-def test_a_port_that_is_none_is_refused() -> None:
+def test_an_invalid_port_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"export\.prometheus_port: got 70000"):
         parse_config({"run_dir": "/x", "export": {"prometheus_port": 70000}})
 
@@ -72,15 +73,15 @@ print(json.dumps({tag: [[e.step, e.value] for e in board.Scalars(tag)] for tag i
 """
 
 
-def as_in_a_pod() -> dict[str, str]:
-    """An environment in which nothing comes before the packages of the jobs."""
+def pod_environment() -> dict[str, str]:
+    """Return variables with which Python finds the packages of the jobs first, as in a pod."""
     folders = (REPOSITORY / "training" / "src", REPOSITORY / ".trainyard" / "training-env")
     return os.environ | {"PYTHONPATH": ":".join(map(str, folders))}
 
 
 @pytest.mark.ranks
 def test_tensorboard_reads_the_values_of_the_log(tmp_path: Path) -> None:
-    only_that = as_in_a_pod()
+    only_that = pod_environment()
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
     subprocess.run([sys.executable, "-m", "trainyard_train.train", *arguments], env=only_that, check=True)
@@ -115,7 +116,7 @@ def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(
     arguments = [part for text in options for part in ("--set", text)]
     done = subprocess.run(
         [sys.executable, "-c", FULL, *arguments],
-        env=as_in_a_pod(),
+        env=pod_environment(),
         check=False,
         capture_output=True,
         text=True,
@@ -124,11 +125,11 @@ def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(
     assert done.stderr.count("export.tensorboard: metrics are lost") == 1
     assert "No space left on device" in done.stderr
     assert len(events(tmp_path, "step")) == 20
-    assert len(list((tmp_path / "tensorboard").iterdir())) > 1, "once there is room it goes on"
+    assert len(list((tmp_path / "tensorboard").iterdir())) > 1, "it continues once the disk has space"
 
 
 class Collector(BaseHTTPRequestHandler):
-    """As the collector of OpenTelemetry, as far as that it takes what is sent."""
+    """A fake of OpenTelemetry's collector, which records what it is sent."""
 
     bodies: ClassVar[list[bytes]] = []
 
@@ -185,7 +186,7 @@ def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> 
     files = list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
     assert len({path.stem for path in files}) == 1, "both attempts are of one run"
-    # A separate process writes them, and `finish` does not wait for the last write.
+    # W&B writes them in a separate process, and `finish` does not wait for the last write.
     wait_for(lambda: all(b"train/loss" in path.read_bytes() for path in files))
 
 
@@ -195,11 +196,11 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
         train(configure(tmp_path, export={"mlflow": "http://127.0.0.1:1"}))
 
 
-def test_a_package_that_does_not_go_with_the_others_is_named(
+def test_a_package_that_conflicts_with_the_others_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class VersionError(Exception):
-        """As protobuf's."""
+        """The error that protobuf raises."""
 
     def refuse(name: str) -> object:
         if name == "torch.utils.tensorboard":

@@ -1,4 +1,4 @@
-"""The rate follows the batch by the rule that was asked for."""
+"""The learning rate: scaled with the batch by the configured rule, warmed up, and kept on resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "k", "output"),
+    ("values", "k", "warning"),
     [
         ({"scaling": "linear"}, 15, ""),
         ({"scaling": "linear"}, 16, "lost a run in five at 16, .*smaller batch's; set optim.warmup_steps"),
@@ -57,12 +57,12 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
         ({"scaling": "none"}, 64, ""),
     ],
 )
-def test_a_rule_is_doubted_where_nobody_has_shown_it_to_hold(
-    values: dict[str, object], k: float, output: str
+def test_a_scaling_rule_that_no_publication_supports_here_is_warned_of(
+    values: dict[str, object], k: float, warning: str
 ) -> None:
     found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), int(64 * k))
-    assert len(found) == bool(output)
-    assert re.search(output, "".join(found))
+    assert len(found) == bool(warning)
+    assert re.search(warning, "".join(found))
 
 
 def test_a_resumed_run_with_the_same_batch_keeps_its_schedule() -> None:

@@ -1,4 +1,4 @@
-"""The network of the collectives is logged, with a warning when the nodes have a faster one."""
+"""The collectives' backend and network: chosen, measured, with a warning if nodes have a faster network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_mpi_is_refused_where_pytorch_was_built_without_it(monkeypatch: pytest.M
 
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four NICs of 400 Gb/s, of which one is down, as the kernel shows them."""
+    """Write sysfs files of four NICs of 400 Gb/s, of which one is down."""
     for nic in range(4):
         port = tmp_path / f"mlx5_{nic}" / "ports" / "1"
         port.mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_a_fabric_that_exists_and_is_not_in_use_is_reported(
     assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
 
 
-def test_an_error_of_nccl_is_of_its_network_only_where_its_text_has_it() -> None:
+def test_an_nccl_error_counts_as_a_network_error_only_by_its_text() -> None:
     for text in ("Failed to initialize any NET plugin", "Error: network AWS Libfabric not found."):
         assert refused_network(torch.distributed.DistBackendError(f"NCCL error\n{text}"))
         assert refused_network(RuntimeError(text)) is None

@@ -1,4 +1,4 @@
-"""Under FSDP no rank ever holds the whole model: neither its weights, nor their gradients."""
+"""Memory under FSDP: no rank ever has the whole model, neither its weights nor its gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainyard_train.trainer import Trainer
 
 MIB = 1 << 20
 SIZES = {"144 MiB": (512, 12), "528 MiB": (1024, 11)}
-"""Width and number of layers."""
+"""Weights of a model → width and number of layers."""
 RANKS = 2
 
 
@@ -49,7 +49,7 @@ def test_layers_that_are_made_one_by_one_have_the_weights_of_the_whole(tmp_path:
 @pytest.mark.ranks
 @pytest.mark.parametrize("size", ["144 MiB", pytest.param("528 MiB", marks=pytest.mark.soak)])
 def test_a_rank_holds_its_shard_and_a_layer_and_no_whole_gradient(tmp_path: Path, size: str) -> None:
-    """Two ranks; peaks of resident memory above the moment before."""
+    """Two ranks measure their peak resident memory, less that of the moment before."""
     text.main([str(tmp_path / "shards"), f"{sysconfig.get_paths()['stdlib']}/json"])
     port = free_port()
     ranks = [
@@ -64,14 +64,14 @@ def test_a_rank_holds_its_shard_and_a_layer_and_no_whole_gradient(tmp_path: Path
         found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
         whole, shard, layer = found["whole"], found["whole"] / RANKS, found["layer"]
         assert whole / MIB >= float(size.split()[0])
-        room = 32 * MIB  # what else a process needs that joins a group
+        room = 32 * MIB  # other memory of a process in a group
         assert found["built"] < shard + layer + room < whole, "its shard, and one layer at a time"
         assert found["parts"] - found["step"] < shard / 2, "a first micro-batch leaves no whole gradients"
 
 
 def _measure(rank: int, port: int, folder: Path, width: int, layers: int) -> None:
-    place = {"RANK": rank, "WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
+    variables = {"RANK": rank, "WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     torch.set_num_threads(1)
     config = parse_config(
         {
@@ -84,9 +84,9 @@ def _measure(rank: int, port: int, folder: Path, width: int, layers: int) -> Non
         }
     )
     mesh = process_group.join(config.timeouts)
-    importlib.import_module("torch.distributed.fsdp")  # which is no part of the model
+    importlib.import_module("torch.distributed.fsdp")  # its memory is not the model's
 
-    _give_back_what_is_freed()
+    _return_freed_memory()
     before = _resident()
     trainer = Trainer(config, mesh, PreemptionNotice(60))
     found = {"built": _peak() - before}
@@ -101,14 +101,14 @@ def _measure(rank: int, port: int, folder: Path, width: int, layers: int) -> Non
     os._exit(0)
 
 
-def _give_back_what_is_freed() -> None:
-    """Let glibc map each tensor by itself: in its heap a gap of the size of a layer would count for long."""
+def _return_freed_memory() -> None:
+    """Make glibc return freed tensors to the kernel: it maps each by itself, not in its heap."""
     m_mmap_threshold = -3  # malloc.h
     assert ctypes.CDLL(None).mallopt(m_mmap_threshold, 1 << 16)
 
 
 def _resident() -> int:
-    """Bytes of memory now; from here on the peak is counted anew."""
+    """Return the resident memory in bytes, and reset the peak."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 

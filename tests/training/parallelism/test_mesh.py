@@ -1,4 +1,4 @@
-"""Ranks form a mesh, and wait for each other no longer than they must."""
+"""The mesh of ranks: its axes, gathers through the store, and waits that end when a peer has failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 
 
 @pytest.mark.parametrize(
-    ("error", "lost"),
+    ("error", "peer_failed"),
     [
         (RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection closed by peer"), True),
         (dist.DistNetworkError("Broken pipe"), True),
@@ -25,11 +25,14 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
         (OSError("No space left on device"), False),
     ],
 )
-def test_a_failed_rank_is_distinguished_from_a_mistake(error: Exception, lost: bool) -> None:
-    assert is_peer_failure(error) is lost
+def test_a_failed_peer_is_distinguished_from_an_error_of_this_rank(
+    error: Exception, peer_failed: bool
+) -> None:
+    assert is_peer_failure(error) is peer_failed
 
 
-def places(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:
+def coordinates(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:
+    """Return the pipeline stage and the data rank of each rank."""
     ranks = [
         Mesh(rank, world_size, torch.device("cpu"), "node", dist.HashStore()) for rank in range(world_size)
     ]
@@ -38,15 +41,15 @@ def places(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]
 
 
 def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
-    assert places(4, 1, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    assert places(4, 2, 1) == [(0, 0), (0, 0), (0, 1), (0, 1)]
-    assert places(4, 1, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert places(8, 2, 2) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
+    assert coordinates(4, 1, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert coordinates(4, 2, 1) == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert coordinates(4, 1, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert coordinates(8, 2, 2) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
 
 
 def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
     with pytest.raises(ConfigError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
-        places(6, 2, 2)
+        coordinates(6, 2, 2)
 
 
 def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
@@ -76,19 +79,19 @@ def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
 def test_others_wait_for_rank_0_but_not_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[list[str]] = []
 
-    class LeavingStore(dist.HashStore):
+    class LeaderFollowsStore(dist.HashStore):
         def wait(self, keys: list[str], timeout: timedelta) -> None:  # type: ignore[override]
             waited.append(keys)
-            if keys == ["left"]:
-                leader.follow("left")
+            if keys == ["reached"]:
+                leader.follow("reached")
             super().wait(keys, timeout)
 
-    store = LeavingStore()
+    store = LeaderFollowsStore()
     leader, other = (Mesh(rank, 2, torch.device("cpu"), "node", store) for rank in (0, 1))
-    other.follow("left")
+    other.follow("reached")
     monkeypatch.setattr(mesh, "_FOLLOW_SECONDS", 0.01)
     other.follow("never")
-    assert waited == [["left"], ["never"]]
+    assert waited == [["reached"], ["never"]]
 
 
 def test_a_rank_that_refuses_waits_for_all_but_not_for_one_that_does_not(
@@ -97,9 +100,9 @@ def test_a_rank_that_refuses_waits_for_all_but_not_for_one_that_does_not(
     store = dist.HashStore()
     first, second, third = (Mesh(rank, 3, torch.device("cpu"), "node", store) for rank in range(3))
     with ThreadPoolExecutor() as pool:
-        left = [pool.submit(each.refuse) for each in (first, third)]
-        assert not wait(left, timeout=0.2).done, "a rank that is still to connect would lose them"
+        refusals = [pool.submit(each.refuse) for each in (first, third)]
+        assert not wait(refusals, timeout=0.2).done, "a rank that has yet to connect would not find them"
         second.refuse()
-        assert not wait(left, timeout=TIMEOUT_SECONDS).not_done
+        assert not wait(refusals, timeout=TIMEOUT_SECONDS).not_done
     monkeypatch.setattr(mesh, "_REFUSE_SECONDS", 0.01)
     Mesh(1, 2, torch.device("cpu"), "node", dist.HashStore()).refuse()

@@ -1,4 +1,4 @@
-"""However a step is divided over micro-batches, ranks, layers and stages, it is the same step."""
+"""A step has the same result however it is divided: over micro-batches, ranks, layers and pipeline stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COMMON: dict[str, Any] = {
     "optim.clip_norm": 0.2,
     "data.batch_size_per_rank": 32,
 }
-"""Each step's gradient is longer than it may be: all meshes must find the same length for it."""
+"""Every step's gradient is clipped, so all meshes must compute the same norm."""
 
 
 def checkpoint(run_dir: Path, step: int) -> Checkpoint:
@@ -55,7 +55,7 @@ def checkpoint(run_dir: Path, step: int) -> Checkpoint:
 
 
 def distance(one: Path, other: Path, step: int) -> float:
-    """Between the weights of two runs, relative to their length."""
+    """Return the distance between the weights of two runs, relative to their norm."""
     first, second = (load_tensors(checkpoint(path, step)) for path in (one, other))
     assert first.keys() == second.keys()
     names = [name for name in first if name.startswith("model.")]
@@ -89,9 +89,9 @@ def test_micro_batches_add_up_to_the_gradient_of_the_whole(tmp_path: Path, count
 @pytest.mark.parametrize("model", ["mlp", "convnet"])
 def test_recomputing_activations_changes_no_bit_even_of_what_is_dropped(tmp_path: Path, model: str) -> None:
     values = {"steps": 6, "model": {"name": model, "hidden": 4, "dropout": 0.3}}
-    train_alone(configure(tmp_path / "kept", **values))
+    train_alone(configure(tmp_path / "stored", **values))
     train_alone(configure(tmp_path / "recomputed", **values, recompute=True))
-    assert sha256(tmp_path / "kept") == sha256(tmp_path / "recomputed")
+    assert sha256(tmp_path / "stored") == sha256(tmp_path / "recomputed")
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -120,7 +120,7 @@ def test_lower_precision_under_fsdp_is_its_own_policy_and_learns_the_same(
     assert low == pytest.approx(full, rel=0.05)
     kinds = {values.dtype for values in load_tensors(checkpoint(tmp_path / "low", 60)).values()}
     assert torch.bfloat16 not in kinds
-    assert torch.float16 not in kinds, "what is kept stays in float32"
+    assert torch.float16 not in kinds, "saved state remains in float32"
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -197,7 +197,7 @@ MESHES: dict[str, dict[str, Any]] = {
 
 
 IN_OTHERS = {"four tensor ranks", "fsdp"}
-"""Meshes that are part of others here."""
+"""Meshes that are part of other meshes here, so `make soak` runs them."""
 
 
 @pytest.mark.ranks
@@ -227,7 +227,7 @@ def test_four_ranks_in_any_mesh_equal_one_process(
     assert min(norms[0]) > COMMON["optim.clip_norm"], "all are clipped"
     accuracies = [events(path, "evaluation")[-1]["accuracy"] for path in (alone, tmp_path)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.006)
-    # At its last step another number of ranks, in another mesh, loads the same weights and changes nothing.
+    # A finished run, started with other ranks and another mesh, loads the same weights and changes nothing.
     expected = sha256(tmp_path)
     (tmp_path / "final.json").unlink()
     assert run(1, settings(tmp_path, **COMMON)) == expected
@@ -291,7 +291,7 @@ def test_parts_that_do_not_fit_together_are_named(values: dict[str, Any], messag
 
 
 def stages(weights: list[int], count: int) -> list[list[str]]:
-    """Names of the layers of each stage; a layer of weight 0 has none."""
+    """Divide layers with these numbers of weights into stages; return the names of each stage's layers."""
     layers = [nn.Linear(weight, 1, bias=False) if weight else nn.ReLU() for weight in weights]
     mesh = Mesh(0, count, torch.device("cpu"), "node", dist.HashStore(), pipeline=count)
     parts = [_stage(nn.Sequential(*layers), replace(mesh, rank=rank)) for rank in range(count)]
@@ -329,7 +329,7 @@ def test_ranks_that_do_not_fit_the_mesh_are_reported(
 ) -> None:
     ends = start(2, settings(tmp_path, **values)).wait()
     assert [code for code, _ in ends] == [2, 2]
-    assert all(message in words for _, words in ends)
+    assert all(message in output for _, output in ends)
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def alone_in_a_group() -> Iterator[Mesh]:
 
 
 def test_the_first_step_has_the_buckets_of_all_others(alone_in_a_group: Mesh) -> None:
-    """Or a run that resumes would add up its first gradients in another order than one that continued."""
+    """Else a resumed run would sum its first gradients in another order than one that continued."""
     model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(8)))
     replica = _replicate(model, alone_in_a_group, blank=False)
     assert isinstance(replica, nn.parallel.DistributedDataParallel)
@@ -353,15 +353,15 @@ def test_the_first_step_has_the_buckets_of_all_others(alone_in_a_group: Mesh) ->
         carried.backward(replica(torch.ones(1, 300)).sum(), torch.zeros(CARRIED))
         gradients = [each.grad for each in model.parameters()]
         seen.append([each.untyped_storage().data_ptr() for each in gradients if each is not None])
-    assert seen == seen[:1] * 3, "buckets that were made anew are elsewhere"
+    assert seen == seen[:1] * 3, "rebuilt buckets have other addresses"
     assert len(set(seen[0])) > 1
-    assert len(set(seen[0][-2:])) == 1, "those of the last layer are ready first, and go together"
+    assert len(set(seen[0][-2:])) == 1, "the last layer's gradients are ready first, and share a bucket"
     ready = replica._get_ddp_logging_data()["prev_iteration_grad_ready_order_indices"]
     order = [int(each) for each in ready.split(",")]
-    assert max(abs(place - each) for place, each in enumerate(order)) <= 1, "the order of the buckets"
+    assert max(abs(index - each) for index, each in enumerate(order)) <= 1, "the order of the buckets"
 
 
-def test_numbers_go_along_with_gradients_and_change_none(alone_in_a_group: Mesh) -> None:
+def test_numbers_that_are_reduced_with_gradients_change_none(alone_in_a_group: Mesh) -> None:
     model = nn.Sequential(nn.Linear(30, 20), nn.Linear(20, 1))
     inputs, numbers = torch.ones(4, 30), torch.tensor([2.5, math.nan, 1e6, 0, 1], dtype=torch.float64)
     model(inputs).sum().backward()
@@ -383,6 +383,6 @@ def test_numbers_go_along_with_gradients_and_change_none(alone_in_a_group: Mesh)
     ("channels", "device", "allowed"), [(4, "cpu", False), (8, "cpu", True), (4, "cuda", True)]
 )
 def test_narrow_convolutions_keep_the_usual_order_on_cpus(channels: int, device: str, allowed: bool) -> None:
-    """Channels last, they corrupt the heap, on some CPUs only: a run on others would not show it."""
+    """With channels last they corrupt the heap, but only on some CPUs, so a run would not show it."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Conv2d(16, channels, 3)))
     assert _may_be_channels_last(net, torch.device(device)) is allowed
