@@ -1,4 +1,4 @@
-"""Images made of a few small layers."""
+"""Container images made of a few small layers, for tests that read images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to a cluster that is not on this host: contexts, the stack's output, and what ends it."""
+"""Access to a cluster that is not on this host, by a context or the stack's output, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainyard.session import Session
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An API server that answers `/version`, with the status that a test asks for."""
+    """A fake API server that answers `/version` with the status that a test sets."""
     status = getattr(request, "param", 200)
 
     class VersionHandler(http.server.BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ def kubeconfig(address: str, user: Mapping[str, Any], context: str = "mine") -> 
 
 
 def session(folder: Path, *, context: str = "", cluster: object = None, output: str | None = None) -> Session:
-    """As much of a session as a connection asks for; `output` is that of a stack that is up."""
+    """Make a fake session for a connection; `output` is the kubeconfig of a stack that is up."""
     engine = SimpleNamespace(
         exists=lambda _: output is not None,
         outputs=lambda _, **_options: {"kubeconfig": output},
@@ -121,13 +121,13 @@ def test_a_program_that_gets_no_credentials_is_named(
 
 
 @pytest.mark.parametrize("server", [401], indirect=True)
-def test_expired_credentials_are_reported_from_a_cluster_that_is_away(server: str, tmp_path: Path) -> None:
+def test_expired_credentials_are_reported_with_the_next_step(server: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sign in again"):
         connect(session(tmp_path, output=kubeconfig(server, TOKEN)))
 
 
 @pytest.mark.parametrize("server", [403], indirect=True)
-def test_who_may_not_ask_for_the_version_is_still_connected(server: str, tmp_path: Path) -> None:
+def test_a_user_without_the_right_to_read_the_version_is_connected(server: str, tmp_path: Path) -> None:
     assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
 
 
@@ -137,7 +137,7 @@ def test_an_endpoint_that_does_not_answer_is_reported_with_the_guide(tmp_path: P
         connect(session(tmp_path, output=text))
 
 
-def test_a_sign_in_is_read_as_a_shell_reads_it() -> None:
+def test_a_sign_in_command_is_split_as_a_shell_does() -> None:
     session: Any = None
     plugin = _sign_in(session, {}, "research", "kubectl oidc-login --oidc-extra-scope='email groups'")
     assert plugin["args"] == ["oidc-login", "--oidc-extra-scope=email groups"]

@@ -1,4 +1,4 @@
-"""What `up` reports of nodes that have not joined."""
+"""The warnings of `trainyard up` about nodes that have not joined yet."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Outputs:
 
 
 @pytest.mark.parametrize("server", ["", "http://127.0.0.1:9"])
-def test_a_cluster_that_cannot_be_asked_is_no_failure(
+def test_an_unreachable_cluster_does_not_fail_the_command(
     server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = Session("aws", console=Console())
@@ -106,7 +106,7 @@ def test_a_cluster_that_cannot_be_asked_is_no_failure(
     assert "could not be asked" in capsys.readouterr().out
 
 
-def test_what_lacks_is_reported(
+def test_missing_nodes_are_reported(
     reached: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = Session("aws", console=Console())
@@ -115,8 +115,8 @@ def test_what_lacks_is_reported(
     assert "pool spot: 1 of 4 nodes have come so far (spot comes" in capsys.readouterr().out
 
 
-def test_a_machine_that_is_not_sold_in_that_way_is_reported() -> None:
-    """Only a declaration of the stack's own lets it through: nodes would be waited for in vain."""
-    (output,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
-    assert "pool gb200: 0 of 18 nodes" in output
-    assert "a4x-highgpu-4g is not sold as on-demand: write `capacity: reserved`" in output
+def test_a_machine_type_that_is_not_sold_on_demand_is_reported() -> None:
+    """Only a machine that the stack itself declares passes validation; its nodes would never join."""
+    (warning,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
+    assert "pool gb200: 0 of 18 nodes" in warning
+    assert "a4x-highgpu-4g is not sold as on-demand: write `capacity: reserved`" in warning

@@ -1,4 +1,4 @@
-"""What the shell sees of a command: its exit code, and its last words."""
+"""The command line as the shell sees it: exit codes, error messages, help and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainyard.member import commands
 
 
 def ends_with(outcome: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
-    """Run a command line whose one command does this; return the exit code."""
+    """Run a command line whose only command is `outcome`; return the exit code."""
     app = typer.Typer()
     app.command()(lambda: outcome())
     monkeypatch.setattr(cli, "app", app)
@@ -53,18 +53,18 @@ def raising(error: BaseException) -> Callable[[], object]:
     ],
     ids=["done", "wrong input", "exit", "Ctrl-C", "no permission", "reset", "aborted", "TLS", "in an exec"],
 )
-def test_every_end_has_its_exit_code_and_its_words(
+def test_every_outcome_has_its_exit_code_and_message(
     outcome: Callable[[], object],
     code: int | None,
-    words: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert ends_with(outcome, monkeypatch) == code
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_what_the_api_server_refuses_is_reported_in_its_own_words(
+def test_a_refusal_of_the_api_server_is_reported_with_its_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = ApiException(status=403, reason="Forbidden")
@@ -74,7 +74,7 @@ def test_what_the_api_server_refuses_is_reported_in_its_own_words(
     assert "--context" in output
 
 
-def test_what_admission_refuses_is_not_taken_for_a_missing_right(
+def test_a_refusal_of_admission_is_not_reported_as_a_missing_right(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = ApiException(status=422, reason="Unprocessable Entity")
@@ -83,9 +83,9 @@ def test_what_admission_refuses_is_not_taken_for_a_missing_right(
     assert "change what the message names" in capsys.readouterr().err
 
 
-def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
-        ends_with(raising(FileNotFoundError(errno.ENOENT, "gone")), monkeypatch)
+        ends_with(raising(FileNotFoundError(errno.ENOENT, "missing")), monkeypatch)
 
 
 def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
@@ -117,8 +117,8 @@ def test_every_command_of_members_takes_stack_context_and_team(command: Any) -> 
     assert options >= {"stack", "context", "team"} or "file" in options, "login knows its cluster by the file"
 
 
-@pytest.mark.parametrize("words", [["jobs"], ["queue"], ["secret", "ls"], ["images"]])
-def test_a_form_that_a_command_does_not_print_is_refused(words: list[str]) -> None:
-    refused = CliRunner().invoke(cli.app, [*words, "-o", "markdown"])
+@pytest.mark.parametrize("command", [["jobs"], ["queue"], ["secret", "ls"], ["images"]])
+def test_an_output_format_that_a_command_does_not_have_is_refused(command: list[str]) -> None:
+    refused = CliRunner().invoke(cli.app, [*command, "-o", "markdown"])
     assert refused.exit_code == ExitCode.WRONG_INPUT
     assert "'markdown' is not one of 'text', 'json'" in " ".join(refused.output.replace("│", "").split())

@@ -1,4 +1,4 @@
-"""The package's schema is the spec's, and the component's parts are the program's."""
+"""The component package: its schema equals the spec, and problems are reported at the argument's property."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NO_SPOT = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 16}]}]
 
 
 def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list[Problem]:
-    """Problems of a shipped stack with this change, under this configuration (`trainyard:` keys)."""
+    """Return the problems of a shipped stack with this change and these `trainyard:` configuration keys."""
     run = Run("team", "dev", config={f"trainyard:{key}": json.dumps(each) for key, each in config.items()})
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**shipped(stack), **change}}, run)
@@ -68,12 +68,12 @@ def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list
 
 
 def test_the_plugin_has_the_schema_of_the_models() -> None:
-    """Where it has not: `trainyard schema --package`, into engine/provider/schema.json."""
+    """To update engine/provider/schema.json: `trainyard schema --package`."""
     assert_matches(as_text(SCHEMA), PATH)
 
 
 def test_no_text_advises_to_install_by_the_name_alone() -> None:
-    """It is another project's on PyPI."""
+    """On PyPI the name belongs to another project."""
     assert re.search(BY_NAME_ALONE, "run: pip install --upgrade trainyard")
     assert re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws]'")
     assert not re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws] @ git+https://example.com/t.git'")
@@ -84,7 +84,7 @@ def test_no_text_advises_to_install_by_the_name_alone() -> None:
 
 
 def test_the_packages_lock_has_what_its_modules_import() -> None:
-    """An SDK of one target, which some modules are for, is in a lock of that target."""
+    """The SDK of a target is in that target's lock."""
     text = "".join(file.read_text() for file in LOCKS)
     locked = {"trainyard", *re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     known = packages_distributions()
@@ -96,7 +96,7 @@ def test_the_packages_lock_has_what_its_modules_import() -> None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the first part of each module's name."""
+    """Yield the top-level package of each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -155,7 +155,7 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], 
 
 @pytest.mark.parametrize("path", WRONG)
 def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
-    """The same as a program in each language has together (`tests/e2e/test_component.py`)."""
+    """`tests/e2e/test_component.py` has the same values all together, in each language."""
     (problem,) = [
         each for each in refused(with_wrong(shipped("local"), path)) if each.path == f"stack.{path}"
     ]
@@ -197,7 +197,7 @@ TEAMS: Mapping[str, Any] = {
     },
     "vision": {"namespace": "team-vision", "localQueue": "vision", "clusterQueue": "gpu"},
 }
-"""As a Cluster's output `queues` has them."""
+"""The output `queues` of a Cluster."""
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_a_job_is_refused_a_queue_that_is_not_its_teams(
 @pytest.mark.parametrize(
     ("queue", "local"), [(None, "research"), ("gpu", "research"), ("amd", "research-amd")]
 )
-def test_a_queue_by_its_name_is_the_local_queue_that_the_team_has_into_it(
+def test_a_queue_is_named_by_the_cluster_queue_and_becomes_the_teams_local_queue(
     queue: str | None, local: str
 ) -> None:
-    """The team's own name is that of its first queue, whose name adds nothing."""
+    """The local queue of a team's first queue has the team's name."""
     data = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", "queue": queue}
     job = parse_job(data)
     check(job, TEAMS)
@@ -254,7 +254,7 @@ async def _awaited(made: Awaitable[Any]) -> Any:
     return await made
 
 
-def test_what_is_found_while_parts_are_declared_is_at_its_property_too() -> None:
+def test_a_problem_found_while_resources_are_declared_is_at_its_property_too() -> None:
     def declare_parts(_: pulumi.ResourceOptions) -> dict[str, Any]:
         raise InputError([Problem("provider.cluster.context", "'x'", "a context", "name one")])
 
@@ -273,7 +273,7 @@ def test_every_problem_reaches_the_engine_at_its_property() -> None:
 
 
 def test_spot_without_a_fallback_is_refused_without_the_policy_pack() -> None:
-    """The spec refuses a queue of nothing but spot; the guard, a spot pool that no queue has."""
+    """The spec refuses a queue of only spot pools; the guard refuses a spot pool that no queue has."""
     (problem,) = refused({"queues": NO_SPOT}, "azure")
     assert (problem.path, problem.got) == ("stack.queues", "none for spot pool spot")
     assert problem.fix.startswith("add a flavor of an on-demand")
@@ -297,7 +297,7 @@ def test_data_outside_of_the_declared_residency_is_refused_without_the_policy_pa
     assert (problems[path].got, problems[path].allowed) == (got, ", ".join(allowed))
 
 
-def test_an_exemption_of_the_policies_holds_for_what_the_component_refuses_too() -> None:
+def test_an_exemption_from_a_policy_also_applies_to_the_component() -> None:
     output = {"owner": "ml", "reason": "short jobs", "expires": "2099-01-01"}
     exempt = {"policy": "spot-fallback", "resource": "trainyard:infra:AzureCluster::*", **output}
     stack = parse({**shipped("azure"), "queues": NO_SPOT})
@@ -318,7 +318,7 @@ def test_a_fleets_worker_outside_of_the_declared_residency_is_refused() -> None:
 def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_refused_at_the_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A preview may be made on another host, or beside a cluster that is taken down in between."""
+    """A preview may run on another host, or before a cluster in the way is taken down."""
     taken = Problem("provider.network.node_cidr", "10.89.0.0/24", "another", "write 10.89.1.0/24")
 
     def check_host(*_: object) -> None:
@@ -336,10 +336,10 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     assert _status(error.value).message == refused
 
 
-def test_a_preview_provides_what_is_missing_and_an_update_looks_at_all_of_it(
+def test_a_preview_provides_missing_artifacts_and_an_update_verifies_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To look whether each file is whole would take a fifth of a preview's time."""
+    """To verify all files would take a fifth of a preview's time."""
     asked: list[set[str]] = []
     monkeypatch.setattr(Toolchain, "ensure", lambda _, *names: asked.append(set(names)))
     monkeypatch.setattr(Toolchain, "find", lambda _, name: None if name == "env/training" else ROOT)
@@ -363,7 +363,7 @@ def test_components_of_known_and_of_unknown_values_are_distinguished() -> None:
 
 
 def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TrainJob shows its environment to the whole team, and the state to whoever reads it."""
+    """The whole team can read a TrainJob's environment, and so can all who can read the state."""
 
     secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "hidden"}
     output = {rpc._special_sig_key: rpc._special_output_value_sig, "value": {"TOKEN": secret, "SEED": "1"}}
@@ -407,7 +407,7 @@ def test_a_pack_that_was_killed_evaluates_nothing(tmp_path: Path) -> None:
     assert not presence.is_evaluating("team", "dev", {"PULUMI_HOME": str(tmp_path)})
 
 
-def test_the_training_package_asks_for_what_its_locks_are_made_from() -> None:
+def test_the_training_packages_requirements_are_those_its_locks_are_made_from() -> None:
     project = tomllib.loads((ROOT / "training/pyproject.toml").read_text())["project"]
     asked = {"training": project["dependencies"], **project["optional-dependencies"]}
     for name, packages in asked.items():
@@ -415,6 +415,6 @@ def test_the_training_package_asks_for_what_its_locks_are_made_from() -> None:
         assert packages == [line for line in lines if line and not line.startswith("#")]
 
 
-def test_the_repository_has_no_link_for_which_the_engine_would_refuse_it() -> None:
+def test_the_repository_has_no_symbolic_link_since_the_engine_refuses_them() -> None:
     listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]

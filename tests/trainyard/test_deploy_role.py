@@ -1,4 +1,4 @@
-"""`trainyard deploy-role`: its arguments, and whom the role is for."""
+"""`trainyard deploy-role`: its arguments, and the project that may assume the role."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.session import Session
 
 
 @pytest.mark.parametrize(("github", "gitlab"), [("", ""), ("team/a", "team/a")])
-def test_one_project_is_named(github: str, gitlab: str) -> None:
+def test_exactly_one_project_must_be_named(github: str, gitlab: str) -> None:
     with pytest.raises(InputError, match="one of --github and --gitlab"):
         pipeline_of(github, gitlab, read_only=False)
 
@@ -27,7 +27,7 @@ def test_a_stack_in_no_account_has_no_role(stack: str) -> None:
 
 
 @pytest.mark.engine
-def test_the_command_prints_the_role_and_asks_nobody(tmp_path: Path) -> None:
+def test_the_command_prints_the_role_without_any_request(tmp_path: Path) -> None:
     command = [str(ROOT / ".venv/bin/trainyard"), "deploy-role", "-s", "aws-dev", "--gitlab", "team/research"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)

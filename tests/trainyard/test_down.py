@@ -1,4 +1,4 @@
-"""`trainyard down` of a stack that is protected."""
+"""`trainyard down` of a stack with protected resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainyard.down import take_down
 
 
 class ProtectedEngine:
-    """An engine with something protected; nothing else is to be asked of it."""
+    """A fake engine with a protected resource; any other call fails."""
 
     def recover(self, _stack: str) -> None: ...
 
@@ -22,7 +22,7 @@ class ProtectedEngine:
         raise TrainyardError([Problem("destroy dev", "1 protected resources", "none", "unprotect it")])
 
 
-def test_no_job_is_cancelled_where_a_protected_resource_refuses_the_rest(tmp_path: Path) -> None:
+def test_no_job_is_cancelled_if_a_protected_resource_prevents_the_down(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(
         stack=SimpleNamespace(name="dev"),
         stack_name="dev",

@@ -1,4 +1,4 @@
-"""Following a job: whole lines only, each event reported once, each failure caused once."""
+"""Following a job: only complete lines, each event reported once, each scheduled interruption caused once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
         file.writelines(json.dumps(item) + "\n" for item in lines)
 
 
-def test_a_line_that_is_being_written_waits_for_the_next_look(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_at_the_next_poll(tmp_path: Path) -> None:
     tail = MetricsTail(tmp_path)
     text = json.dumps(line("step", step=1))
     (tmp_path / "metrics.jsonl").write_text(text[:10])
@@ -51,7 +51,7 @@ def test_a_line_that_is_being_written_waits_for_the_next_look(tmp_path: Path) ->
     ],
     ids=str,
 )
-def test_a_line_of_another_program_is_left_out(tmp_path: Path, foreign: dict[str, Any]) -> None:
+def test_a_line_of_another_program_is_ignored(tmp_path: Path, foreign: dict[str, Any]) -> None:
     append(tmp_path / "metrics.jsonl", foreign)
     append(tmp_path / "metrics.jsonl", line("step", step=2))
     assert [item["step"] for item in MetricsTail(tmp_path).new_lines()] == [2]
@@ -59,7 +59,7 @@ def test_a_line_of_another_program_is_left_out(tmp_path: Path, foreign: dict[str
 
 @pytest.mark.parametrize("planted", ["link", "FIFO", "folder"])
 def test_metrics_are_read_from_no_link(tmp_path: Path, planted: str) -> None:
-    """A job may plant one to another team's run, whose curve root would then draw for it."""
+    """A job could link to another team's run, whose curve the command would then draw as root."""
     others, own = tmp_path / "speech" / "asr" / "run-001", tmp_path / "research" / "digits" / "run-001"
     append(others / "metrics.jsonl", line("step", step=1))
     own.parent.mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_metrics_are_read_from_no_link(tmp_path: Path, planted: str) -> None:
 
 
 class FakeJobs:
-    """A cluster that answers with the states of a list, and keeps annotations."""
+    """A fake cluster that returns the states of a list in turn, and stores annotations."""
 
     def __init__(self, *states: JobState) -> None:
         self.states = list(states)
@@ -113,7 +113,7 @@ def test_the_first_step_of_each_attempt_is_reported_and_the_others_are_not(tmp_p
     assert followed.history.step == 2
 
 
-def test_what_a_cloud_did_before_this_job_is_not_part_of_its_story(tmp_path: Path) -> None:
+def test_node_events_before_this_job_are_not_reported(tmp_path: Path) -> None:
     append(tmp_path / "events.jsonl", {"node": "spot-0", "phase": "killed", "time": 1.0})
     followed = follower(tmp_path, JobState("queued"))
     assert followed.poll() == []
@@ -122,11 +122,11 @@ def test_what_a_cloud_did_before_this_job_is_not_part_of_its_story(tmp_path: Pat
 
 
 @pytest.mark.parametrize("event", ["evaluation", "checkpoint", "step"])
-def test_routine_is_shown_by_the_bar_only(event: str) -> None:
+def test_routine_events_are_shown_only_by_the_bar(event: str) -> None:
     assert describe(line(event, step=3)) == ""
 
 
-def test_each_loss_happens_once_even_if_the_command_is_run_again() -> None:
+def test_each_interruption_is_caused_once_even_if_the_command_is_run_again() -> None:
     jobs = FakeJobs(JobState("running"))
     wanted = [InterruptionSpec(at_step=50), InterruptionSpec(at_step=20, notice_seconds=0)]
     losses = Losses(jobs, KEY, wanted)  # type: ignore[arg-type]

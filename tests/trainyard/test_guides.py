@@ -1,4 +1,4 @@
-"""What the guides name exists: commands with their options, and files."""
+"""The commands, options and files that the guides name exist."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COMMAND = re.compile(r"(?:^|[\s(/\"])trainyard ([a-z-]+)([^|&;#)\n]*)")
 
 
 def typed(guide: Path) -> Iterator[tuple[str, list[str]]]:
-    """Commands with their words, of blocks and of code within lines."""
+    """Yield the commands of a guide and their arguments, from code blocks and inline code."""
     text = guide.read_text()
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     for code in (*_BLOCK.findall(text), *_INLINE.findall(rest)):
-        for command, words in _COMMAND.findall(code):
-            yield command, shlex.split(words.replace("'", "").replace('"', ""))
+        for command, arguments in _COMMAND.findall(code):
+            yield command, shlex.split(arguments.replace("'", "").replace('"', ""))
 
 
 def commands() -> Mapping[str, Any]:
@@ -38,16 +38,16 @@ def commands() -> Mapping[str, Any]:
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
     known = commands()
-    for command, words in typed(guide):
+    for command, arguments in typed(guide):
         assert command in known, f"{guide.name}: trainyard {command}"
-        if "--" in words:  # what follows is the job's own command
-            words = words[: words.index("--")]
+        if "--" in arguments:  # the job's command follows
+            arguments = arguments[: arguments.index("--")]
         found = known[command]
         while below := getattr(found, "commands", None):
-            found = below[words.pop(0)]
+            found = below[arguments.pop(0)]
         options = {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
-        asked = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-        assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {words}"
+        asked = {word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)}
+        assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {arguments}"
 
 
 ELSEWHERE = {
@@ -59,7 +59,7 @@ _PATH = re.compile(r"[\w./<>*{},-]+")
 
 
 def named(guide: Path) -> Iterator[str]:
-    """Paths of this repository in code within lines."""
+    """Yield the paths of this repository in inline code."""
     top = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     for code in _INLINE.findall(guide.read_text()):
         if _PATH.fullmatch(code) and "/" in code and code.partition("/")[0] in top:
@@ -67,7 +67,7 @@ def named(guide: Path) -> Iterator[str]:
 
 
 def alternatives(path: str) -> list[str]:
-    """Spell `a.{b,c}` out, and have `<kind>` stand for anything."""
+    """Expand `a.{b,c}`, and replace `<kind>` by a wildcard."""
     path = re.sub(r"<[^>]+>", "*", path)
     if not (group := re.search(r"\{([^{}]*)\}", path)):
         return [path]

@@ -1,4 +1,4 @@
-"""Images read from their layers: an archive here, and a registry's answers."""
+"""The contents of images, read layer by layer from an archive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(folder: Path, *layers: bytes) -> ImageContents:
     return read_image(archive(folder / "image.tar", blobs(*layers)))
 
 
-def test_layers_lie_upon_each_other(tmp_path: Path) -> None:
+def test_upper_layers_replace_and_remove_files_of_lower_ones(tmp_path: Path) -> None:
     lower = layer(
         **{"./usr/lib/a.so": b"1", "etc/old": b"", "opt/x/one": b"", "opt/y": b"", "lib": b"link:usr/lib"}
     )
@@ -46,13 +46,13 @@ def test_layers_lie_upon_each_other(tmp_path: Path) -> None:
     assert found.links == {"lib": "usr/lib", "usr/lib/b.so": "a.so"}
 
 
-def test_what_a_layer_removes_it_may_put_there_again(tmp_path: Path) -> None:
+def test_a_layer_may_remove_a_folder_and_add_it_again(tmp_path: Path) -> None:
     for whiteout in (".wh.etc", ".wh..wh..opq"):
         upper = layer(**{whiteout: b"", "etc/new": b""})
         assert read(tmp_path, layer(**{"etc/old": b""}), upper).files == {"etc/new"}
 
 
-def test_the_loaders_cache_is_the_topmost_and_its_paths_are_read(tmp_path: Path) -> None:
+def test_the_loaders_cache_of_the_top_layer_is_read(tmp_path: Path) -> None:
     old, new = (
         b"glibc-ld.so.cache1.1\1\2" + text for text in (b"\0/opt/old.so\0", b"x.so\0/opt/lib/x.so\0y\0")
     )
@@ -60,11 +60,11 @@ def test_the_loaders_cache_is_the_topmost_and_its_paths_are_read(tmp_path: Path)
     assert found.cached == {"opt/lib/x.so"}
 
 
-def test_reading_ends_with_the_layer_that_has_enough(tmp_path: Path) -> None:
+def test_no_layer_is_read_below_the_one_that_has_all_files(tmp_path: Path) -> None:
     layers = [layer(**{name: b""}) for name in ("one", "two", "three")]
     seen: list[LayerRead] = []
     parts = blobs(*layers, environment={"LD_LIBRARY_PATH": "/opt"})
-    del parts[digest(layers[0])]  # what is not read need not be there
+    del parts[digest(layers[0])]  # reading it would fail
     image = archive(tmp_path / "image.tar", parts)
     found = read_image(image, "amd64", enough=lambda contents: "two" in contents.files, on_layer=seen.append)
     assert found.files == {"two", "three"}

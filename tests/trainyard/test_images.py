@@ -1,4 +1,4 @@
-"""The inventory of a stack, and registries that are asked for it."""
+"""`trainyard images`: the inventory of a stack's images and charts, and its check against registries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INDEX = {
         {"platform": {"architecture": "unknown", "os": "unknown"}},
     ]
 }
-"""As BuildKit pushes it: what is for no platform is its attestations."""
+"""An index as BuildKit pushes it: the manifest without a platform has the attestations."""
 STORED: dict[str, Any] = {
     "/v2/both/manifests/1": INDEX,
     "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
@@ -66,7 +66,7 @@ for _name, _layers in IMAGES.items():
 
 
 class _ImageRegistry(BaseHTTPRequestHandler):
-    """Has `nvidia/driver:1`, and what is stored; `private/…` wants a token, given to whoever is logged in."""
+    """A fake registry with `nvidia/driver:1` and STORED; `private/…` needs a token, which needs a login."""
 
     def do_HEAD(self) -> None:
         private = "/private/" in self.path
@@ -75,8 +75,8 @@ class _ImageRegistry(BaseHTTPRequestHandler):
             realm = f"http://{self.headers['Host']}/token"
             self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
         else:
-            there = self.path in STORED or self.path.endswith("driver/manifests/1")
-            self.send_response(200 if there else 404)
+            exists = self.path in STORED or self.path.endswith("driver/manifests/1")
+            self.send_response(200 if exists else 404)
         self.end_headers()
 
     def do_GET(self) -> None:
@@ -112,7 +112,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 
 @pytest.mark.engine
-def test_the_command_needs_no_program_on_the_path_of_whoever_runs_it(tmp_path: Path) -> None:
+def test_the_command_needs_no_program_on_the_users_path(tmp_path: Path) -> None:
     command = [str(ROOT / ".venv/bin/trainyard"), "images", "aws-dev", "-o", "json"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -127,7 +127,7 @@ def test_behind_an_air_gap_everything_is_in_the_mirror(found: Inventory) -> None
     }
 
 
-def test_the_inventory_has_what_pods_charts_and_custom_resources_bring(found: Inventory) -> None:
+def test_the_inventory_has_the_images_of_pods_charts_and_custom_resources(found: Inventory) -> None:
     kinds = (
         "kueue/kueue",
         "training/rocm",
@@ -140,7 +140,7 @@ def test_the_inventory_has_what_pods_charts_and_custom_resources_bring(found: In
         assert any(kind in image for image in found.images), kind
 
 
-def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
+def test_each_missing_image_and_chart_is_a_problem(registry: str) -> None:
     wanted = Inventory(
         (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2"),
         (
@@ -155,7 +155,7 @@ def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
     ]
 
 
-def test_a_chart_that_is_not_the_one_that_was_pinned_is_a_problem(registry: str) -> None:
+def test_a_chart_with_another_digest_than_the_pinned_one_is_a_problem(registry: str) -> None:
     mirrored, vendor = f"oci://{registry}/charts/driver", f"http://{registry}/vendor"
     same = (
         FetchedChart(mirrored, "1", digest="aa"),
@@ -173,21 +173,21 @@ def test_a_chart_that_is_not_the_one_that_was_pinned_is_a_problem(registry: str)
 
 
 def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
-    places = {
+    repositories = {
         f"http://{registry}/vendor": "missing",
         f"http://{registry}/nothing": "missing",
         f"http://{registry}/nobody": "status 401",
         "http://127.0.0.1:1": "cannot be reached",
     }
-    charts = tuple(FetchedChart("other", "1", place) for place in places)
+    charts = tuple(FetchedChart("other", "1", repository) for repository in repositories)
     problems = missing(Inventory((), charts), Registries())
-    assert len(problems) == len(places)
-    for problem, (place, output) in zip(problems, places.items(), strict=True):
-        assert problem.path == f"{place}: other 1"
-        assert output in problem.got
+    assert len(problems) == len(repositories)
+    for problem, (repository, got) in zip(problems, repositories.items(), strict=True):
+        assert problem.path == f"{repository}: other 1"
+        assert got in problem.got
 
 
-def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(found: Inventory) -> None:
+def test_all_charts_but_two_are_pinned_by_digest(found: Inventory) -> None:
     published = Artifacts.from_environment().published
     assert {name for name, chart in published.items() if not chart.digest} == {
         "network-operator",
@@ -197,13 +197,13 @@ def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(fo
     assert pinned == {name: published[name].digest for name in pinned}
 
 
-def test_what_names_no_processor_is_for_none(registry: str) -> None:
+def test_an_image_that_names_no_architecture_is_a_problem(registry: str) -> None:
     reference = f"{registry}/artifact:1"
     (problem,) = missing(Inventory((reference,), (), {reference: ("amd64",)}), Registries())
     assert problem.got == "names no architecture"
 
 
-def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None:
+def test_an_image_must_be_for_the_architectures_of_its_nodes(registry: str) -> None:
     both, one = f"{registry}/both:1", f"{registry}/one:1"
     wanted = dict.fromkeys((both, one), ("amd64", "arm64"))
     (problem,) = missing(Inventory((both, one), (), wanted), Registries())
@@ -213,9 +213,9 @@ def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None
     assert missing(Inventory((one,), (), {one: ("amd64",)}), Registries()) == []
 
 
-def test_images_of_ranks_are_looked_into_for_what_their_fabrics_need(registry: str) -> None:
-    bare, rdma, lost = (f"{registry}/{name}:1" for name in ("bare", "rdma", "lost"))
-    fabrics = {bare: ("ib-ndr",), rdma: ("ib-ndr", "ib-shared"), lost: ("ib-ndr",)}
+def test_images_of_ranks_are_checked_for_the_libraries_of_their_fabrics(registry: str) -> None:
+    bare, rdma, missing_image = (f"{registry}/{name}:1" for name in ("bare", "rdma", "missing"))
+    fabrics = {bare: ("ib-ndr",), rdma: ("ib-ndr", "ib-shared"), missing_image: ("ib-ndr",)}
     wanted = Inventory((), (), {bare: ("amd64",), rdma: ("amd64",)}, fabrics)
     problems = unfit(wanted, Registries(), PlainProgress(io.StringIO()))
     lacking = [each for each in problems if each.path == f"{bare} (amd64)"]
@@ -225,10 +225,11 @@ def test_images_of_ranks_are_looked_into_for_what_their_fabrics_need(registry: s
         "no /etc/libibverbs.d/mlx5.driver",
     ]
     assert "libibverbs1" in lacking[0].fix
-    assert [(each.path, each.got) for each in problems if each not in lacking] == [(lost, "login required")]
+    others = [(each.path, each.got) for each in problems if each not in lacking]
+    assert others == [(missing_image, "login required")]
 
 
-def test_ranks_of_a_stack_run_in_images_that_its_fabrics_are_known_of(found: Inventory) -> None:
+def test_the_inventory_has_the_fabrics_of_the_images_of_ranks(found: Inventory) -> None:
     assert sorted(fabric for names in found.fabrics.values() for fabric in names) == [
         "ib-shared",
         "ib-shared-rocm",
@@ -236,7 +237,7 @@ def test_ranks_of_a_stack_run_in_images_that_its_fabrics_are_known_of(found: Inv
     assert set(found.fabrics) <= set(found.images)
 
 
-def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(
+def test_a_registry_that_needs_a_login_gets_that_of_dockers_configuration(
     registry: str, tmp_path: Path
 ) -> None:
     config = {"auths": {registry: {"auth": LOGIN}}}
@@ -267,7 +268,7 @@ def test_a_registry_that_does_not_answer_is_a_problem() -> None:
         ("index.docker.io/library/alpine", ("docker.io", "library/alpine", "latest")),
     ],
 )
-def test_a_reference_is_taken_apart_as_container_runtimes_do(
+def test_a_reference_is_parsed_as_container_runtimes_do(
     reference: str, parts: tuple[str, str, str]
 ) -> None:
     assert parse_reference(reference) == parts

@@ -1,4 +1,4 @@
-"""Images that buildah builds, opened as `trainyard images` does: what a layer has removed is missing."""
+"""Real images, built by buildah, checked by `trainyard images`: a library that a layer removes is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINKS = {
     f"{LIBRARIES}/libibverbs/libefa-rdmav34.so": "../libefa.so.1",
     f"{LIBRARIES}/libfabric.so.1": "libfabric.so.1.27.0",
 }
-"""As in Debian's libibverbs1 and ibverbs-providers, with libfabric: names count, and link targets."""
+"""Symbolic links as in Debian's libibverbs1 and ibverbs-providers, and in libfabric."""
 STACK = Inventory((), (), fabrics={"the training image": ("ib-ndr", "ib-shared", "efav3")})
 
 
@@ -41,9 +41,9 @@ def buildah(tmp_path: Path) -> Callable[..., str]:
         pytest.fail("buildah is not here: make nfs, or apt-get install --no-install-recommends buildah")
     store = ["--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run"), "--storage-driver", "vfs"]
 
-    def run(*words: str) -> str:
-        done = subprocess.run(["buildah", *store, *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"buildah {' '.join(words)}\n{done.stdout}{done.stderr}"
+    def run(*arguments: str) -> str:
+        done = subprocess.run(["buildah", *store, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"buildah {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
 
     return run

@@ -1,4 +1,4 @@
-"""What `submit` sends, and how a job's state is read from what the operators wrote."""
+"""The TrainJob that `submit` creates, and a job's state, read from the objects of the operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_settings_reach_the_training_package_as_overrides() -> None:
     ]
 
 
-def test_a_job_with_a_grace_period_gives_up_before_it_is_over() -> None:
+def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
     job = JOB.model_copy(update={"grace_seconds": 60})
     assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
 
@@ -49,7 +49,7 @@ def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
     }
 
 
-def test_every_node_asks_for_its_accelerators() -> None:
+def test_every_node_requests_its_accelerators() -> None:
     trainer = manifest(JOB, "run-001")["spec"]["trainer"]
     assert trainer["numNodes"] == 2
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
@@ -62,13 +62,13 @@ def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
     assert manifest(JOB, "run-001")["spec"]["trainer"]["command"] == ["python3", "-m", "training.train"]
 
 
-def test_a_job_on_a_fabric_asks_for_its_devices_too() -> None:
+def test_a_job_on_a_fabric_requests_its_devices_too() -> None:
     job = JOB.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
     limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
     assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5Gi"}
 
 
-def test_what_was_asked_for_has_a_hash_that_scheduled_losses_do_not_change() -> None:
+def test_the_hash_of_a_job_does_not_depend_on_scheduled_interruptions() -> None:
     def asked(job: JobSpec) -> str:
         return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
 
@@ -88,7 +88,7 @@ def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
     assert f"--set=data.path=/mnt/datasets/pile/sha256-{'0' * 64}" in arguments
 
 
-def test_other_data_are_another_job() -> None:
+def test_the_hash_of_a_job_depends_on_its_data() -> None:
     job = JOB.model_copy(update={"dataset": "pile"})
     newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
     hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
@@ -96,7 +96,7 @@ def test_other_data_are_another_job() -> None:
 
 
 def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
-    """Jobs of (namespace, succeeded, failed), the newest last."""
+    """Make a cluster's staging jobs from (namespace, succeeded, failed), the newest last."""
     made = Jobs.__new__(Jobs)
 
     def listed(namespace: str, label_selector: str) -> SimpleNamespace:
@@ -119,7 +119,7 @@ def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
     return made
 
 
-def test_how_far_a_dataset_is_is_read_from_its_newest_job() -> None:
+def test_the_state_of_a_dataset_is_that_of_its_newest_job() -> None:
     shared = "trainyard-storage"
     assert staging_jobs().staging("pile", "research").phase == "unknown"
     assert staging_jobs((shared, False, False)).staging("pile", "research").phase == "under way"
@@ -132,7 +132,7 @@ def test_how_far_a_dataset_is_is_read_from_its_newest_job() -> None:
 
 
 class FakeCustom:
-    """The custom-objects API over plain data."""
+    """A fake of the custom-objects API over plain data."""
 
     def __init__(self, job: dict[str, Any] | None, workloads: list[dict[str, Any]]) -> None:
         self.job = job
@@ -225,7 +225,7 @@ def test_an_end_is_reported_with_the_operators_message() -> None:
     assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
 
 
-def test_an_end_is_reported_with_what_its_pods_reported_once() -> None:
+def test_an_end_is_reported_with_each_message_of_its_pods_once() -> None:
     failed = trainjob(("Failed", "jobset failed"))
     state = jobs(
         failed, nodes=("spot-0", "spot-1"), output="over TCP\n", hook_failed_in="pod-on-spot-0"
@@ -234,7 +234,7 @@ def test_an_end_is_reported_with_what_its_pods_reported_once() -> None:
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])
-def test_an_image_without_a_shell_is_reported_so_however_its_program_ended(kind: str, phase: str) -> None:
+def test_an_image_without_a_shell_is_reported_however_its_program_ended(kind: str, phase: str) -> None:
     found = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="pod-on-spot-0").state(KEY)
     assert (found.phase, found.reason.startswith("it ended Its containers were ended")) == (phase, True)
     assert "/bin/sh" in found.reason
@@ -253,7 +253,7 @@ def test_a_job_of_the_same_name_is_never_replaced() -> None:
         jobs(trainjob()).submit(manifest(JOB, "run-001"))
 
 
-def test_a_removed_job_is_waited_for_as_long_as_its_pods_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(0, 1000, 10))
     clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
     monkeypatch.setattr("trainyard.jobs.time", clock)

@@ -24,15 +24,15 @@ RUNNING, COMPLETE, FAILED = JobState("running"), JobState("complete"), JobState(
 
 
 class NodesJobs(Jobs):
-    """Each pod's connections in their order; where these are used up, the log has nothing more."""
+    """A fake of a job's pods: each has a list of log streams, one per connection; then the log has ended."""
 
-    def __init__(self, *looks: Sequence[Object] | Exception, **streams: Sequence[Stream]) -> None:
-        self.looks, self.streams = list(looks), {name: list(each) for name, each in streams.items()}
+    def __init__(self, *polls: Sequence[Object] | Exception, **streams: Sequence[Stream]) -> None:
+        self.polls, self.streams = list(polls), {name: list(each) for name, each in streams.items()}
         self.asked: list[tuple[str, str, int | None]] = []
 
     def node_pods(self, key: JobKey) -> list[NodePod]:
         assert key == KEY
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        found = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
         if isinstance(found, Exception):
             raise found
         return newest_of_each_node(found)
@@ -69,7 +69,7 @@ def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple
 
 
 @pytest.fixture(autouse=True)
-def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(live_logs, "SILENCE_SECONDS", TIMEOUT_SECONDS)
 
@@ -97,7 +97,7 @@ def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
     assert ("tune-node-0-0-abcde", "T1", None) in cluster.asked
 
 
-def test_one_node_writes_its_lines_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_lines_of_a_single_node_have_no_prefix(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     cluster = NodesJobs([node(0, phase="Succeeded")], n0=[[b"T1 10%|#   | 1/10\n"]])
     followed(cluster, COMPLETE, num_nodes=1)
     assert capfdbinary.readouterr().out == b"10%|#   | 1/10\n"
@@ -116,7 +116,7 @@ def test_pods_that_replace_others_are_followed_and_named(
     assert capfdbinary.readouterr().out == b"node 0 | before\nnode 0 | after\n"
 
 
-def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
+def test_of_many_nodes_the_first_are_followed_and_the_last_lines_of_failed_ones(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setattr(live_logs, "NUM_FOLLOWED", 1)
@@ -131,7 +131,7 @@ def test_of_many_nodes_the_first_are_followed_and_the_end_of_what_failed(
     assert ("tune-node-0-1-abcde", "", live_logs.LAST_LINES) in cluster.asked
 
 
-def test_a_log_that_cannot_be_read_does_not_keep_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_ends_although_a_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
     refused = [[ApiException(status=500)]] * 1000
     cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
@@ -139,7 +139,7 @@ def test_a_log_that_cannot_be_read_does_not_keep_the_command(monkeypatch: pytest
     assert state is FAILED
 
 
-def test_an_output_that_takes_no_more_lines_ends_the_command_and_not_the_job(
+def test_a_closed_output_ends_the_command_and_not_the_job(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def full(_text: bytes, _node: int | None) -> None:

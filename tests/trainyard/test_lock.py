@@ -1,4 +1,4 @@
-"""`trainyard images --lock` against a registry that answers, and refuses, as registries do."""
+"""`trainyard images --lock`: a fake registry resolves tags to digests, which the stack file gets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
 
 class _TokenRegistry(BaseHTTPRequestHandler):
-    """Any image is there, for whoever has a token for just this repository, but for some.
+    """A fake registry that has any image, except for some names, and needs a token for the repository.
 
     Status, headers and body as the distribution specification has them (opencontainers/distribution-spec 1.1,
     "Pulling manifests"; distribution/distribution, token authentication; Docker Hub, usage and limits).
@@ -40,7 +40,7 @@ class _TokenRegistry(BaseHTTPRequestHandler):
 
     asked: ClassVar[list[str]] = []
     busy: ClassVar[dict[str, list[str]]] = {}
-    """Part of a name → Retry-After of each refusal that is left."""
+    """Part of a name → Retry-After of each remaining refusal."""
 
     def do_GET(self) -> None:
         host, path = self.headers["Host"], self.path
@@ -96,24 +96,24 @@ def registry() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_tag_is_resolved_to_what_the_registry_sends(registry: str) -> None:
+def test_a_tag_is_resolved_to_the_digest_of_what_the_registry_sends(registry: str) -> None:
     found = resolve([f"{registry}/team/image:1"], Registries())
     sent = b'{"manifests": [], "of": "/v2/team/image/manifests/1"}'
     assert found == {f"{registry}/team/image:1": digest_of(sent)}
 
 
-def test_all_images_that_are_not_to_be_had_are_named_together(registry: str) -> None:
+def test_all_unavailable_images_are_named_together(registry: str) -> None:
     images = [f"{registry}/{name}:1" for name in ("here", "gone", "changed-on-its-way")]
     with pytest.raises(TrainyardError) as refused:
         resolve([*images, "127.0.0.1:1/nobody:1"], Registries())
-    output = {problem.path: problem.got for problem in refused.value.problems}
-    assert set(output) == {*images[1:], "127.0.0.1:1/nobody:1"}
-    assert output[images[1]] == "missing"
-    assert "and sends sha256:" in output[images[2]]
-    assert "cannot be reached" in output["127.0.0.1:1/nobody:1"]
+    found = {problem.path: problem.got for problem in refused.value.problems}
+    assert set(found) == {*images[1:], "127.0.0.1:1/nobody:1"}
+    assert found[images[1]] == "missing"
+    assert "and sends sha256:" in found[images[2]]
+    assert "cannot be reached" in found["127.0.0.1:1/nobody:1"]
 
 
-def test_a_registry_that_asks_to_wait_is_waited_for_and_not_for_hours(registry: str) -> None:
+def test_retry_after_is_followed_up_to_a_limit(registry: str) -> None:
     waited: list[float] = []
     retrying = Registries(sleep=waited.append)
     _TokenRegistry.busy = {"busy": ["3", "1"], "closed": ["3600"]}
@@ -126,7 +126,7 @@ def test_a_registry_that_asks_to_wait_is_waited_for_and_not_for_hours(registry: 
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_the_stack_file_keeps_all_else_as_it_was_written(name: str, tmp_path: Path) -> None:
+def test_the_rest_of_the_stack_file_is_not_changed(name: str, tmp_path: Path) -> None:
     original = stack_file(name).read_text()
     file = tmp_path / stack_file(name).name
     file.write_text(original)
@@ -167,7 +167,7 @@ config:
         f"images:\n      digests: # by hand\n        a/b:1: {OTHER}\n        # more\n        c/d:1: {OTHER}",
     ],
 )
-def test_digests_replace_those_before_however_they_are_written(images: str) -> None:
+def test_digests_replace_earlier_ones_in_any_yaml_style(images: str) -> None:
     text = with_digests(WRITTEN.replace("{images}", images), {"a.b/c:1": DIGEST})
     before, _, after = WRITTEN.partition("    {images}\n")
     assert text == f"{before}    images:\n      digests:\n        a.b/c:1: {DIGEST}\n{after}"
@@ -199,7 +199,7 @@ def test_the_embedded_cluster_pulls_nothing_that_could_be_locked() -> None:
         by_tag(load(stack_file("local")), Artifacts.from_environment())
 
 
-def test_the_command_writes_what_the_registry_has_now(
+def test_the_command_writes_the_registrys_current_digests(
     registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "Pulumi.aws.yaml"
@@ -221,7 +221,7 @@ def test_the_command_writes_what_the_registry_has_now(
 
 
 class PreparedToolchain:
-    """Of a clone that has all parts already."""
+    """A fake toolchain whose artifacts all exist."""
 
     def ensure(self, *parts: str) -> None:
         assert parts

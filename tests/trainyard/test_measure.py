@@ -1,4 +1,4 @@
-"""The time of a checkpoint comes from a run's metrics, and the policies read it."""
+"""`trainyard measure`: the time of a checkpoint, from a run's metrics, as the policies read it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def on_this_host(runs: Path) -> Any:
-    """A session of an embedded cluster, whose stack has the job `digits` of team `research`."""
+    """Make a session of an embedded cluster, whose stack has the job `digits` of team `research`."""
     return SimpleNamespace(
         stack=SimpleNamespace(job=SimpleNamespace(team="research", name="digits", runtime="")),
         stack_file=runs / "Pulumi.local.yaml",
@@ -73,7 +73,7 @@ def test_on_this_host_the_newest_run_counts(tmp_path: Path) -> None:
     assert Measurement.read(file) == Measurement(3.25, date(2026, 11, 21))
 
 
-def test_a_pipe_of_a_members_does_not_hold_the_command(tmp_path: Path) -> None:
+def test_a_named_pipe_of_a_member_does_not_block_the_command(tmp_path: Path) -> None:
     run = tmp_path / "research" / "digits" / "run-1"
     run.mkdir(parents=True)
     os.mkfifo(run / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""The packages of a target's SDK are installed from the lock, or the command that does it is named."""
+"""The packages of a target's SDK: installed from the lock, or named with the command that installs them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING = metadata.PackageNotFoundError
 
 
 class Installed:
-    """What is installed, as far as the module under test knows."""
+    """A fake of the installed packages that the module under test finds."""
 
     def __init__(self, versions: dict[str, str]) -> None:
         self.versions = versions
@@ -38,7 +38,7 @@ class Installed:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
-    """A machine on which no SDK is installed."""
+    """An environment in which no SDK is installed."""
     found = Installed({})
     monkeypatch.setattr(metadata, "version", found.version)
     return found
@@ -46,7 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone in whose environment this Python runs, as far as the module under test knows."""
+    """A fake clone, whose environment the module under test takes for this Python's."""
     (tmp_path / "requirements").mkdir()
     (tmp_path / "local").mkdir()
     (tmp_path / "requirements" / "aws.txt").write_text(
@@ -79,7 +79,7 @@ def test_a_target_without_an_sdk_needs_nothing(installed: Installed, tmp_path: P
     of(tmp_path, "").ensure(RecordedProgress())
 
 
-def test_what_is_installed_in_a_version_that_fits_is_not_changed(
+def test_a_package_of_a_fitting_version_is_not_changed(
     installed: Installed, tmp_path: Path
 ) -> None:
     installed.versions |= {"pulumi-aws": "7.1.0", "moto": "5.2.1"}
@@ -88,7 +88,7 @@ def test_what_is_installed_in_a_version_that_fits_is_not_changed(
     assert [each.name for each in of(tmp_path).missing()] == ["pulumi-aws"]
 
 
-def test_what_is_missing_is_installed_and_reported(installed: Installed, clone: Path) -> None:
+def test_missing_packages_are_installed_and_reported(installed: Installed, clone: Path) -> None:
     script(clone, f"cd {clone}; echo Downloading pulumi-aws; touch installed-$1")
     recorded = RecordedProgress()
 
@@ -109,7 +109,7 @@ def test_a_version_other_than_the_locks_is_missing(installed: Installed, clone: 
     assert [str(each) for each in of(clone).missing()] == ["pulumi-aws==7.9.0"]
 
 
-def test_an_installation_that_fails_ends_with_what_it_reported_and_the_command(
+def test_a_failed_installation_is_reported_with_its_output_and_the_command(
     installed: Installed, clone: Path
 ) -> None:
     script(clone, "echo no route to the index >&2; exit 3")
@@ -149,10 +149,10 @@ WHEEL = {"url": "file:///trainyard-0.1.0-py3-none-any.whl", "archive_info": {}}
         (WHEEL, "file:///trainyard-0.1.0-py3-none-any.whl"),
     ],
 )
-def test_a_tool_is_installed_again_from_where_it_came_with_the_extras_that_it_has(
+def test_a_tool_is_reinstalled_from_its_source_with_its_extras(
     installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_url: object, origin: str
 ) -> None:
-    """PEP 610 has the forms; the name alone is another project's."""
+    """PEP 610 has the forms of sources; on PyPI the name belongs to another project."""
     (tmp_path / "uv-receipt.toml").touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     ours, texts = metadata.distribution("trainyard"), {"direct_url.json": json.dumps(direct_url)}
@@ -164,7 +164,7 @@ def test_a_tool_is_installed_again_from_where_it_came_with_the_extras_that_it_ha
     assert of(tmp_path).command == f"uv tool install 'trainyard[aws,coreweave] @ {origin}'"
 
 
-def test_an_environment_without_pip_is_not_made_anew_under_the_command(
+def test_nothing_is_installed_into_an_environment_without_pip(
     installed: Installed, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(clone, "exit 0")
@@ -180,7 +180,7 @@ def test_an_environment_without_pip_is_not_made_anew_under_the_command(
         ({"pulumi-aws": "7.9.0", "moto": "5.2.0"}, True, DoctorStatus.OK, "installed"),
     ],
 )
-def test_the_doctor_names_who_installs_them(
+def test_the_doctor_names_what_installs_them(
     installed: Installed,
     clone: Path,
     found: dict[str, str],

@@ -1,4 +1,4 @@
-"""A preview reports for each pool whether it changes in place, rolling or by replacement."""
+"""The lines of a preview about pools: each changes in place, rolling, or by replacement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def step(
     return EngineStep(op, f"urn:pulumi:s::p::trainyard:infra:X${kind}::{name}", old, new, keys)
 
 
-def output(*steps: EngineStep, same: int = 1) -> list[str]:
+def reported(*steps: EngineStep, same: int = 1) -> list[str]:
     return pool_changes(OperationResult("s", "preview", {"same": same}, 1.0, steps=steps), POOL_TYPES)
 
 
@@ -111,31 +111,31 @@ ROLLING = "rolling, nodes are replaced one after another"
         ),
     ],
 )
-def test_the_way_is_reported(change: EngineStep, sentence: str) -> None:
-    assert output(change) == [f"pool spot: {sentence}"]
+def test_the_kind_of_change_is_reported(change: EngineStep, sentence: str) -> None:
+    assert reported(change) == [f"pool spot: {sentence}"]
 
 
-def test_a_size_that_is_not_known_yet_is_reported_as_such() -> None:
+def test_a_size_that_is_unknown_in_the_preview_is_reported_as_unknown() -> None:
     later = {**GROUP, "scalingConfig": {"desiredSize": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}}
-    assert output(step("update", EKS, GROUP, later)) == ["pool spot: num_nodes 2 → ?, in place"]
+    assert reported(step("update", EKS, GROUP, later)) == ["pool spot: num_nodes 2 → ?, in place"]
 
 
 def test_groups_of_a_pool_that_change_alike_are_reported_together_and_by_name() -> None:
     bigger = {**GROUP, "scalingConfig": {"desiredSize": 4}}
     alike = [step("update", EKS, GROUP, bigger, name=f"spot-{zone}") for zone in "abcde"]
     other = step("create", EKS, {}, GROUP, name="spot-f")
-    assert output(*alike, other) == [
+    assert reported(*alike, other) == [
         "pool spot: new, 2 nodes (spot-f)",
         "pool spot: num_nodes 2 → 4, in place (spot-a, spot-b, spot-c and 2 more)",
     ]
 
 
 def test_pools_of_one_embedded_cluster_are_reported_separately() -> None:
-    change = step("update", EMBEDDED, nodes(spot=2, gone=1), nodes(spot=2, come=1))
-    assert output(change) == ["pool come: num_nodes 0 → 1, in place", "pool gone: num_nodes 1 → 0, in place"]
+    change = step("update", EMBEDDED, nodes(spot=2, old=1), nodes(spot=2, new=1))
+    assert reported(change) == ["pool new: num_nodes 0 → 1, in place", "pool old: num_nodes 1 → 0, in place"]
 
 
-def test_neither_the_first_up_nor_what_is_no_pool_is_reported() -> None:
-    assert output(step("create", EKS, {}, GROUP), same=0) == []
-    assert output(step("update", "aws:ec2/vpc:Vpc", GROUP, {})) == []
-    assert output(step("delete-replaced", EKS, GROUP, GROUP, "instanceTypes")) == []
+def test_the_first_up_and_resources_other_than_pools_are_not_reported() -> None:
+    assert reported(step("create", EKS, {}, GROUP), same=0) == []
+    assert reported(step("update", "aws:ec2/vpc:Vpc", GROUP, {})) == []
+    assert reported(step("delete-replaced", EKS, GROUP, GROUP, "instanceTypes")) == []

@@ -1,4 +1,4 @@
-"""A price is what the catalogue has, with its date; a missing one is reported, and adds nothing."""
+"""`trainyard price`: costs by the catalogue's dated prices; a missing price is reported and never guessed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_pool_has_its_price_per_hour_and_month() -> None:
     assert data["usdPerHour"] == 4 * 26.57 + 2 * 63.30 + 3 * 0.045
 
 
-def test_what_has_no_price_is_in_no_total_and_reported() -> None:
+def test_a_missing_price_is_reported_and_in_no_total() -> None:
     found = price_report(load(stack_file("aws")), TODAY)
     data = found.data()
     assert not data["complete"]
@@ -110,7 +110,7 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
     assert "control plane" in price_report(load(stack_file("coreweave")), TODAY).not_included
 
 
-def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
+def test_a_spot_pool_of_two_machine_types_has_a_price_for_each() -> None:
     pools = price_report(load(stack_file("aws")), TODAY).data()["pools"]
     bought = {pool["machine"]: pool["nodes"] for pool in pools if pool["name"] == "preprocessing"}
     assert bought == {"m7i.8xlarge": 3, "m7i.16xlarge": 3}
@@ -122,7 +122,7 @@ def test_an_old_price_is_reported_as_old() -> None:
     assert not later.is_complete
 
 
-def test_an_existing_filesystem_is_bought_by_its_owner() -> None:
+def test_an_existing_filesystem_is_not_in_the_costs() -> None:
     stack = load(stack_file("aws"))
     assert isinstance(stack.provider, AwsSpec)
     existing = ExistingEfsSpec(id="fs-0123456789abcdef0", security_group="sg-0123456789abcdef0")
@@ -138,7 +138,7 @@ def test_where_nothing_has_a_price_there_is_no_total() -> None:
     assert data["usdPerHour"] is data["usdPerMonth"] is None
 
 
-def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_stack_has_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
     local = load(stack_file("local"))
     assert price_report(local, TODAY).data()["pools"] == []
     text = io.StringIO()
@@ -193,7 +193,7 @@ def staged(stack: Stack, source: str, region: str | None) -> PriceReport:
     return price_report(stack.model_copy(update={"datasets": (dataset,)}), TODAY)
 
 
-def test_egress_is_priced_by_where_the_data_are_and_where_they_go() -> None:
+def test_egress_is_priced_by_its_source_and_destination() -> None:
     aws, coreweave = load(stack_file("aws")), load(stack_file("coreweave"))
     inside = staged(aws, "s3://example-data/pile/", "us-east-2").data()["transfers"]
     outside = staged(coreweave, "s3://example-data/pile/", "us-east-1").data()["transfers"]
@@ -214,7 +214,7 @@ def test_egress_without_a_price_is_reported_as_unknown_and_never_guessed() -> No
         assert not found.is_complete
 
 
-def test_egress_to_machines_of_ones_own_is_a_cost_too() -> None:
+def test_egress_to_an_on_premises_cluster_is_a_cost_too() -> None:
     found = staged(load(stack_file("local")), "s3://example-data/pile/", "us-east-1")
     assert [each.usd for each in found.transfers] == [9]
     assert staged(load(stack_file("local")), "/imports/pile/", None).transfers == ()

@@ -1,4 +1,4 @@
-"""How registries are asked: retries, redirects and logins. Images: test_images.py, test_lock.py."""
+"""Requests to registries: retries, redirects and logins; images are in test_images.py and test_lock.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard.registry import NoChartError, Registries, Unavailable
 
 
 class _RedirectingRegistry(BaseHTTPRequestHandler):
-    """Redirects `/v2/N/…` and `/N/…` N times, to itself, before it has what is asked for."""
+    """A fake registry that redirects `/v2/N/…` and `/N/…` N times, to itself, before it answers."""
 
     def do_GET(self) -> None:
         before, number, after = self._parts()
@@ -54,15 +54,15 @@ def registry() -> Iterator[str]:
 
 
 def test_redirects_are_followed_as_often_as_blobs_and_indexes_need(registry: str) -> None:
-    """Registries redirect to a store, whose own address may redirect again."""
+    """Registries redirect to a store, whose address may redirect again."""
     assert Registries().find_problem(f"{registry}/3/image:1") is None
     assert Indexes().digest(FetchedChart("driver", "1", f"http://{registry}/3")) == "aa"
     endless = Registries().find_problem(f"{registry}/4/image:1")
     assert endless == Unavailable(f"{registry} cannot be reached (MaxRetryError)")
 
 
-def test_a_failure_of_tls_ends(registry: str) -> None:
-    """The server speaks no TLS. urllib3 counts that neither as a failed connection nor as a failed read."""
+def test_a_tls_error_is_not_retried_for_ever(registry: str) -> None:
+    """The server has no TLS. urllib3 counts that neither as a failed connection nor as a failed read."""
     with pytest.raises(NoChartError, match="cannot be reached"):
         Indexes().digest(FetchedChart("driver", "1", f"https://{registry}/0"))
 
@@ -72,7 +72,7 @@ def test_a_registry_that_breaks_off_between_two_requests_is_a_problem_of_its_cha
 ) -> None:
     with pytest.raises(NoChartError, match="cannot be reached"):
         Registries().chart_digest("127.0.0.1:1/charts/driver:1")
-    monkeypatch.setattr(Registries, "find_problem", lambda *_: None)  # what it answered a moment ago
+    monkeypatch.setattr(Registries, "find_problem", lambda *_: None)  # the first request succeeded
     (problem,) = missing(Inventory((), (FetchedChart("oci://127.0.0.1:1/charts/driver", "1"),)), Registries())
     assert "cannot be reached" in problem.got
 
@@ -92,7 +92,7 @@ def test_a_login_is_found_under_every_key_that_docker_writes(tmp_path: Path, key
     assert found.credentials[host] == "bWU6cGFzcw=="
 
 
-def test_a_login_of_the_host_itself_goes_before_one_of_a_url(tmp_path: Path) -> None:
+def test_a_login_for_the_host_precedes_one_for_a_url(tmp_path: Path) -> None:
     logins = {"registry.example.com": {"auth": "bmV3"}, "https://registry.example.com/v1/": {"auth": "b2xk"}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": logins}))
     found = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""A rehearsal looks through all that it has written for secrets."""
+"""A rehearsal's search for leaked secrets in the files that it has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSPHRASE = "four words of passphrase"
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    """A rehearsal's folders, with what holds secrets by its nature."""
+    """A rehearsal's folders, with the files that have secrets by design."""
     for file in ("state/made/aws/one.json", "state/made/kubeconfig", "elsewhere/key"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(f"token: {SECRET}")
@@ -28,12 +28,12 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
-def test_what_holds_secrets_by_its_nature_is_no_leak(paths: Paths) -> None:
+def test_a_secret_in_a_file_for_secrets_is_not_a_leak(paths: Paths) -> None:
     assert leaks_left(paths) == []
 
 
 @pytest.mark.parametrize(
-    "place",
+    "file",
     [
         "state/pulumi/.pulumi/history/trainyard/aws/aws-1.checkpoint.json",
         "state/pulumi/.pulumi/stacks/trainyard/aws.json.bak",
@@ -41,8 +41,8 @@ def test_what_holds_secrets_by_its_nature_is_no_leak(paths: Paths) -> None:
         "project/stacks/Pulumi.aws.yaml",
     ],
 )
-def test_a_secret_is_found_wherever_the_engine_or_the_program_writes(place: str, paths: Paths) -> None:
-    planted = paths.repository.parent / place
+def test_a_secret_is_found_in_every_folder_of_the_engine_and_the_program(file: str, paths: Paths) -> None:
+    planted = paths.repository.parent / file
     planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(f"begun\n  value: {SECRET}\n  by: {PASSPHRASE}\n")
     kinds = ["a secret of a fake", "the passphrase of the state"]

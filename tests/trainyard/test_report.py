@@ -1,4 +1,4 @@
-"""A rehearsal's report names what happened, what is retained, and what was not proven."""
+"""A rehearsal's report, as data, comment and terminal output: phases, retained resources, open questions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_terminal_shows_faults_and_what_is_retained() -> None:
     assert "survived spot-empty" in text.getvalue()
 
 
-def test_a_failure_shows_every_problem_as_it_is() -> None:
+def test_a_failure_shows_every_problem() -> None:
     problems = [Problem("pools[0]", "```", "a machine", "write one"), Problem("a", "b", "c", "d")]
     output = failure("dev", TrainyardError(problems))
     assert "failed (2 problems)" in output

@@ -1,4 +1,4 @@
-"""The message for a deleted job, and how to continue with it."""
+"""`trainyard cancel`: its message on how to continue the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard.run import cancel_job, key_of
 
 
 class KnownRun:
-    """One job, until it is removed."""
+    """A fake of a cluster with one job, until it is deleted."""
 
     removed: JobKey | None = None
 
@@ -34,7 +34,7 @@ class KnownRun:
 
 
 def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
-    """The output of `cancel`; `stack_job` is the name of the stack's job, None without a stack file."""
+    """Return the output of `cancel`; `stack_job` is the stack's job, None without a stack file."""
     output = StringIO()
     job = SimpleNamespace(team="research", name=stack_job)
     session: Any = SimpleNamespace(
@@ -55,7 +55,7 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
 
 
 @pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])
-def test_submit_is_no_advice_for_a_job_that_came_by_run(stack_job: str | None) -> None:
+def test_submit_is_not_advised_for_a_job_of_run(stack_job: str | None) -> None:
     message = cancelled(stack_job)
     assert (
         message == "removed tune; its files are retained on the team's volume: /mnt/checkpoints/tune/run-7\n"
@@ -71,7 +71,7 @@ def test_the_stacks_own_job_is_continued_by_submit() -> None:
     assert cancelled("tune", on_host=True).endswith(f"are retained in /data/research/tune{resume}")
 
 
-def test_of_two_jobs_of_a_name_the_team_selects_one() -> None:
+def test_the_team_selects_one_of_two_jobs_with_the_same_name() -> None:
     known = [JobKey("research", "tune"), JobKey("speech", "tune")]
     jobs = SimpleNamespace(of_teams=lambda _: known)
     session: Any = SimpleNamespace(team="", namespaces=[], jobs=jobs)

@@ -1,4 +1,4 @@
-"""Files of a run are replaced whole, and what goes wrong has the advice that helps."""
+"""Files of a run folder: replaced atomically, and errors with the next step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let a write fail by the kernel, as on a full filesystem."""
+def file_size_limit(size: int) -> Iterator[None]:
+    """Make the kernel refuse larger writes, as on a full filesystem."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -34,9 +34,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_fails_leaves_the_folder_as_it_was_and_blames_no_team(run_dir: Path) -> None:
+def test_a_failed_write_changes_nothing_and_its_message_blames_no_team(run_dir: Path) -> None:
     replace(run_dir, NAME, b"before")
-    with files_of_at_most(10), pytest.raises(TrainyardError, match="File too large") as raised:
+    with file_size_limit(10), pytest.raises(TrainyardError, match="File too large") as raised:
         replace(run_dir, NAME, b"x" * 4096)
     assert "free space" in raised.value.problems[0].fix
     assert "team" not in raised.value.problems[0].fix
@@ -44,14 +44,14 @@ def test_a_write_that_fails_leaves_the_folder_as_it_was_and_blames_no_team(run_d
     assert read_from(run_dir, NAME, 0) == b"before"
 
 
-def test_what_a_killed_process_of_the_same_id_left_is_not_in_the_way(run_dir: Path) -> None:
+def test_a_temporary_file_of_a_killed_process_with_the_same_id_is_replaced(run_dir: Path) -> None:
     (run_dir / f".{NAME}.{os.getpid()}").touch()
     replace(run_dir, NAME, b"content")
     assert read_from(run_dir, NAME, 0) == b"content"
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "FIFO"])
-def test_what_is_no_file_is_the_teams_to_remove(run_dir: Path, kind: str) -> None:
+def test_the_team_is_asked_to_remove_what_is_not_a_regular_file(run_dir: Path, kind: str) -> None:
     make = {"folder": os.mkdir, "link": lambda path: path.symlink_to("/etc/passwd"), "FIFO": os.mkfifo}
     make[kind](run_dir / NAME)
     with pytest.raises(TrainyardError, match="remove what a job of team research"):

@@ -1,4 +1,4 @@
-"""The JSON Schema of stack files takes what `validate` takes, and refuses what a section alone gets wrong."""
+"""The JSON Schema of stack files: valid files pass, and values that are wrong in themselves are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORM_IN_CODE = {
     "teams-network-with-two-places",
     "teams-network-without-a-place",
 }
-"""Wrong in a form that JSON Schema cannot express, or that sentences explain better than a pattern."""
+"""Wrong files whose error JSON Schema cannot express, or that messages explain better than a pattern."""
 
 
 @cache
@@ -44,7 +44,7 @@ def validator() -> Draft202012Validator:
 
 
 def read_as_editors_do(path: Path) -> Any:
-    """YAML 1.2 has no times: an editor sees a text where PyYAML makes a datetime."""
+    """Load YAML 1.2, which has no timestamps: editors see a string where PyYAML makes a datetime."""
     return yaml.load(path.read_text().replace("${PROJECT}", "project"), Loader=_WithoutTimes)
 
 
@@ -70,7 +70,7 @@ def is_wrong_by_itself(data: Any) -> bool:
 
 
 def wrong_stacks() -> dict[str, Any]:
-    """Wrong stack files that are YAML and hold a stack, by name."""
+    """Return the wrong stack files that are YAML and have a stack, by name."""
     found = {case.name: {"config": dict(case.config)} for each in wrong.STACKS for case in wrong.cases(each)}
     for path in wrong.WHOLE:
         try:
@@ -87,11 +87,11 @@ def wrong_stacks() -> dict[str, Any]:
     [*SHIPPED, *VARIANTS, *sorted(ROOT.glob("templates/*/stacks/*.yaml"))],
     ids=lambda path: str(path.name),
 )
-def test_a_right_file_is_valid(path: Path) -> None:
+def test_a_valid_file_is_accepted(path: Path) -> None:
     assert [error.message for error in validator().iter_errors(read_as_editors_do(path))] == []
 
 
-def test_what_a_section_alone_gets_wrong_is_refused() -> None:
+def test_a_value_that_is_wrong_in_itself_is_refused() -> None:
     stacks = wrong_stacks()
     by_itself = {name for name, data in stacks.items() if is_wrong_by_itself(data)}
     refused = {name for name, data in stacks.items() if not validator().is_valid(data)}

@@ -1,4 +1,4 @@
-"""Trials of a search are TrainJobs in their team's queue, as the API server gets them."""
+"""`trainyard search`: the TrainJobs of its trials, as a fake API server receives them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SEARCH = {
 
 @pytest.fixture
 def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """What an API server is sent; `posted.url` in the first entry is where it is."""
+    """Start a fake API server; the list has the requests, and its first entry has the server's URL."""
     requests: list[tuple[str, dict[str, Any]]] = []
 
     class JobHandler(BaseHTTPRequestHandler):
@@ -120,7 +120,7 @@ def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data(
     assert trainer["args"][-1] == "--set=data.path=/mnt/datasets/pile-1"
 
 
-def test_what_a_trial_is_reported_is_what_the_training_package_reads(
+def test_the_training_package_accepts_the_arguments_of_a_trial(
     tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
 ) -> None:
     submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))

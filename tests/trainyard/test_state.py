@@ -1,4 +1,4 @@
-"""Whose state a command works on: the stack file's word, the environment's, this host's."""
+"""The backend of the engine's state: that of the stack file, else of the environment, else on this host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stack_file(folder: Path, backend: str = "") -> Path:
     return file
 
 
-def test_without_a_word_the_state_is_on_this_machine(tmp_path: Path) -> None:
+def test_without_a_backend_the_state_is_on_this_host(tmp_path: Path) -> None:
     assert backend_variables(stack_file(tmp_path), LOCAL, {}) == LOCAL
 
 
@@ -43,7 +43,7 @@ def test_a_remote_state_is_sent_compressed_unless_the_user_sets_it(tmp_path: Pat
     assert variables["PULUMI_DIY_BACKEND_GZIP"] == "false"
 
 
-def test_what_an_earlier_env_has_exported_is_no_other_backend(tmp_path: Path) -> None:
+def test_variables_of_trainyard_env_do_not_count_as_another_backend(tmp_path: Path) -> None:
     environ = {"PULUMI_BACKEND_URL": LOCAL["PULUMI_BACKEND_URL"]}
     assert backend_variables(stack_file(tmp_path), LOCAL, environ) == LOCAL
 
@@ -58,6 +58,6 @@ def test_a_shared_state_is_opened_by_the_users_passphrase(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("backend", ["bucket", "[s3://a]", "ftp://b"])
-def test_what_is_no_backend_is_refused(backend: str, tmp_path: Path) -> None:
+def test_an_invalid_backend_is_refused(backend: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trainyard:backend(.|\n)*azblob://"):
         declared_backend(stack_file(tmp_path, backend))

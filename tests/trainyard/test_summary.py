@@ -1,4 +1,4 @@
-"""The summary's figures come from the run's own record."""
+"""The summary at the end of a job: recovery times, steps, the next command, and the learning curve."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_unfinished_run_is_continued_and_a_finished_one_is_followed_by_a_new_
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Summary:
-    """A run of a team whose jobs may write everything below `team`."""
+    """Make the summary of a run in a folder of the team, whose jobs may write everything below `team`."""
     run_dir = tmp_path / "team" / "digits" / "run-001"
     run_dir.mkdir(parents=True)
     lines = [{**step(number, number), "loss": 1.0, "accuracy": 0.5} for number in (1, 2)]
@@ -74,7 +74,7 @@ def finished(tmp_path: Path) -> Summary:
 
 
 def test_the_learning_curve_replaces_a_link_and_not_its_target(finished: Summary) -> None:
-    """A member's job can plant one, and the command that draws is root's on the embedded cluster's host."""
+    """A member's job can create a link, and on the embedded cluster's host the command runs as root."""
     secret = finished.run_dir.parents[2] / "secret"
     secret.write_text("the host's own")
     (finished.run_dir / PLOT).symlink_to(secret)
@@ -86,7 +86,7 @@ def test_the_learning_curve_replaces_a_link_and_not_its_target(finished: Summary
 
 
 @pytest.mark.parametrize("above", [0, 1])
-def test_no_picture_is_drawn_through_a_folder_that_is_a_link(finished: Summary, above: int) -> None:
+def test_no_curve_is_written_through_a_folder_that_is_a_link(finished: Summary, above: int) -> None:
     outside = finished.run_dir.parents[2] / "outside"
     replaced = (finished.run_dir, *finished.run_dir.parents)[above]
     replaced.rename(outside)
@@ -96,8 +96,8 @@ def test_no_picture_is_drawn_through_a_folder_that_is_a_link(finished: Summary, 
     assert not list(outside.rglob("*.png"))
 
 
-def test_a_run_without_a_step_has_no_picture() -> None:
-    """A job that failed at its start is summarized as well."""
+def test_a_run_without_a_step_has_no_curve() -> None:
+    """A job that failed at its start has a summary too."""
     assert draw(summary([])) is None
 
 

@@ -1,4 +1,4 @@
-"""The TrainJob of a job with a command."""
+"""The TrainJob of a job with a command: how ranks start, secrets, data, code and limits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
         assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
 
 
-def test_secrets_are_there_by_reference_alone() -> None:
+def test_secrets_are_only_referenced() -> None:
     by_variable = {"secret": "hf-1", "key": "value", "variable": "HF_TOKEN"}
     by_file = {"secret": "netrc-2", "key": "content", "file": "netrc"}
     given = job("python", "a.py", secrets=[by_variable, by_file])
@@ -120,7 +120,7 @@ def test_a_command_gets_its_data_paths_and_its_origin() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["torch-none", "mpi-none"])
-def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime: str) -> None:
+def test_code_is_unpacked_before_the_ranks_start_and_the_job_records_its_origin(runtime: str) -> None:
     given = job("python", "a.py", code=CODE, runtime=runtime)
     checkout = Checkout(image="of-the-runtime", commit="c0ffee", dirty=True)
     found = manifest(given, "run-001", checkout=checkout)
@@ -142,7 +142,7 @@ def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime
     }
 
 
-def test_a_job_is_stored_as_it_was_requested_to_be_started_again() -> None:
+def test_a_job_is_stored_as_requested_so_that_it_can_be_rerun() -> None:
     given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
     stored = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
     assert parse_job(json.loads(stored)) == given
@@ -170,7 +170,7 @@ def test_ranks_are_started_by_our_agent_where_the_image_has_it(
     assert done.stdout == f"{started}\n"
 
 
-def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:
+def test_limits_of_time_and_memory_are_fields_of_the_job_that_the_cluster_enforces() -> None:
     given = job("python", "a.py", time_limit_minutes=90, cpu=8, memory_gib=1024, shared_memory_gib=16)
     found = spec(given)
     assert found["activeDeadlineSeconds"] == 5400
@@ -182,7 +182,7 @@ def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:
     assert '"sizeLimit": "16Gi"' in json.dumps(patch)
 
 
-def test_a_job_that_ends_sooner_sets_torchruns_timeout() -> None:
+def test_a_shorter_grace_period_sets_torchruns_timeout() -> None:
     output = variables(job("python", "a.py", grace_seconds=60))
     assert (output["TRAINYARD_GRACE_SECONDS"], output["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
 

@@ -1,4 +1,4 @@
-"""`trainyard up` asks the policies before anything is made."""
+"""`trainyard up` evaluates the policies in a preview before it creates anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.up import bring_up
 
 
 class RecordingEngine:
-    """Writes down what it is asked for; `refuses` its previews as the policies would."""
+    """A fake engine that records its calls; with `refuses`, previews fail as the policies would make them."""
 
     def __init__(self, *, refuses: bool) -> None:
         self.asked: list[str] = []
@@ -42,7 +42,7 @@ class RecordingEngine:
 
 
 def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Session:
-    """As much of a session as `up` without a job asks for."""
+    """Make a fake session for `up` without a job."""
     fake = SimpleNamespace(
         stack=SimpleNamespace(
             name="lab",
@@ -67,20 +67,20 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
     return cast(Session, cast(Any, fake))
 
 
-def test_a_clouds_stack_is_previewed_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_clouds_stack_is_previewed_before_anything_is_created(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
     assert engine.asked == ["preview", "up"]
 
 
-def test_nothing_is_made_where_the_policies_refuse_the_preview(tmp_path: Path) -> None:
+def test_nothing_is_created_if_the_policies_refuse_the_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=True)
     with pytest.raises(TrainyardError, match="no lock"):
         bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
     assert engine.asked == ["preview"]
 
 
-def test_the_cluster_of_this_machine_starts_without(tmp_path: Path) -> None:
+def test_an_embedded_cluster_starts_without_a_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=True), run_job=True)
     assert engine.asked == ["up"]

@@ -1,4 +1,4 @@
-"""Wrong arguments of `Cluster`, of the right types: every language takes them, and the spec refuses them."""
+"""Wrong arguments of `Cluster` with the right types: each language accepts them, and the spec refuses them."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ WRONG: Mapping[str, Any] = {
     "job.processes_per_node": 65,
     "job.config": "Digits!",
 }
-"""Path in a stack → a value that is refused there, by itself and together with all others."""
+"""Path in a stack → a value that is refused there, alone and together with all others."""
 
 
 def with_wrong(stack: Mapping[str, Any], *paths: str) -> dict[str, Any]:
-    """Return a stack with the wrong values of these paths; of all, where none is named."""
+    """Return a stack with the wrong values of these paths, or of all paths if none is given."""
     changed = deepcopy(dict(stack))
     for path in paths or WRONG:
         _put(changed, path, WRONG[path])

@@ -1,4 +1,4 @@
-"""The client's connection to a program in a pod, over a socket whose other end the test has."""
+"""A fake of a program in a pod: the client's WebSocket connection, with the test at the API server's end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STDOUT, STDERR, STATUS = 1, 2, 3
 
 
 class Program:
-    """The API server's end: what the program writes, and how it ends."""
+    """The API server's end of the connection: sends the program's output and its exit code."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        here, self._there = socket.socketpair()
+        here, self._server = socket.socketpair()
         client = WebSocket()
         client.sock, client.connected = here, True
         client.handshake_response = SimpleNamespace(  # type: ignore[assignment]
@@ -34,7 +34,7 @@ class Program:
         )
 
     def after_reading(self, channel: int, then: Callable[[], None]) -> None:
-        """Let something happen there as soon as this channel was read here for the first time."""
+        """Call `then` as soon as the client has read this channel for the first time."""
         read = self.connection.read_channel
 
         def read_channel(asked: int) -> bytes:
@@ -48,14 +48,14 @@ class Program:
 
     def writes(self, channel: int, data: bytes) -> None:
         frame = ABNF.create_frame(bytes([channel]) + data, ABNF.OPCODE_BINARY)
-        self._there.sendall(frame.format())
+        self._server.sendall(frame.format())
 
     def ends(self, code: int) -> None:
         causes = [{"reason": "ExitCode", "message": str(code)}]
         status = {"status": "Failure" if code else "Success", "details": {"causes": causes}}
         self.writes(STATUS, json.dumps(status).encode())
-        self._there.sendall(ABNF.create_frame(b"", ABNF.OPCODE_CLOSE).format())
+        self._server.sendall(ABNF.create_frame(b"", ABNF.OPCODE_CLOSE).format())
 
-    def is_gone(self) -> None:
-        """The server has closed its end, and takes no reply."""
-        self._there.close()
+    def close(self) -> None:
+        """Close the server's end, so that the client can send no reply."""
+        self._server.close()

@@ -1,4 +1,4 @@
-"""A cluster of given objects, each as a real API server (1.35, Kueue 0.18) has returned it, shortened."""
+"""A fake cluster that lists given objects, in the form of a real API server (1.35, Kueue 0.18), shortened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = "2026-11-24T00:00:00Z"
 
 @dataclass
 class Lists(MemberCluster):
-    """Answers as far as it has objects; what it lacks, its user may not see."""
+    """Lists the objects that it has; of other kinds, its user may list none."""
 
     found: Mapping[Kind, Sequence[Object]]
     running: Sequence[Object] = ()
@@ -30,7 +30,7 @@ class Lists(MemberCluster):
     core: Any = None
     namespaces: list[str] = field(default_factory=lambda: [NAMESPACE])
     logs: Mapping[str, str] = field(default_factory=dict)
-    """Name of a pod → what it has written."""
+    """Name of a pod → its log."""
 
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
         return [each for each in self.found.get(kind, ()) if each["metadata"]["namespace"] == namespace]
@@ -68,7 +68,7 @@ def workload(
     held: bool = True,
     **spec: Any,
 ) -> Object:
-    """The queue's record of a job of one GPU a node; `held`: with the flavor `spot`, if it has its quota."""
+    """Make the Workload of a job with one GPU per node; `held`: the flavor `spot` has admitted it."""
     limits = {"nvidia.com/gpu": "1"}
     template = {
         "spec": {"containers": [{"name": "node", "resources": {"limits": limits, "requests": limits}}]}
@@ -124,7 +124,7 @@ def local_queue() -> Object:
 
 
 def pod(job: str, number: int, node: str, **status: Any) -> Object:
-    """A pod of JobSet, and where it is."""
+    """Make a pod of a JobSet on a node."""
     labels = {
         "jobset.sigs.k8s.io/jobset-name": job,
         "jobset.sigs.k8s.io/replicatedjob-name": "node",
@@ -144,6 +144,6 @@ def pod(job: str, number: int, node: str, **status: Any) -> Object:
 
 
 def research(*records: Object, queue: Object | None = None, jobs: Sequence[Object] = ()) -> Lists:
-    """The research team's part of a cluster."""
+    """Make a cluster with the research team's objects."""
     found = {WORKLOADS: records, LOCAL_QUEUES: [local_queue()], TRAIN_JOBS: jobs}
     return Lists({**found, **({CLUSTER_QUEUES: [queue]} if queue else {})})

@@ -1,4 +1,4 @@
-"""What a command line and a job.yaml come to."""
+"""`trainyard run`: the job that a command line and a job.yaml declare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainyard.member.asked import Asked, check_program, job_of, made_up, minute
 from trainyard.member.folder import Listing
 
 NAMED_BY_US = ("name", "team")
-"""Keys that the command gives where a job.yaml leaves them out."""
+"""Keys that the command adds if a job.yaml does not have them."""
 
 
 def read(asked: Asked, folder: str = "/home/me/My Code") -> JobSpec:
@@ -35,14 +35,14 @@ def test_a_command_is_a_job_named_by_its_folder() -> None:
     ("name", "offered"),
     [("Walk_2", "walk-2"), ("GPT2", "gpt2"), ("2_walk-", "walk"), ("run.v1.0", "run-v1-0")],
 )
-def test_a_name_that_cannot_be_is_answered_by_the_nearest_that_can(name: str, offered: str) -> None:
+def test_an_invalid_name_is_refused_with_the_nearest_valid_one(name: str, offered: str) -> None:
     with pytest.raises(InputError) as refused:
         read(Asked(["python", "a.py"], flags={"name": name}))
     assert refused.value.problems[0].fix == f"write {offered!r}"
     assert read(Asked(["python", "a.py"]), folder=f"/home/me/{name}").name.rpartition("-")[0] == offered
 
 
-def test_flags_stand_before_the_file_and_variables_are_added(tmp_path: Path) -> None:
+def test_flags_precede_the_file_and_variables_are_added(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({**GOOD, "queue": "amd"}))
     flags = {"queue": "nvidia", "priority": "low"}
@@ -56,7 +56,7 @@ def test_flags_stand_before_the_file_and_variables_are_added(tmp_path: Path) -> 
 def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     case: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    """The same patches as of a stack's job, through the file and the command."""
+    """The wrong inputs are those of a stack's job, here in a job.yaml."""
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(changed(GOOD, case["set"])))
     if any(case["set"].get(key, "") is None for key in NAMED_BY_US):
@@ -70,26 +70,26 @@ def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
 
 
 @pytest.mark.parametrize(
-    ("words", "output"),
+    ("arguments", "message"),
     [([], "a command, or a job.yaml"), (["absent.yaml"], "No such file"), (["python"], "python FILE")],
 )
-def test_what_cannot_be_run_is_reported(words: list[str], output: str) -> None:
-    with pytest.raises(InputError, match=output):
-        read(Asked(words))
+def test_a_command_that_cannot_run_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(Asked(arguments))
 
 
 @pytest.mark.parametrize(("text", "minutes"), [("", None), ("30m", 30), ("2h", 120)])
-def test_a_time_to_hold_is_in_minutes_or_hours(text: str, minutes: int | None) -> None:
+def test_the_time_to_hold_failed_pods_is_in_minutes_or_hours(text: str, minutes: int | None) -> None:
     assert minutes_of(text) == minutes
 
 
 @pytest.mark.parametrize("text", ["30", "half an hour", "1d", "-5m"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="30m or 2h"):
         minutes_of(text)
 
 
-def test_a_train_job_is_known_by_its_kind(tmp_path: Path) -> None:
+def test_a_train_job_is_recognized_by_its_kind(tmp_path: Path) -> None:
     file = tmp_path / "trainjob.yaml"
     file.write_text("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n")
     assert written(Asked([str(file)])).is_train_job
@@ -109,7 +109,7 @@ def test_secrets_are_variables_or_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "output"),
+    ("arguments", "message"),
     [
         (["python", "new.py"], "which git does not track"),
         (["python", "out/made.py"], "which git ignores"),
@@ -121,19 +121,19 @@ def test_secrets_are_variables_or_files() -> None:
         (["python", "-m", "mine.train"], "add --env PYTHONPATH=src"),
     ],
 )
-def test_a_program_that_does_not_go_along_is_refused(words: list[str], output: str) -> None:
+def test_a_program_that_is_not_part_of_the_code_is_refused(arguments: list[str], message: str) -> None:
     files = ("train.py", "train.ipynb", "src/mine/train.py")
-    with pytest.raises(InputError, match=output):
-        check_program(read(Asked(words)), Listing(files, untracked=("new.py",), ignored=("out/",)))
+    with pytest.raises(InputError, match=message):
+        check_program(read(Asked(arguments)), Listing(files, untracked=("new.py",), ignored=("out/",)))
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["python", "./train.py"], ["python", "/app/x.py"], ["python", "-m", "mine"], ["sh", "x.sh"]],
     ids=" ".join,
 )
-def test_other_programs_are_the_images_or_pythons_to_find(words: list[str]) -> None:
-    check_program(read(Asked(words)), Listing(("train.py",)))
+def test_programs_that_the_image_may_have_are_not_refused(arguments: list[str]) -> None:
+    check_program(read(Asked(arguments)), Listing(("train.py",)))
 
 
 def test_a_package_in_src_is_found_by_its_path() -> None:

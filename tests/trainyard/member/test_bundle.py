@@ -1,4 +1,4 @@
-"""What a bundle leaves out; the bundle itself is in tests/e2e/test_member.py."""
+"""Secrets that `trainyard bundle` redacts; the whole bundle is tested in tests/e2e/test_member.py."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_secrets_among_arguments_are_left_out(arguments: list[str]) -> None:
     assert "swordfish" not in str(masked({"args": arguments}))
 
 
-def test_arguments_that_are_none_are_unchanged() -> None:
+def test_missing_arguments_are_unchanged() -> None:
     arguments = ["python", "train.py", "--lr", "3e-4", "--tokens", "100"]
     assert masked(arguments)[:4] == arguments[:4]

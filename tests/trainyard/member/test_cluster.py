@@ -1,4 +1,4 @@
-"""The namespaces that a command of a member concerns."""
+"""The team namespaces that a member's command reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEAMS = ["team-research", "team-speech"]
 
 
 def cluster(team: str, labelled: list[str], monkeypatch: pytest.MonkeyPatch) -> MemberCluster:
-    """A cluster; `labelled` are the namespaces that the user may list."""
+    """Make a cluster; `labelled` are the namespaces that the user may list."""
     monkeypatch.setattr(MemberCluster, "_labelled_namespaces", lambda _: labelled)
     session: Any = Session("none", context="", team=team)
     session.api = SimpleNamespace()

@@ -1,4 +1,4 @@
-"""When a job may start: both ends of the range, and what leaves it open."""
+"""The estimate of when a queued job starts: both ends of the range, and when an end is unknown."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_time_limits_bound_the_start() -> None:
     assert latest(room, 4, [], UNKNOWN) == 90
 
 
-def test_without_limit_or_experience_nobody_knows() -> None:
+def test_without_time_limits_or_past_jobs_the_start_is_unknown() -> None:
     room = PoolCapacity(free=0, holders=(Holder(2, 10),))
     assert earliest(room, 2, UNKNOWN) == 0, "it may end at any moment"
     assert math.isinf(latest(room, 2, [], UNKNOWN))
 
 
-def test_how_long_jobs_take_bounds_both_ends() -> None:
+def test_past_durations_bound_both_ends() -> None:
     room = PoolCapacity(free=0, holders=(Holder(2, 40),))
     assert earliest(room, 2, USUAL) == 60
     assert latest(room, 2, [], USUAL) == 960

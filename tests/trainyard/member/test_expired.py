@@ -1,7 +1,7 @@
-"""A credential that expires while a member works: an API server here refuses it as the real one does (401).
+"""Members' commands with a credential that expires: a fake API server refuses it with 401, as real ones do.
 
-The credential is a token from an exec plugin, as clouds issue them. The job continues, and each end of a
-command shows how to follow it again.
+The credential is a token of an exec plugin, as clouds issue them. The job continues, and a command that ends
+prints how to follow it again.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ echo >>asked
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{'
 printf '"token":"token-%s","expirationTimestamp":"2020-01-01T00:00:00Z"}}' "$(wc -l <asked)"
 """
-"""Each token is good for one call: who keeps one is refused."""
+"""Each token is valid for one call: a client that uses one again is refused."""
 ALWAYS = 10**6
 
 
 class ExpiringApiServer(ThreadingHTTPServer):
-    """What a member's commands ask of a cluster, for as many calls as the credential lasts."""
+    """Serves the requests of a member's commands for as many calls as the credential lasts."""
 
     daemon_threads = True
 
@@ -52,13 +52,13 @@ class ExpiringApiServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), ExpiringHandler)
         self.asked, self.lasts, self.calls = asked, ALWAYS, 0
         self.refuses = ""
-        """A part of the paths that are refused, whatever the token."""
+        """Paths with this text are refused, whatever the token."""
         self.job: dict[str, Any] | None = None
         self.seen: set[str] = set()
         self.lock = threading.Lock()
 
     def knows(self, token: str, path: str) -> bool:
-        """Whether the token was not used before, and may be used for this."""
+        """Whether the token has not been used before, and the path is not refused."""
         with self.lock:
             issued = len(self.asked.read_text()) if self.asked.exists() else 0
             is_new = token not in self.seen and token in {f"Bearer token-{n}" for n in range(issued + 1)}
@@ -67,7 +67,7 @@ class ExpiringApiServer(ThreadingHTTPServer):
             return is_new and self.calls <= self.lasts and not (self.refuses and self.refuses in path)
 
     def answer(self, path: str, query: dict[str, list[str]]) -> Any:
-        """Return what is at a path; None where there is nothing."""
+        """Return the object at a path, or None."""
         lists = {
             f"{KUEUE}/clusterqueues": [cluster_queue()],
             f"{KUEUE}/resourceflavors": [
@@ -99,7 +99,7 @@ class ExpiringApiServer(ThreadingHTTPServer):
 
 
 class ExpiringHandler(BaseHTTPRequestHandler):
-    """One request, refused with 401 unless its token is good."""
+    """Serves one request, or refuses it with 401 if its token is not valid."""
 
     protocol_version = "HTTP/1.1"
     server: ExpiringApiServer
@@ -137,7 +137,7 @@ class ExpiringHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self) -> None:
-        """A log that continues."""
+        """Stream a log that does not end."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -148,7 +148,7 @@ class ExpiringHandler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_it_may_expire_before_each_call_until_the_job_is_submitted(server: Expir
         assert isinstance(done.exception, TrainyardError), done.exception
         assert "401: " in str(done.exception) and "sign in again" in str(done.exception)
         assert server.job is None
-        if lasts:  # the first call is made to see whether the user is known
+        if lasts:  # the first call only checks the credential
             assert "no job was submitted: then run the same command again" in str(done.exception)
             assert done.exception.exit_code is ExitCode.FAILED
         else:
@@ -224,7 +224,7 @@ def test_it_may_expire_while_the_job_is_followed(server: ExpiringApiServer) -> N
     words = ("--no-folder", "--", "python", "/opt/train.py")
     command = threading.Thread(target=lambda: ended.append(run(*words)), daemon=True)
     command.start()
-    while server.calls < 40:  # renewed before each call, and so far good
+    while server.calls < 40:  # so far the credential is renewed before each call
         assert command.is_alive(), ended[0].exception
         time.sleep(0.05)
     server.lasts = 0

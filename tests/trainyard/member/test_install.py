@@ -1,4 +1,4 @@
-"""The commands of a team's member need no more than the lock of their small install."""
+"""The commands of a team's member import only packages of the lock for members."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ for name in modules:
 OURS = {"trainyard", "trainyard-train"}
 
 
-def test_they_import_nothing_that_their_lock_has_not() -> None:
-    """What libraries import where it is there is hidden too, as it is not there."""
+def test_they_import_nothing_that_their_lock_does_not_have() -> None:
+    """Optional imports of libraries are hidden too, since an install from the lock does not have them."""
     lock = (REPOSITORY / "requirements" / "member.txt").read_text()
     locked = OURS | set(re.findall(r"(?m)^([a-z0-9._-]+)==", lock))
     missing = [

@@ -1,4 +1,4 @@
-"""The jobs of a team, as `trainyard jobs` lists them."""
+"""`trainyard jobs`: the rows that list the jobs of a team."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_state(record: Object, conditions: list[dict[str, str]], state: str
 
 
 def test_a_failed_job_whose_pods_are_retained_is_held_and_not_running(tmp_path: Path) -> None:
-    """By the log of the program, which is the only source."""
+    """Only the log of the program that holds the pods has this state."""
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
     environment = {
         "TERMINATION_LOG": str(tmp_path / "message"),
@@ -75,7 +75,7 @@ def test_a_job_without_its_pods_is_paused() -> None:
     assert (found.state, found.reason) == ("paused", "deactivated")
 
 
-def test_a_row_has_what_the_queue_knows() -> None:
+def test_a_row_has_what_the_queues_record_has() -> None:
     found = row(workload("digits", *admitted()), pods=[pod("digits", 1, "b"), pod("digits", 0, "a")])
     assert (found.team, found.accelerators, found.nodes, found.flavor) == ("research", 2, 2, "spot")
     assert (found.priority, found.running_on) == ("normal", ("a", "b"))
@@ -92,9 +92,9 @@ def test_the_newest_job_comes_last() -> None:
     assert [each.name for each in rows(research(jobs=jobs))] == ["a", "b"]
 
 
-def test_a_watch_shows_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: Iterator[Any] = iter([["one"], ["one"], ["two"]])
-    monkeypatch.setattr(listing, "rows", lambda _: next(looks))
+def test_a_watch_shows_only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    polls: Iterator[Any] = iter([["one"], ["one"], ["two"]])
+    monkeypatch.setattr(listing, "rows", lambda _: next(polls))
     monkeypatch.setattr(listing, "POLL_SECONDS", 0)
     seen: list[Any] = list(islice(changes(research()), 2))
     assert seen == [["one"], ["two"]]

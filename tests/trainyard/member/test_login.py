@@ -1,4 +1,7 @@
-"""What `trainyard login` takes, and leaves of a kubeconfig; the way in is in tests/e2e/test_member.py."""
+"""`trainyard login`: which files it refuses, and how it merges one into a kubeconfig.
+
+A login on a real cluster is in tests/e2e/test_member.py.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +44,18 @@ def test_a_context_is_added_and_the_rest_of_the_kubeconfig_is_unchanged(tmp_path
         "current-context": "mine",
         "preferences": {"colors": True},
     }
-    place = tmp_path / ".kube" / "config"
+    kubeconfig = tmp_path / ".kube" / "config"
     access = read(saved(tmp_path))
-    for _ in range(2):  # again, it changes nothing
-        write(place, merged(before, access, place))
-        before = yaml.safe_load(place.read_text())
+    for _ in range(2):  # the second time changes nothing
+        write(kubeconfig, merged(before, access, kubeconfig))
+        before = yaml.safe_load(kubeconfig.read_text())
     assert before["users"] == [mine, {"name": "training-research", "user": ACCESS["user"]}]
     assert before["current-context"] == "mine"
     assert before["preferences"] == {"colors": True}
     [context] = before["contexts"]
     assert context["context"]["namespace"] == "team-research"
-    assert place.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in place.parent.iterdir()] == ["config"]
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in kubeconfig.parent.iterdir()] == ["config"]
 
 
 def test_another_cluster_of_that_name_is_not_replaced(tmp_path: Path) -> None:
@@ -62,7 +65,7 @@ def test_another_cluster_of_that_name_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["sh", "/tmp/aws", "./kubelogin", ""])
-def test_a_file_runs_no_program_that_nobody_has_allowed(tmp_path: Path, command: str) -> None:
+def test_a_file_with_a_program_that_is_not_allowed_is_refused(tmp_path: Path, command: str) -> None:
     file = saved(tmp_path, user={"exec": {"command": command}})
     with pytest.raises(InputError, match=r"user\.exec\.command"):
         read(file)
@@ -70,13 +73,13 @@ def test_a_file_runs_no_program_that_nobody_has_allowed(tmp_path: Path, command:
         assert read(file, allowed=command)["name"] == "training-research"
 
 
-def test_a_file_sets_no_variable_that_changes_which_code_runs(tmp_path: Path) -> None:
+def test_a_file_with_a_variable_that_changes_which_code_runs_is_refused(tmp_path: Path) -> None:
     plugin = {**ACCESS["user"]["exec"], "env": [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}]}
     with pytest.raises(InputError, match="LD_PRELOAD"):
         read(saved(tmp_path, user={"exec": plugin}))
 
 
-def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     file = saved(tmp_path, cluster={"server": "http://10.0.0.1"}, user={"exec": {"command": "sh"}})
     with pytest.raises(InputError) as wrong:
         read(file)
@@ -84,7 +87,7 @@ def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "format: other/1", "[]"])
-def test_a_file_of_something_else_is_refused_with_where_to_get_one(tmp_path: Path, text: str) -> None:
+def test_another_kind_of_file_is_refused_with_where_to_get_one(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file"
     file.write_text(text)
     with pytest.raises(InputError, match="trainyard access export"):

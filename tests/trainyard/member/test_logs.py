@@ -1,4 +1,4 @@
-"""What `trainyard logs` makes of the reader's lines; the reader itself is tested beside its program."""
+"""`trainyard logs` of retained logs, which a reader program in the cluster sends line by line."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def job(**trainer: Any) -> Any:
         (None, None),
     ],
 )
-def test_ranks_of_a_node_are_as_trainer_counts_them(found: Any, ranks: int | None) -> None:
+def test_the_ranks_of_a_node_are_counted_as_trainer_does(found: Any, ranks: int | None) -> None:
     assert ranks_per_node(found) == ranks
 
 
-def test_a_rank_is_looked_for_on_its_node() -> None:
+def test_a_rank_is_found_on_its_node() -> None:
     assert _of_a_node(Selection(rank=9), job(numProcPerNode=8), KEY).node == 1
     assert _of_a_node(Selection(node=3), None, KEY).node == 3
 
 
-def test_a_rank_of_a_removed_job_and_a_rank_beside_a_node_are_refused() -> None:
+def test_a_rank_of_a_deleted_job_and_a_rank_together_with_a_node_are_refused() -> None:
     with pytest.raises(InputError, match="name the node"):
         _of_a_node(Selection(rank=9), None, KEY)
     with pytest.raises(InputError, match="leave one of them out"):
@@ -51,7 +51,7 @@ def test_a_rank_of_a_removed_job_and_a_rank_beside_a_node_are_refused() -> None:
 
 
 class Connection:
-    """The client's connection to a program that prints these chunks and ends with a code."""
+    """A fake of the client's connection to a program that prints these chunks and exits with a code."""
 
     def __init__(self, chunks: list[bytes], code: int = 0, errors: bytes = b"") -> None:
         self._chunks, self._errors = chunks, errors
@@ -62,7 +62,7 @@ class Connection:
         return bool(self._chunks)
 
     def update(self, timeout: float) -> None:
-        """It has come already."""
+        """Do nothing: all chunks have arrived."""
 
     def close(self) -> None:
         self._chunks = []
@@ -77,7 +77,7 @@ def records(connection: Connection) -> Iterator[bytes]:
     return _records(connection, lambda: False)
 
 
-def test_lines_are_whole_however_they_are_cut_on_the_way() -> None:
+def test_lines_are_complete_however_frames_divide_them() -> None:
     assert list(records(Connection([b"one\ntw", b"", b"o\nthree\n"]))) == [b"one", b"two", b"three"]
     assert list(whole_lines(iter([b"one\ntw", b"o\nthree"]))) == [b"one", b"two", b"three"]
 
@@ -94,16 +94,16 @@ def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) 
     assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
 
 
-def test_a_slow_reader_whose_server_has_closed_already_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_client_gets_all_lines_although_the_server_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(monkeypatch)
     program.writes(STDOUT, b"one\ntwo\n")
     program.ends(0)
-    program.is_gone()
+    program.close()
     assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
 
 
-def test_a_job_that_has_ended_is_followed_until_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = count(step=2.0)  # seconds: whoever takes the lines is slow
+def test_a_job_that_has_ended_is_followed_until_no_more_lines_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = count(step=2.0)  # seconds: the consumer of the lines is slow
     monkeypatch.setattr("trainyard.member.logs.time.monotonic", lambda: next(now))
     chunks = [b"%d\n" % number for number in range(20)]
     follower = Connection([*chunks, *[b""] * 20])
@@ -111,6 +111,6 @@ def test_a_job_that_has_ended_is_followed_until_nothing_more_comes(monkeypatch: 
     assert not follower.is_open(), "it is closed by who follows"
 
 
-def test_a_reader_that_fails_is_no_end_of_the_log() -> None:
+def test_a_reader_that_fails_does_not_count_as_the_end_of_the_log() -> None:
     with pytest.raises(TrainyardError, match="ended with 1: OSError: stale file handle"):
         list(records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))

@@ -1,4 +1,4 @@
-"""The queue and pool of a job, by what a member of a team sees."""
+"""The queue and the pools that `trainyard run` chooses for a job, from the objects that a member may read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flavor(name: str, offer: PoolOffer) -> Object:
 
 
 def queue(name: str, **quotas: int) -> Object:
-    """A queue of the cluster with these pools."""
+    """Make a queue of the cluster with these pools."""
     made: Any = cluster_queue(name=name)
     [group] = made["spec"]["resourceGroups"]
     group["flavors"] = [
@@ -45,7 +45,7 @@ def queue(name: str, **quotas: int) -> Object:
     return found
 
 
-def test_a_misspelt_team_is_answered_by_the_teams_that_there_are() -> None:
+def test_a_misspelt_team_is_refused_with_the_existing_teams() -> None:
     cluster = lab()
     cluster.namespaces = ["team-speech", "team-research"]
     with pytest.raises(InputError) as refused:
@@ -56,7 +56,7 @@ def test_a_misspelt_team_is_answered_by_the_teams_that_there_are() -> None:
 
 
 def lab() -> Lists:
-    """Two queues: NVIDIA's pools are the team's first."""
+    """A cluster of two queues, of which the one with NVIDIA's pools is the team's first."""
     return Lists(
         {
             LOCAL_QUEUES: [
@@ -106,16 +106,16 @@ def test_a_job_is_submitted_to_the_first_queue_with_room_for_all_of_it(
     size: Size, more: dict[str, Any], found: tuple[object, ...]
 ) -> None:
     chosen = choose(job(**more), size, flavors_of(lab(), "team-research"))
-    placed = chosen.job
-    nodes, of_each = placed.num_nodes, placed.accelerators_per_node
-    assert (nodes, of_each, placed.runtime, chosen.local_queue, chosen.pools) == found
+    submitted = chosen.job
+    nodes, of_each = submitted.num_nodes, submitted.accelerators_per_node
+    assert (nodes, of_each, submitted.runtime, chosen.local_queue, chosen.pools) == found
 
 
-def test_a_pod_asks_for_what_every_pool_has_that_it_may_land_on() -> None:
+def test_a_pod_requests_no_more_than_each_of_its_possible_pools_has() -> None:
     assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).share.cpus == 18.0
 
 
-def test_a_queue_that_is_not_the_teams_is_refused_with_those_that_are() -> None:
+def test_a_queue_of_another_team_is_refused_with_the_teams_queues() -> None:
     with pytest.raises(InputError, match=r"tpu, which is not your team's\n.*: nvidia, research, amd\n"):
         choose(job(queue="tpu"), Size(gpus=8), flavors_of(lab(), "team-research"))
 
@@ -130,7 +130,7 @@ def test_a_queue_that_is_not_the_teams_is_refused_with_those_that_are() -> None:
         (Size(gpus=8), {"needs": {"accelerator": "b200"}}, "8 GPUs, accelerator: b200, framework: torch"),
     ],
 )
-def test_what_no_queue_can_give_is_refused_with_all_that_they_have(
+def test_a_request_beyond_every_queue_is_refused_with_what_they_have(
     size: Size, more: dict[str, Any], got: str
 ) -> None:
     with pytest.raises(InputError) as refused:
@@ -149,7 +149,7 @@ def test_a_cluster_of_an_earlier_version_is_reported_as_such() -> None:
         flavors_of(research(queue=cluster_queue()), "team-research")
 
 
-def test_an_offer_of_a_newer_version_is_read() -> None:
+def test_unknown_keys_in_the_offer_of_a_newer_version_are_ignored() -> None:
     text = H100.as_text().replace("{", '{"moon_phase":"full",', 1)
     assert PoolOffer.read(text) == H100
     with pytest.raises(ValueError, match="missing"):

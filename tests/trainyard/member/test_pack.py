@@ -1,4 +1,4 @@
-"""A folder of code becomes a digest of the code alone."""
+"""The pack of a code folder: its files, what it refuses, and a digest that depends only on the code."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 KEY = "-----BEGIN OPENSSH " + "PRIVATE KEY-----\nAAAA\n"
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *arguments: str) -> None:
     who = ("-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "protocol.file.allow=always")
-    subprocess.run(["git", "-C", folder, *who, *words], check=True, capture_output=True)
+    subprocess.run(["git", "-C", folder, *who, *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def packed(place: Path, *listed: str) -> Pack:
-    return pack(place, list_files(place, listed).names, listed)
+def packed(folder: Path, *listed: str) -> Pack:
+    return pack(folder, list_files(folder, listed).names, listed)
 
 
 def entries(made: Pack) -> dict[str, tarfile.TarInfo]:
@@ -69,7 +69,7 @@ def test_two_clones_with_other_times_and_masks_have_one_digest(folder: Path, tmp
     assert one.digest == f"sha256:{hashlib.sha256(gzip.decompress(one.compressed().read())).hexdigest()}"
 
 
-def test_links_executable_bits_and_names_are_as_they_were(folder: Path) -> None:
+def test_links_executable_bits_and_names_are_kept(folder: Path) -> None:
     found = entries(packed(folder))
     assert found["latest.py"].linkname == "lib/model.py"
     assert (found["run.sh"].mode, found["train.py"].mode) == (0o755, 0o644)
@@ -86,9 +86,9 @@ def test_links_executable_bits_and_names_are_as_they_were(folder: Path) -> None:
         lambda at: (at / "train.py").unlink(),
         lambda at: (at / "train.py").rename(at / "latest.py"),
     ],
-    ids=["content", "executable", "gone", "a file in place of a link"],
+    ids=["content", "executable", "deleted", "a file that replaced a link"],
 )
-def test_what_is_on_disk_counts_and_not_what_was_committed(
+def test_the_files_on_disk_are_packed_not_the_committed_ones(
     folder: Path, change: Callable[[Path], None]
 ) -> None:
     before = packed(folder).digest
@@ -100,7 +100,7 @@ def test_what_is_on_disk_counts_and_not_what_was_committed(
 @pytest.mark.parametrize("length", [1, 99, 100, 101, 300])
 @pytest.mark.parametrize("name", ["a", "ä", "\udcff"])
 @pytest.mark.parametrize("size", [0, 511, 8**11 - 1, 8**11])
-def test_a_header_is_what_tarfile_writes(name: str, length: int, size: int) -> None:
+def test_a_header_equals_that_of_tarfile(name: str, length: int, size: int) -> None:
     entry = tarfile.TarInfo(name * length)
     entry.mode, entry.size = 0o755, size
     expected = entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
@@ -121,7 +121,7 @@ def test_a_file_that_vanishes_while_packing_is_left_out(
     assert set(entries(pack(folder, names))) == set(names) - {"train.py"}
 
 
-def test_only_files_that_git_tracks_are_sent_and_the_rest_is_named(folder: Path) -> None:
+def test_only_files_that_git_tracks_are_packed_and_the_others_are_named(folder: Path) -> None:
     (folder / "notes.txt").write_text("mine\n")
     (folder / ".gitignore").write_text("*.bin\n")
     (folder / "weights.bin").write_text("w\n")
@@ -135,7 +135,7 @@ def test_only_files_that_git_tracks_are_sent_and_the_rest_is_named(folder: Path)
         list_files(folder, ["absent"])
 
 
-def test_ignored_data_are_named_and_what_tools_leave_is_not(folder: Path) -> None:
+def test_ignored_data_are_named_and_the_caches_of_tools_are_not(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.bin\n__pycache__/\n.venv/\nlib/*.so\n")
     for name in ("data/a/b.bin", "__pycache__/a.pyc", ".venv/bin/python", "lib/fast.so"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def test_a_submodule_is_part_of_the_code(folder: Path, tmp_path: Path) -> None:
     assert "inner/train.py" in list_files(tmp_path / "outer").names
 
 
-def test_without_git_all_files_are_sent_that_nothing_ignores(tmp_path: Path) -> None:
+def test_without_git_all_files_are_packed_that_nothing_ignores(tmp_path: Path) -> None:
     for name in ("train.py", "a.log", "data/big.bin", "data/keep.txt", "sub/b.log"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -165,7 +165,7 @@ def test_without_git_all_files_are_sent_that_nothing_ignores(tmp_path: Path) -> 
     assert (found.commit, found.dirty, found.untracked) == ("", False, ())
 
 
-def test_what_git_tracks_can_be_left_out(folder: Path) -> None:
+def test_tracked_files_can_be_excluded(folder: Path) -> None:
     (folder / ".trainyardignore").write_text("lib/\n")
     assert "lib/model.py" not in list_files(folder).names
 
@@ -180,7 +180,7 @@ def test_what_git_tracks_can_be_left_out(folder: Path) -> None:
         ("a.txt", KEY),
     ],
 )
-def test_what_looks_like_a_secret_is_refused_unless_it_is_listed(
+def test_files_that_look_like_secrets_are_refused_unless_they_are_listed(
     folder: Path, name: str, content: str
 ) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
@@ -194,7 +194,7 @@ def test_what_looks_like_a_secret_is_refused_unless_it_is_listed(
     assert name in entries(packed(folder, name))
 
 
-def test_certificates_and_examples_are_no_secrets(folder: Path) -> None:
+def test_certificates_and_examples_do_not_count_as_secrets(folder: Path) -> None:
     (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     (folder / ".env.example").write_text("A=\n")
     git(folder, "add", ".")
@@ -215,7 +215,7 @@ def test_links_to_outside_and_secrets_are_reported_at_once(folder: Path) -> None
 def test_files_that_fill_a_pods_memory_are_refused_before_they_are_sent(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of one byte takes a page there, and two records of 512 bytes in the pack."""
+    """A file of one byte takes a page of the pod's memory, and two records of 512 bytes in the pack."""
     for number in range(20):
         (folder / f"small-{number}").write_text("1")
     names = [f"small-{number}" for number in range(20)]
@@ -226,7 +226,9 @@ def test_files_that_fill_a_pods_memory_are_refused_before_they_are_sent(
         pack(folder, names)
 
 
-def test_too_much_is_refused_with_the_largest_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_a_pack_is_refused_with_its_largest_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "weights.bin").write_bytes(bytes(3 << 20))
     git(folder, "add", ".")
     monkeypatch.setattr(packing, "MAX_BYTES", 1 << 20)

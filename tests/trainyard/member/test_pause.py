@@ -1,4 +1,4 @@
-"""What a pause reports of the pods that it ended; the pause itself is in tests/e2e/test_member.py."""
+"""`trainyard pause`: its report of the pods that it ended; a real pause is in tests/e2e/test_member.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue as a member sees it."""
+"""`trainyard queue`: positions, reasons and estimated starts, from the objects that a member may read."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ WAITS = condition("QuotaReserved", status="False", message="insufficient unused 
 
 @dataclass
 class Visibility:
-    """Kueue's API for the order of a queue, or the API server's refusal."""
+    """A fake of Kueue's visibility API, which has the order of a queue; without items, access is refused."""
 
     items: list[dict[str, Any]] | None = None
 
-    def list_namespaced_custom_object(self, *place: str, limit: int, **_: object) -> dict[str, Any]:
-        assert place[0] == "visibility.kueue.x-k8s.io"
+    def list_namespaced_custom_object(
+        self, group: str, *_names: str, limit: int, **_: object
+    ) -> dict[str, Any]:
+        assert group == "visibility.kueue.x-k8s.io"
         assert limit <= 1000
         if self.items is None:
             raise ApiException(status=403, reason="Forbidden")
@@ -46,7 +48,7 @@ def queue_of(
     return found
 
 
-def test_what_waits_has_its_reason_and_the_jobs_ahead_of_it() -> None:
+def test_a_waiting_job_has_its_reason_and_the_jobs_ahead_of_it() -> None:
     early = workload("early", WAITS, created="2026-11-24T00:01:00Z")
     urgent = workload("urgent", WAITS, created="2026-11-24T00:05:00Z", priority=10000)
     late = workload("late", WAITS, created="2026-11-24T00:02:00Z")
@@ -61,7 +63,7 @@ def test_what_waits_has_its_reason_and_the_jobs_ahead_of_it() -> None:
     assert found.others_waiting == 2
 
 
-def test_where_the_order_is_visible_others_before_are_counted() -> None:
+def test_where_the_order_is_visible_other_teams_jobs_ahead_are_counted() -> None:
     items = [{"metadata": {"name": "trainjob-late"}, "positionInClusterQueue": 3, "positionInLocalQueue": 1}]
     early = workload("early", WAITS, created="2026-11-24T00:01:00Z")
     late = workload("late", WAITS, created="2026-11-24T00:02:00Z")
@@ -69,7 +71,7 @@ def test_where_the_order_is_visible_others_before_are_counted() -> None:
     assert [each.others_before for each in found.waiting] == [None, 2]
 
 
-def test_an_evicted_job_waits_since_then() -> None:
+def test_an_evicted_job_waits_since_its_eviction() -> None:
     evicted = workload("evicted", WAITS, condition("Evicted", "2026-11-24T00:08:00Z"))
     other = workload("other", WAITS, created="2026-11-24T00:07:00Z")
     assert [each.job for each in queue_of(evicted, other, queue=cluster_queue()).waiting] == [
@@ -78,11 +80,11 @@ def test_an_evicted_job_waits_since_then() -> None:
     ]
 
 
-def test_a_paused_job_waits_for_nobody() -> None:
+def test_a_paused_job_is_not_waiting() -> None:
     assert queue_of(workload("paused", WAITS, active=False), queue=cluster_queue()).waiting == ()
 
 
-def test_the_start_is_bounded_by_the_limit_of_what_runs() -> None:
+def test_the_start_is_bounded_by_the_time_limits_of_running_jobs() -> None:
     runs = workload("runs", *admitted("2026-11-24T00:00:00Z"), gpus=8, maximumExecutionTimeSeconds=1800)
     found = queue_of(runs, workload("waits", WAITS), queue=cluster_queue(used=8))
     [start] = [each.start for each in found.waiting]
@@ -91,7 +93,7 @@ def test_the_start_is_bounded_by_the_limit_of_what_runs() -> None:
     assert start.basis.startswith("1 running jobs of yours, 1 with a time limit")
 
 
-def test_what_other_teams_hold_leaves_the_start_open() -> None:
+def test_the_start_is_unknown_while_other_teams_have_the_quota() -> None:
     found = queue_of(workload("waits", WAITS), queue=cluster_queue(used=8))
     [start] = [each.start for each in found.waiting]
     assert (start.earliest, start.latest) == (NOW, None)
@@ -114,7 +116,7 @@ def test_a_queue_that_is_not_visible_is_reported_as_such() -> None:
 @pytest.mark.parametrize(
     ("limits", "free"), [({}, 10), ({"borrowingLimit": "2"}, 8), ({"borrowingLimit": "0"}, 6)]
 )
-def test_a_queue_may_use_what_its_cohort_has_free(limits: dict[str, Any], free: int) -> None:
+def test_a_queue_may_borrow_what_its_cohort_has_free(limits: dict[str, Any], free: int) -> None:
     own = cluster_queue(quota=8, used=2, cohort="lab", **limits)
     other = cluster_queue(quota=8, used=4, cohort="lab", name="other")
     stranger = cluster_queue(quota=8, name="stranger", cohort="others")

@@ -1,4 +1,4 @@
-"""Which pod has which rank."""
+"""The pod of a rank, for commands that take a rank."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def test_ranks_are_counted_over_the_nodes() -> None:
     assert [running_pod(cluster, KEY, rank).node for rank in range(4)] == ["a", "a", "b", "b"]
 
 
-def test_a_rank_that_the_job_has_not_is_reported_with_those_it_has() -> None:
+def test_a_rank_that_does_not_exist_is_reported_with_the_jobs_ranks() -> None:
     cluster = research()
     cluster.running = [pod("digits", 0, "a")]
     with pytest.raises(InputError, match="0 to 1"):
         running_pod(cluster, KEY, 2)
 
 
-def test_a_rank_whose_pod_waits_is_reported_so() -> None:
+def test_a_rank_whose_pod_is_pending_is_reported() -> None:
     cluster = research()
     cluster.running = [pod("digits", 0, "a", phase="Pending")]
     with pytest.raises(InputError, match="is Pending"):
         running_pod(cluster, KEY, 0)
 
 
-def test_a_job_without_pods_is_reported_so() -> None:
+def test_a_job_without_pods_is_reported() -> None:
     with pytest.raises(InputError, match="no pods now"):
         running_pod(research(), KEY, 0)

@@ -1,4 +1,4 @@
-"""Following a job over a connection that breaks off, by a credential that expires."""
+"""Following a job retries when the connection breaks off, and ends when the credential expires."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ConsoleOutput:
 def retrying(
     monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception
 ) -> tuple[RetryingJobs, ConsoleOutput]:
-    left = list(answers)
+    remaining = list(answers)
 
     def state(_self: Jobs, _key: JobKey) -> JobState:
-        answer = left.pop(0)
+        answer = remaining.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -44,7 +44,7 @@ def retrying(
     return RetryingJobs(session, KEY), output
 
 
-def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_retried_after_the_connection_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
     jobs, output = retrying(monkeypatch, *broken, JobState("running"))
     assert jobs.state(KEY).phase == "running"
@@ -63,7 +63,7 @@ def test_an_expired_credential_ends_the_command_with_how_to_continue(
     assert ended.value.exit_code is ExitCode.FAILED
 
 
-def test_who_gets_no_answer_for_long_is_reported_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_ends_after_a_long_time_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrying_jobs, "GIVE_UP_SECONDS", -1)
     jobs, _ = retrying(monkeypatch, ProtocolError("reset"))
     with pytest.raises(TrainyardError, match="no answer: reset"):

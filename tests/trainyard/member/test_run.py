@@ -1,4 +1,4 @@
-"""`trainyard run`: its message when it is cut off, and which inputs it treats as different."""
+"""`trainyard run`: its message when it is interrupted, its checks before it submits, and `--rerun`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "c
 
 @dataclass
 class KnownJobs:
-    """Jobs of a cluster that answers, or does not."""
+    """A fake of a cluster's jobs, which has a job, has none, or raises an error."""
 
     job: dict[str, Any] | None = None
     error: BaseException | None = None
@@ -96,7 +96,7 @@ def test_a_submission_that_broke_off_may_have_arrived() -> None:
 
 
 def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server drops a null."""
+    """The API server omits a null."""
     nodes: list[int] = []
     monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
     session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None), console=Console(quiet=True))
@@ -132,7 +132,7 @@ def test_a_rerun_is_of_the_same_image_and_data() -> None:
 
 
 def staged(*datasets: DatasetSpec) -> Runtime:
-    """The runtime of a stack with these datasets, as a member reads it."""
+    """Make the runtime of a stack with these datasets, as a member reads it."""
     about = {names.DATASETS_ANNOTATION: json.dumps({each.name: _staged(each) for each in datasets})}
     spec: Any = {"template": {"spec": {"replicatedJobs": []}}}
     return _read("torch-none", {"metadata": {"annotations": about}, "spec": spec})
@@ -164,7 +164,9 @@ def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once
         ((dataset("mail", teams=("sales",)),), "none: all datasets are for other teams than research"),
     ],
 )
-def test_who_can_read_no_dataset_is_reported_why(known: tuple[DatasetSpec, ...], allowed: str) -> None:
+def test_a_job_without_readable_datasets_is_refused_with_the_reason(
+    known: tuple[DatasetSpec, ...], allowed: str
+) -> None:
     with pytest.raises(InputError) as refused:
         staged(*known).check_datasets(JOB.model_copy(update={"datasets": ("mail",)}))
     assert refused.value.problems[0].allowed == allowed

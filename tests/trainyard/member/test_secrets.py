@@ -1,4 +1,4 @@
-"""Secrets that members make and cannot read: versions, names, and where no value is ever found."""
+"""`trainyard secret`: members create versions of a secret, and can never read a value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.member.secrets import MOST_BYTES, Secrets, Version, _value, check
 
 
 class WriteOnly:
-    """The API server to a member: what it answers was seen on Kubernetes 1.35 (tests/e2e/test_tenancy.py)."""
+    """A fake API server for a member, with the answers of Kubernetes 1.35 (tests/e2e/test_tenancy.py)."""
 
     def __init__(self, *existing: str) -> None:
         self.made: dict[str, Mapping[str, Any]] = {name: {} for name in existing}
@@ -57,7 +57,7 @@ def test_each_value_is_a_new_object() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 31, 32, 33, 1000])
-def test_the_newest_is_found_without_reading_any(number: int) -> None:
+def test_the_newest_version_is_found_without_reading_any(number: int) -> None:
     found, core = secrets(*(f"wandb-key-v{each}" for each in range(1, number + 1)))
     newest = found.newest("WANDB_KEY")
     assert (newest.number if newest else 0) == number
@@ -65,7 +65,7 @@ def test_the_newest_is_found_without_reading_any(number: int) -> None:
     assert len(core.made) == number, "trials make nothing"
 
 
-def test_a_version_that_somebody_else_makes_meanwhile_is_passed_over() -> None:
+def test_a_version_that_another_user_creates_at_the_same_time_is_skipped() -> None:
     found, core = secrets("token-v1")
     honest = core.create_namespaced_secret
 
@@ -79,14 +79,14 @@ def test_a_version_that_somebody_else_makes_meanwhile_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda found: found.versions(), lambda found: found.remove("TOKEN")])
-def test_who_may_not_look_is_reported_so(ask: Any) -> None:
+def test_a_missing_right_is_reported(ask: Any) -> None:
     found, _ = secrets("token-v1")
     with pytest.raises(TrainyardError, match="may only create new ones"):
         ask(found)
 
 
 @pytest.mark.parametrize("name", ["hf_token", "HF-TOKEN", "_A", "1A", "", "A" * 101, "HF_TOKEN=swordfish"])
-def test_a_name_that_is_none_is_refused_and_a_value_in_it_not_repeated(name: str) -> None:
+def test_an_invalid_name_is_refused_and_a_value_in_it_is_not_printed(name: str) -> None:
     with pytest.raises(InputError) as refused:
         checked(name)
     assert "swordfish" not in str(refused.value)
@@ -105,7 +105,7 @@ def given(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [(b"abc\n", b"abc"), (b"abc", b"abc"), (b"a\nb\n\n", b"a\nb\n"), (b"a\r\n", b"a")]
 )
-def test_one_newline_at_its_end_is_not_part_of_a_value(
+def test_one_trailing_newline_is_not_part_of_a_value(
     text: bytes, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given(monkeypatch, text)
@@ -113,7 +113,9 @@ def test_one_newline_at_its_end_is_not_part_of_a_value(
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"a" * (MOST_BYTES + 1)])
-def test_no_value_and_too_long_a_value_are_refused(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_values_and_too_long_values_are_refused(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given(monkeypatch, text)
     with pytest.raises(InputError, match="1 byte to 1 MiB"):
         _value("TOKEN")

@@ -1,4 +1,4 @@
-"""What a program in a pod writes comes out here, to its last byte."""
+"""`trainyard shell` prints the whole output of a program in a pod, to its last byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainyard.member.shell import _copied
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
-    """A program to which nobody types."""
+    """A program without standard input."""
     reader, writer = os.pipe()
     with os.fdopen(reader) as typed, os.fdopen(writer, "w"):
         monkeypatch.setattr(sys, "stdin", typed)
@@ -24,7 +24,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
 def test_output_that_comes_with_the_end_is_printed(
     program: Program, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """It comes between the reads of the two channels, as it did in one run of many."""
+    """The output arrives between the reads of the two channels, as it did in one run of many."""
 
     def rest() -> None:
         program.writes(STDOUT, b"last")

@@ -1,4 +1,4 @@
-"""Upload of code to a team's store: sent once, and an incomplete transfer is detected."""
+"""Upload of a code pack to a team's store: each digest once, and an incomplete transfer is detected."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from trainyard.member.pack import Pack, pack
 from trainyard.member.upload import CodeStore, UploadPod
 
 
-class Exec:
-    """The client's connection to a program (kubernetes/stream/ws_client.py), which runs here."""
+class LocalExec:
+    """A fake of the client's connection (kubernetes/stream/ws_client.py): the program runs on this host."""
 
     def __init__(self, command: Sequence[str], breaks_after: int | None) -> None:
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -37,7 +37,7 @@ class Exec:
         return self.open
 
     def read_channel(self, channel: int) -> bytes:
-        """A line of its output, as it would come in a frame; its errors once it has ended."""
+        """Return a line of the output, as a frame would have it; the errors once the program has ended."""
         assert self.process.stdout and self.process.stderr
         if channel == 1:
             line: bytes = self.process.stdout.readline()
@@ -86,29 +86,29 @@ class UploadCluster(Lists):
         return list(self.running)
 
 
-class RemoteHere:
-    """Fake exec into pods, which runs on this host."""
+class LocalRemote:
+    """A fake of exec into pods: the commands run on this host."""
 
-    made: ClassVar[list[Exec]] = []
+    made: ClassVar[list[LocalExec]] = []
     breaks_after: ClassVar[int | None] = None
 
     def __init__(self, _api: object) -> None:
         pass
 
-    def start(self, to: UploadPod, command: Sequence[str], **how: bool) -> Exec:
+    def start(self, to: UploadPod, command: Sequence[str], **how: bool) -> LocalExec:
         assert (to.name, to.container, how) == ("uploads-5d", "uploads", {"stdin": True, "tty": False})
-        self.made.append(Exec(command, self.breaks_after))
+        self.made.append(LocalExec(command, self.breaks_after))
         return self.made[-1]
 
 
 @pytest.fixture
-def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Exec]:
-    """Those that were made; the store is a folder here."""
-    made = RemoteHere.made = []
-    monkeypatch.setattr(RemoteHere, "breaks_after", None)
+def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LocalExec]:
+    """Use a folder of this host as the store; return the list of connections that will be made."""
+    made = LocalRemote.made = []
+    monkeypatch.setattr(LocalRemote, "breaks_after", None)
     monkeypatch.setattr(names, "CODE_STORE", str(tmp_path / "store"))
 
-    monkeypatch.setattr(upload, "Remote", RemoteHere)
+    monkeypatch.setattr(upload, "Remote", LocalRemote)
     return made
 
 
@@ -120,24 +120,24 @@ def store(*pods: Object) -> CodeStore:
     return CodeStore(session, UploadCluster({}, pods), "team-research")
 
 
-def test_code_is_sent_once(code: Pack, connections: list[Exec]) -> None:
-    output: list[tuple[int, int]] = []
+def test_code_is_sent_once(code: Pack, connections: list[LocalExec]) -> None:
+    progress: list[tuple[int, int]] = []
     assert not store(READY).has(code.digest)
     with closing(store(READY).started()) as program:
         assert not program.has(code.digest)
-        program.take(code, lambda done, total: output.append((done, total)))
-    assert output[-1][0] == output[-1][1] > 0
+        program.take(code, lambda done, total: progress.append((done, total)))
+    assert progress[-1][0] == progress[-1][1] > 0
     with closing(store(READY).started()) as program:
         assert program.has(code.digest)
     assert store(READY).has(code.digest)
     assert [each.sent > 100 for each in connections] == [False, True, False, False]
-    assert all(each.process.returncode is not None for each in connections), "no program is left behind"
+    assert all(each.process.returncode is not None for each in connections), "every program has ended"
 
 
 def test_an_upload_that_breaks_off_is_reported_and_the_next_one_sends_it(
-    code: Pack, connections: list[Exec], monkeypatch: pytest.MonkeyPatch
+    code: Pack, connections: list[LocalExec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RemoteHere, "breaks_after", 100)
+    monkeypatch.setattr(LocalRemote, "breaks_after", 100)
     for is_whole in (False, True):
         with closing(store(READY).started()) as program:
             assert not program.has(code.digest)
@@ -146,7 +146,7 @@ def test_an_upload_that_breaks_off_is_reported_and_the_next_one_sends_it(
             else:
                 with pytest.raises(TrainyardError, match="the connection broke off: nothing was stored"):
                     program.take(code)
-        monkeypatch.setattr(RemoteHere, "breaks_after", None)
+        monkeypatch.setattr(LocalRemote, "breaks_after", None)
     assert store(READY).has(code.digest) and connections
 
 
