@@ -1,4 +1,4 @@
-"""The data files: every one fits its schema, and they agree with each other."""
+"""The catalogue's data files: each fits its schema, and they are consistent with each other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_data_file_has_a_schema() -> None:
 
 
 @pytest.mark.parametrize("path", SCHEMAS)
-def test_a_key_that_nobody_knows_is_refused(path: str) -> None:
+def test_an_unknown_key_is_refused(path: str) -> None:
     raw = yaml.safe_load(text(path)) | {"colour": "blue"}
     with pytest.raises(DataError, match="colour"):
         store.parse(raw, SCHEMAS[path])
@@ -99,9 +99,9 @@ def test_a_machine_names_only_what_the_catalogue_has(machine: Machine) -> None:
 def test_a_price_is_of_a_machine_and_a_region_of_the_catalogue(cloud: Cloud) -> None:
     for row in store.price_rows(cloud):
         machine = catalog.machine(cloud, row.machine)
-        places = catalog.permitted(cloud, [row.region])
-        # A price of a whole country holds where the machine is; one of a region is of a region that has it.
-        assert any(machine.offered_in(place.name) is not False for place in places)
+        # A price of a country applies in those of its regions that have the machine.
+        regions = catalog.permitted(cloud, [row.region])
+        assert any(machine.offered_in(region.name) is not False for region in regions)
 
 
 @pytest.mark.parametrize("cloud", catalog.clouds())
@@ -117,7 +117,7 @@ def test_spot_is_cheaper_than_on_demand() -> None:
     assert [row for row, on_demand, spot in both if spot >= on_demand] == []
 
 
-def test_the_rows_that_every_target_counts_on_exist() -> None:
+def test_the_rows_that_every_target_needs_exist() -> None:
     expected = {
         "p4d.24xlarge": ("a100-40gb", 8, 4, 100, "efa"),
         "p5.48xlarge": ("h100", 8, 32, 100, "efav2"),
@@ -158,7 +158,7 @@ def test_fabrics_of_the_same_network_but_another_count_are_separate_classes() ->
     assert all("FI_PROVIDER" in catalog.fabric(name).unset for name in counts)
 
 
-def test_a_fabric_asks_for_one_interface_per_nic_where_pods_see_them() -> None:
+def test_a_fabric_requests_one_interface_per_nic_if_pods_see_the_nics() -> None:
     for machine in MACHINES:
         interfaces = catalog.fabric(machine.fabric).interfaces
         assert not interfaces or (machine.nics and len(interfaces) == machine.nics.count)
@@ -171,7 +171,7 @@ def test_a_checkpoint_has_15_seconds_on_gke_and_none_where_nothing_is_known() ->
 
 
 NAMED = [row for row in MACHINES if row.cloud in ("aws", "gcp", "azure")]
-"""Policies know the machines of these clouds by how their names begin."""
+"""Machines of the clouds whose machines policies recognize by the beginning of their names."""
 
 
 def test_names_match_machines_with_accelerators() -> None:

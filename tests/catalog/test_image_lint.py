@@ -1,4 +1,4 @@
-"""What an image holds, evaluated for a fabric: each library, and where the loader would look for it."""
+"""The image lint: whether an image has the libraries of a fabric where the loader would find them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERBS = ImageContents(
         f"{LIBRARIES}/libibverbs/libmlx5-rdmav34.so": "../libmlx5.so.1.25.56.1",
     },
 )
-"""Of Debian's libibverbs1 and ibverbs-providers."""
+"""The files of Debian's libibverbs1 and ibverbs-providers."""
 
 
 def without(contents: ImageContents, *paths: str) -> ImageContents:
@@ -41,7 +41,7 @@ def test_an_image_with_debians_rdma_core_reaches_infiniband() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "lack"),
+    ("removed", "lack"),
     [
         (f"{LIBRARIES}/libibverbs.so.1", "libibverbs.so.1"),
         (f"{LIBRARIES}/libibverbs.so.1.14.56.1", "libibverbs.so.1"),
@@ -50,8 +50,8 @@ def test_an_image_with_debians_rdma_core_reaches_infiniband() -> None:
         ("etc/libibverbs.d/mlx5.driver", "/etc/libibverbs.d/mlx5.driver"),
     ],
 )
-def test_each_file_that_is_missing_is_named_with_what_brings_it(lost: str, lack: str) -> None:
-    (fault,) = faults(without(VERBS, lost), catalog.fabric("ib-ndr"))
+def test_each_missing_file_is_named_with_its_package(removed: str, lack: str) -> None:
+    (fault,) = faults(without(VERBS, removed), catalog.fabric("ib-ndr"))
     assert fault.where == lack
     assert ("libibverbs1" if lack == "libibverbs.so.1" else "ibverbs-providers") in fault.fix
 
@@ -75,7 +75,7 @@ def test_links_in_a_loop_resolve_to_nothing() -> None:
     assert lacks(ImageContents(frozenset({"usr/bin/bash"}), {"bin": "usr/bin"}), "roce") == []
 
 
-def test_efa_wants_more_than_infiniband_and_plain_tcp_wants_nothing() -> None:
+def test_efa_needs_more_than_infiniband_and_plain_tcp_needs_nothing() -> None:
     assert lacks(VERBS, "efav3") == [
         "libnccl-net-ofi.so",
         "libfabric.so.1",
@@ -87,7 +87,7 @@ def test_efa_wants_more_than_infiniband_and_plain_tcp_wants_nothing() -> None:
 
 
 def test_a_class_of_gpus_with_a_separate_network_refuses_to_fall_back_to_sockets() -> None:
-    """NCCL_NET, and what to check before the ranks start, go together with the devices of the class."""
+    """NCCL_NET, and the check before the ranks start, belong to the devices of the class."""
     for fabric in catalog.fabrics():
         has_network = any(
             (fabric.resources, fabric.interfaces, fabric.claim, fabric.attachments, fabric.setup)
@@ -95,5 +95,5 @@ def test_a_class_of_gpus_with_a_separate_network_refuses_to_fall_back_to_sockets
         assert ("NCCL_NET" in fabric.environment) == has_network, fabric.name
         assert bool(fabric.image_files) == has_network, fabric.name
         assert bool(fabric.node_files) == has_network, fabric.name
-        # NVIDIA's cards, EFA and gIB are RDMA; TCPXO copies in its daemon.
+        # NVIDIA's NICs, EFA and gIB use RDMA; TCPXO copies in its daemon.
         assert fabric.pins_memory == any("/dev/infiniband/uverbs*" in file for file in fabric.node_files)

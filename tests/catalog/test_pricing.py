@@ -1,4 +1,4 @@
-"""Prices: their age is reported, and a missing one is reported and never guessed."""
+"""Look-ups of prices and estimates: old prices are marked, and missing ones are reported and never guessed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from catalog.pricing import Capacity
 P5EN = catalog.machine("aws", "p5en.48xlarge")
 P5E = catalog.machine("aws", "p5e.48xlarge")
 SEEN = date(2026, 8, 6)
-"""The day of the price of a p5en in us-east-2."""
+"""Date of the catalogue's price of a p5en in us-east-2."""
 
 
 def pool(
@@ -77,19 +77,19 @@ def test_a_price_that_is_not_known_is_missing_with_a_reason_and_no_other_price_i
     assert reason in missing.reason
 
 
-def test_the_newest_of_several_prices_holds() -> None:
+def test_the_newest_of_several_prices_is_used() -> None:
     machine = catalog.machine("azure", "Standard_ND96isr_H100_v5")
     assert known(machine, "eastus", "on-demand", date(2026, 11, 21)).source.date == date(2026, 11, 9)
 
 
-def test_a_price_for_a_country_holds_in_each_of_its_regions_and_nowhere_else() -> None:
+def test_a_price_for_a_country_applies_in_each_of_its_regions_and_nowhere_else() -> None:
     machine = catalog.machine("coreweave", "gd-8xh200ib-i128")
     assert known(machine, "RNO2A", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert known(machine, "us-east-04a", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert isinstance(catalog.price(machine, "EU-SOUTH-03B", "spot", SEEN), MissingPrice)
 
 
-def test_an_estimate_adds_what_is_known_and_lists_what_is_not() -> None:
+def test_an_estimate_adds_known_prices_and_lists_missing_ones() -> None:
     today = SEEN + timedelta(days=91)
     small = catalog.machine("gcp", "a3-ultragpu-8g")
     pools = [
@@ -106,7 +106,7 @@ def test_an_estimate_adds_what_is_known_and_lists_what_is_not() -> None:
     assert estimate.costs[1].usd_per_month is None
 
 
-def test_an_estimate_of_nothing_is_nothing() -> None:
+def test_an_estimate_of_nothing_is_zero() -> None:
     assert catalog.estimate([], SEEN).usd_per_hour == 0
 
 

@@ -1,4 +1,4 @@
-"""Where a region is, and which regions a residency list permits."""
+"""Data residency: the jurisdiction of a region, and the regions that a residency list permits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import catalog
 from catalog import Cloud, UnknownNameError
 
-PLACES = [(cloud, row.name) for cloud in catalog.clouds() for row in catalog.regions(cloud)]
+REGIONS = [(cloud, row.name) for cloud in catalog.clouds() for row in catalog.regions(cloud)]
 EU_NAMES: dict[Cloud, str] = {"aws": "eu-*", "gcp": "europe-*", "coreweave": "EU-*"}
 
 
@@ -54,9 +54,9 @@ def test_norway_is_in_the_eea_and_not_in_the_eu() -> None:
     assert str(where) == "NO / EEA"
 
 
-@given(place=st.sampled_from(PLACES))
-def test_every_region_matches_its_own_name_its_country_and_a_star(place: tuple[Cloud, str]) -> None:
-    cloud, name = place
+@given(region=st.sampled_from(REGIONS))
+def test_every_region_matches_its_own_name_its_country_and_a_star(region: tuple[Cloud, str]) -> None:
+    cloud, name = region
     where = catalog.jurisdiction(cloud, name)
     assert catalog.matches(cloud, name, name)
     assert catalog.matches(cloud, name.upper(), name.lower())
@@ -65,9 +65,9 @@ def test_every_region_matches_its_own_name_its_country_and_a_star(place: tuple[C
     assert where.country is None or catalog.matches(cloud, name, f"in:{where.country}")
 
 
-@given(place=st.sampled_from(PLACES))
-def test_no_region_is_in_two_countries(place: tuple[Cloud, str]) -> None:
-    cloud, name = place
+@given(region=st.sampled_from(REGIONS))
+def test_no_region_is_in_two_countries(region: tuple[Cloud, str]) -> None:
+    cloud, name = region
     countries = {row.country for known in catalog.clouds() for row in catalog.regions(known) if row.country}
     assert sum(catalog.matches(cloud, name, f"in:{country}") for country in countries) <= 1
 
@@ -76,7 +76,7 @@ def test_an_empty_list_permits_nothing() -> None:
     assert catalog.permitted("aws", []) == ()
 
 
-def test_a_jurisdiction_that_nobody_knows_is_refused_and_not_taken_for_an_empty_one() -> None:
+def test_an_unknown_jurisdiction_is_refused_and_not_taken_for_an_empty_one() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'eea'"):
         catalog.matches("aws", "eu-north-1", "in:eeaa")
 
@@ -88,7 +88,7 @@ def test_a_region_that_the_catalogue_lacks_is_refused() -> None:
 
 @pytest.mark.parametrize("patterns", [("in:eu",), ("in:de", "us-*"), ("EU-NORTH-0?A", "a.b"), ()])
 def test_expressions_of_the_api_server_match_as_patterns_do(patterns: tuple[str, ...]) -> None:
-    """RE2's syntax, of which Python's is a superset here."""
+    """The expressions are in RE2's syntax, of which Python's is a superset here."""
     expressions = [re.compile(each) for each in catalog.as_expressions(patterns)]
     for cloud, region in PLACES:
         by_pattern = any(catalog.matches(cloud, region, pattern) for pattern in patterns)

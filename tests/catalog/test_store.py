@@ -1,4 +1,4 @@
-"""Look-ups, and the error where nothing is found."""
+"""Look-ups in the catalogue, and the error with the nearest names if nothing is found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_file_is_read_once_and_gives_the_same_object() -> None:
         ("gcp", "a3-ultra-8g", "a3-ultragpu-8g"),
     ],
 )
-def test_a_wrong_machine_name_is_answered_with_the_nearest_one(
+def test_a_wrong_machine_name_is_refused_with_the_nearest_one(
     cloud: Cloud, written: str, meant: str
 ) -> None:
     with pytest.raises(UnknownNameError) as caught:
@@ -37,14 +37,14 @@ def test_a_wrong_machine_name_is_answered_with_the_nearest_one(
     assert problem.fix == f"did you mean {meant!r}?"
 
 
-def test_a_name_like_no_other_is_answered_with_the_list() -> None:
+def test_a_name_like_no_other_is_refused_with_the_list() -> None:
     with pytest.raises(UnknownNameError) as caught:
         catalog.machine("coreweave", "zzz")
     assert "gd-8xh100ib-i128" in caught.value.allowed
     assert "did you mean" not in caught.value.fix
 
 
-def test_wrong_accelerators_fabrics_and_regions_are_answered_too() -> None:
+def test_wrong_accelerators_fabrics_and_regions_are_refused_with_alternatives_too() -> None:
     for look_up, meant in (
         (lambda: catalog.accelerator("h-100"), "h100"),
         (lambda: catalog.fabric("efa-v3"), "efav3"),
@@ -74,14 +74,14 @@ def test_the_simulated_accelerator_is_known_and_marked_as_simulated() -> None:
         },
     )
 )
-def test_filters_give_exactly_the_machines_that_hold_all_of_them(wanted: MachineFilters) -> None:
+def test_filters_give_exactly_the_machines_that_match_all_of_them(wanted: MachineFilters) -> None:
     found = catalog.machines(**wanted)
     assert found == tuple(
         row for row in MACHINES if all(getattr(row, key) == value for key, value in wanted.items())
     )
 
 
-def test_region_and_purchase_drop_only_what_is_known_not_to_be_offered() -> None:
+def test_filters_by_region_and_capacity_drop_only_machines_known_not_to_be_offered() -> None:
     in_stockholm = {row.name for row in catalog.machines(cloud="aws", region="eu-north-1")}
     assert "p5en.48xlarge" in in_stockholm
     assert "p6-b300.48xlarge" not in in_stockholm
@@ -101,7 +101,7 @@ def test_an_offer_is_yes_no_or_unknown() -> None:
         assert catalog.machine("gcp", name).offered_in("us-east5") is False
 
 
-def test_a_way_to_buy_is_known_by_region_where_the_price_list_has_it() -> None:
+def test_a_capacity_type_is_known_by_region_where_the_price_list_has_it() -> None:
     tpu = catalog.machine("gcp", "ct6e-standard-4t")
     assert tpu.ways == ("on-demand", "spot", "flex-start", "reservation")
     assert tpu.ways_in("europe-west4") == tpu.ways

@@ -1,4 +1,4 @@
-"""A real API server by itself: etcd and kube-apiserver, no controllers and no nodes, up in seconds."""
+"""A real API server without a cluster: etcd and kube-apiserver, without controllers and nodes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TOKENS = f"""\
 {ADMIN},{ADMIN},1,"system:masters"
 {JOB_CONTROLLER},system:serviceaccount:kube-system:job-controller,2,"system:masters,{_ACCOUNTS},{_ACCOUNTS}:kube-system"
 """
-"""Who asks: `token,user,uid,"groups"`. All may do everything: what refuses here is admission."""
+"""Users as `token,user,uid,"groups"`. All have every right, so that only admission refuses requests."""
 Manifest = Mapping[str, Any]
 
 
 class ApiServer:
-    """Its clients, one for each token."""
+    """Clients of the server, one for each token."""
 
     def __init__(self, port: int) -> None:
         self._http = {
@@ -58,11 +58,11 @@ class ApiServer:
         assert answer.is_success, answer.text
 
     def refusal(self, manifest: Manifest, by: str = ADMIN) -> str:
-        """Return why an object would not be created; empty where it would."""
+        """Return why an object would not be created; empty if it would."""
         return self._answer(manifest, by).get("message", "")
 
     def reason(self, manifest: Manifest, by: str = ADMIN) -> str:
-        """Return the reason of the refusal, such as Invalid; empty where there is none."""
+        """Return the reason of the refusal, such as Invalid; empty if there is none."""
         return self._answer(manifest, by).get("reason", "")
 
     def _answer(self, manifest: Manifest, by: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ def collection(manifest: Manifest) -> str:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Run one until the context ends; what it keeps is in `folder`."""
+    """Run an API server until the context ends, with its data in `folder`."""
     store, peer, port = free_port(), free_port(), free_port()
     key, tokens = folder / "accounts.key", folder / "tokens.csv"
     key.write_bytes(_private_key())

@@ -13,13 +13,13 @@ from tests.infra.plan import Plan, plan, stack_file
 
 @pytest.fixture(scope="session")
 def rendered() -> Path:
-    """The clone's folder of rendered charts: named by content, so an existing one is right."""
+    """The clone's folder of rendered charts, which are named by their content and can be reused."""
     return LINKS / "rendered"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def default_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Pin what a developer's environment would change in the plan."""
+    """Pin the environment variables that would change the plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINYARD_STATE", "/var/lib/trainyard")
         patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))

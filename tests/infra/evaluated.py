@@ -1,4 +1,4 @@
-"""What the policy pack finds in the plan of a stack that we ship."""
+"""Evaluates the policy pack on the plan of a stack, without the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TODAY = date(2026, 11, 21)
 
 
 def evaluated(name: str, checkpoint_seconds: float, file: Path | None = None) -> EvaluatedStack:
-    """The stack as the pack sees it; a checkpoint was measured the day before."""
+    """Return a stack as the pack reads it, with a checkpoint time that was measured the day before."""
     config: dict[str, Any] = yaml.safe_load((file or stack_file(name)).read_text())["config"]
     texts = {key: json.dumps(value) for key, value in config.items()}
     return EvaluatedStack(
@@ -40,9 +40,9 @@ def findings(
     file: Path | None = None,
     parameters: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[str]:
-    """What is refused, one line each; what an exemption covers is not. `file`: one that is not shipped.
+    """Return a line for each violation that no exemption covers.
 
-    `parameters` are an organisation's, by policy.
+    `file`: a stack file that is not shipped. `parameters`: an organisation's, by policy.
     """
     stack, evaluator = (
         evaluated(name, checkpoint_seconds, file),

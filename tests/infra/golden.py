@@ -1,4 +1,4 @@
-"""Golden files: expected text beside its case, rewritten on request and read like code in review."""
+"""Golden files: expected text, which `UPDATE_GOLDEN=1` rewrites and which is reviewed like code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 CASES = Path(__file__).parent.parent / "cases"
 GOLDEN = Path(__file__).parent.parent / "golden"
 VARIANTS = sorted(file for file in CASES.glob("*/*.yaml") if not file.parent.name.startswith("wrong"))
-"""Stack files that are right and not shipped: `<what it is about>/<target>.yaml`."""
+"""Valid stack files that are not shipped: `<subject>/<target>.yaml`."""
 
 
 def subject(variant: Path) -> str:
-    """Name a variant in a test's id."""
+    """Return the name of a variant for a test's id."""
     return f"{variant.parent.name}-{variant.stem}"
 
 

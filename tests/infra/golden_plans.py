@@ -1,14 +1,14 @@
-"""Golden plans in layers: what targets share once, and of each plan what it has beside.
+"""Golden plans in layers: shared resources once, and for each plan its differences.
 
-`tests/golden/platform.yaml` has every resource that several targets have. The golden file of a plan names the
-layer below it (`of`), what that has and the plan has not (`lacks`; or, of an excerpt, all that
-is the same: `has`), which values differ (`differs`, by path as in `tests/patches.py`; null: not there) and
-what the plan `adds`. A block may be `like` another one of its type, of its file or of a layer below, `but`
-for some of its values.
+`tests/golden/platform.yaml` has the resources that several targets share. The golden file of a plan names the
+layer below it (`of`), the resources of that layer that the plan lacks (`lacks`; an excerpt names those that
+it `has`), values that differ (`differs`, by path as in `tests/patches.py`; null: absent), and the resources
+that the plan `adds`. A block may be `like` another one of its type, of the same file or a layer below, `but`
+with other values.
 
-`UPDATE_GOLDEN=1 pytest …` keeps the plans of the tests that it runs, and writes all layers at its end: plans
-that were not made are not changed. Read in review what it wrote. After a conflict, take the files of one
-side before you run it.
+`UPDATE_GOLDEN=1 pytest …` stores the plans of the tests that run, and writes all layers at the end; other
+plans are not changed. Review what it has written. After a merge conflict, take the files of one side before
+you run it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.patches import changed, difference
 
 Block = Mapping[str, Any]
 Blocks = dict[str, Block]
-"""URN → what is shown of the resource; `outputs`, too."""
+"""URN → the part of the resource that the file has; also `outputs`."""
 
 SHARED = "platform"
 TARGETS = ("aws", "azure", "coreweave", "gcp", "local", "onprem")
@@ -42,16 +42,16 @@ LAYERS = {
     "racks-gcp": "gcp",
     "racks-onprem": "onprem",
 }
-"""Plan → the layer below it, which precedes it in this list."""
+"""Plan → the layer below it; a layer precedes those above it."""
 EXCERPTS = ("autoscaled-aws", "racks-coreweave", "racks-gcp", "racks-onprem")
 NEW = GOLDEN.parent.parent / ".trainyard" / "golden"
 ALIKE = 0.4
 SMALL = 500
-"""A block is shown as like another one where that takes at most this part of its text, which is not small."""
+"""A block of SMALL characters or more is written as `like` another if that takes at most this part of it."""
 
 
 def assert_golden(blocks: Mapping[str, Block], name: str) -> None:
-    """Compare a plan with its golden file and the layers below; `UPDATE_GOLDEN=1` keeps it for `write`."""
+    """Compare a plan with its golden file and the layers below; `UPDATE_GOLDEN=1` stores it for `write`."""
     found = json.loads(json.dumps(blocks, sort_keys=True))
     if os.environ.get("UPDATE_GOLDEN"):
         NEW.mkdir(parents=True, exist_ok=True)
@@ -68,13 +68,13 @@ def assert_golden(blocks: Mapping[str, Block], name: str) -> None:
 
 
 def golden_plan(name: str) -> Blocks:
-    """Return the whole of a golden plan, or of the layer that targets share."""
+    """Return a golden plan in full, or the layer that targets share."""
     return _whole(name, read(name), golden_plan(LAYERS[name]) if LAYERS.get(name) else {})
 
 
 @cache
 def read(name: str) -> Mapping[str, Any]:
-    """Return a golden file as it stands."""
+    """Return the content of a golden file."""
     found: Mapping[str, Any] = yaml.load((GOLDEN / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
     return found
 
@@ -92,7 +92,7 @@ def _whole(name: str, file: Mapping[str, Any], below: Blocks) -> Blocks:
 
 
 def write() -> None:
-    """Write all layers anew, with the plans that tests have stored."""
+    """Rewrite all layers, with the plans that tests have stored."""
     new = {file.stem: json.loads(file.read_text()) for file in NEW.glob("*.json")}
     for name, file in split({name: new.get(name) or golden_plan(name) for name in LAYERS}).items():
         (GOLDEN / f"{name}.yaml").write_text(text_of(file))
@@ -102,7 +102,7 @@ def write() -> None:
 
 
 def split(plans: Mapping[str, Blocks]) -> dict[str, dict[str, Any]]:
-    """Return the golden files of the plans, and that of what targets share."""
+    """Return the golden files of the plans, and that of the shared layer."""
     wholes = {SHARED: _shared([plans[target] for target in TARGETS]), **plans}
     files = {SHARED: {"adds": _with_likes(wholes[SHARED], {})}}
     full = {"": {}, SHARED: _in_full(files[SHARED])}
@@ -115,7 +115,7 @@ def split(plans: Mapping[str, Blocks]) -> dict[str, dict[str, Any]]:
 
 
 def _shared(plans: list[Blocks]) -> Blocks:
-    """What several targets have, as most of them have it; of several forms as common, the first target's."""
+    """Return the resources of several targets in their most common form; in a tie, the first target's."""
     shared = {}
     for urn in dict.fromkeys(chain.from_iterable(plans)):
         found = [plan[urn] for plan in plans if urn in plan]
@@ -141,7 +141,7 @@ def _file(name: str, plan: Blocks, below: Blocks, full: Blocks) -> dict[str, Any
 
 
 def _with_likes(own: Blocks, full: Blocks) -> Blocks:
-    """Show each block in full, or by what differs from one of its type that is."""
+    """Return each block in full, or by its differences from a full block of its type."""
     shown: Blocks = {}
     full = dict(full)
     for urn, block in sorted(own.items()):
@@ -164,11 +164,11 @@ def _size(data: object) -> int:
 
 
 SHORT, WIDTH = 90, 150
-"""Characters of what is written on one line, and of a line."""
+"""Most characters of a value that is written on one line, and of a line."""
 
 
 class _Dumper(yaml.CSafeDumper):
-    """A block that is short on one line, texts of several lines as they are."""
+    """Writes short blocks on one line, and texts of several lines as literals."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""A kubeconfig for stacks of existing clusters: nothing answers at its address."""
+"""A kubeconfig for stacks on existing clusters; no API server is at its address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOKEN = "not-a-real-token"
 
 
 def write_kubeconfig(path: Path, context: str = "datacenter") -> Path:
-    """Write a kubeconfig with that one context."""
+    """Write a kubeconfig with this one context."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,4 +1,4 @@
-"""Run the program against the SDK's mocks and return what it asked the engine for."""
+"""Plans: the resources that a program declares, recorded with Pulumi's mocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EMBEDDED = {
 
 @dataclass(frozen=True)
 class Registration:
-    """One resource as the engine is asked for it."""
+    """A resource, as the program registers it with the engine."""
 
     urn: str
     type: str
@@ -52,24 +52,24 @@ class Registration:
     protect: bool
     retained: bool
     ignored: tuple[str, ...]
-    """Properties whose changes are no drift."""
+    """Properties whose changes are ignored (`ignore_changes`)."""
     replaced_on: tuple[str, ...]
-    """Properties whose changes make it anew."""
+    """Properties whose changes replace the resource (`replace_on_changes`)."""
     depends_on: Mapping[str, tuple[str, ...]]
-    """Property → URNs of the resources whose outputs it is made of."""
+    """Property → URNs of the resources whose outputs it depends on."""
     wire: Any = field(compare=False, repr=False)
-    """The inputs as policies get them, with marks of what is unknown or secret."""
+    """The inputs as policies get them, with markers for unknown and secret values."""
 
 
-class _Answers(Mocks):
-    """Every resource is what was asked for, and has the outputs that others build on."""
+class _PlanMocks(Mocks):
+    """Returns a resource's inputs, and those computed outputs that other resources use."""
 
-    def __init__(self, preview: bool, there: ExistingOutputs) -> None:
-        self._preview, self._there = preview, there
+    def __init__(self, preview: bool, existing: ExistingOutputs) -> None:
+        self._preview, self._existing = preview, existing
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
-        if args.name in self._there:
-            return str(args.resource_id), {**args.inputs, **self._there[args.name]}
+        if args.name in self._existing:
+            return str(args.resource_id), {**args.inputs, **self._existing[args.name]}
         if self._preview:
             return "", azure.shaped(args.inputs) if args.typ.startswith("azure-native:") else dict(
                 args.inputs
@@ -102,8 +102,8 @@ class _Answers(Mocks):
 
 
 class _Monitor(MockMonitor):
-    def __init__(self, preview: bool, there: ExistingOutputs) -> None:
-        super().__init__(_Answers(preview, there))
+    def __init__(self, preview: bool, existing: ExistingOutputs) -> None:
+        super().__init__(_PlanMocks(preview, existing))
         self.registered: list[Registration] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
@@ -134,7 +134,7 @@ class _Monitor(MockMonitor):
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Undo what the protocol does to integers."""
+    """Turn floats back into the integers that the protocol has converted."""
     if isinstance(value, dict):
         return {key: _whole_numbers(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def _whole_numbers(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every resource, by type and name, and the outputs."""
+    """The resources of a program, sorted by type and name, and its outputs."""
 
     resources: tuple[Registration, ...]
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Plan:
 
 
 def artifacts(rendered: Path) -> Artifacts:
-    """Return this clone's artifacts, with what differs from machine to machine pinned."""
+    """Return this clone's artifacts, with fixed values for those that differ between hosts."""
     here = Artifacts.from_environment()
     return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered, here.published, here.digests)
 
@@ -164,18 +164,18 @@ def record(
     program: Callable[[], Mapping[str, Any]],
     *,
     preview: bool = False,
-    there: ExistingOutputs = MappingProxyType({}),
+    existing: ExistingOutputs = MappingProxyType({}),
 ) -> Plan:
-    """Run a program with mocks; in a preview nothing is known that a target would compute.
+    """Run a program with mocks; in a preview, computed outputs are unknown.
 
-    `there` is what is not made but read: logical name → what it has.
+    `existing`: logical name → outputs of the resources that the program reads.
     """
-    monitor = _Monitor(preview, there)
+    monitor = _Monitor(preview, existing)
     outputs: dict[str, Any] = {}
 
     async def run() -> None:
         forget_programs_before()
-        answers = _Answers(preview, there)
+        answers = _PlanMocks(preview, existing)
         set_mocks(answers, project="trainyard", stack="test", preview=preview, monitor=monitor)
         await run_pulumi_func(lambda: outputs.update(program()))
         plain = await pulumi.Output.from_input(outputs).future()
@@ -186,12 +186,12 @@ def record(
 
 
 def plan(stack: Stack, rendered: Path, *, preview: bool = False) -> Plan:
-    """Declare a stack with mocks."""
+    """Return the plan of a stack."""
     return record(lambda: declare(stack, artifacts(rendered)), preview=preview)
 
 
 def cluster_plan(stack: Stack, rendered: Path) -> Plan:
-    """Declare the target's part of a stack alone: no chart is rendered."""
+    """Return the plan of only the target's part of a stack, without rendering charts."""
 
     def program() -> dict[str, Any]:
         target_of(stack.provider.kind).cluster_class()(stack, artifacts(rendered))

@@ -1,4 +1,4 @@
-"""A plan as it is read in review: what is ours in full, encoded values decoded."""
+"""A plan in the form of golden files: our resources in full, charts' as digests, encoded values decoded."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _JSON = {"policy", "assumeRolePolicy", "configurationValues", "eventPattern"}
 
 
 def blocks_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return URN → what is shown of the resource; with `outputs`, where there are any."""
+    """Return URN → the reviewed part of the resource; with `outputs`, if there are any."""
     shown: dict[str, Mapping[str, Any]] = {resource.urn: _shown(resource) for resource in plan.resources}
     return {**shown, "outputs": dict(plan.outputs)} if plan.outputs else shown
 
 
 def _shown(resource: Registration) -> dict[str, Any]:
-    """Our own resources in full; of a chart's, which is not ours to copy, a digest that shows a change."""
+    """Return our resources in full, and a digest of a chart's, which is not ours to copy."""
     labels = (resource.inputs.get("metadata") or {}).get("labels", {})
     from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
     text = json.dumps(resource.inputs, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The plan of the fleet that we ship, over the outputs that its stacks would have."""
+"""The plan of the shipped fleet, with fake outputs of its stacks, and mismatches that it refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS: Mapping[str, Mapping[str, Any]] = {
     "aws": {"place": "us-east-2", "queues": {"research": QUEUE}, "runtimes": ["torch-efav3", "mpi-efav3"]},
     "azure": {"place": "westeurope", "queues": {"research": QUEUE}, "runtimes": ["torch-ib-ndr"]},
 }
-"""What the stacks of the fleet export, as far as the fleet reads it."""
+"""The outputs of the fleet's stacks that the fleet reads."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ EXISTING = {
 }
 
 
-def plan_of(fleet: Fleet, there: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
-    return record(lambda: declare_fleet(fleet), there=EXISTING if there is None else there)
+def plan_of(fleet: Fleet, existing: Mapping[str, Mapping[str, Any]] = EXISTING) -> Plan:
+    return record(lambda: declare_fleet(fleet), existing=existing)
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +121,11 @@ def test_a_team_whose_data_may_be_on_one_worker_has_nothing_on_the_other(fleet: 
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
     queues[0] |= {"teams": ["vision"]}
     queues[1] |= {"datasets": ["patients"]}
-    there = deepcopy(EXISTING)
+    existing = deepcopy(EXISTING)
     for stack in ("onprem", "aws"):
-        there[stack]["outputs"]["queues"] = {"research": QUEUE, "vision": QUEUE}
-    there["azure"]["outputs"]["datasets"] = {"patients": "/mnt/datasets/patients"}
-    found = plan_of(edited(fleet, queues=queues), there)
+        existing[stack]["outputs"]["queues"] = {"research": QUEUE, "vision": QUEUE}
+    existing["azure"]["outputs"]["datasets"] = {"patients": "/mnt/datasets/patients"}
+    found = plan_of(edited(fleet, queues=queues), existing)
     has: dict[str, set[str]] = {}
     for each in found.resources:
         if each.inputs.get("metadata", {}).get("namespace") == "team-research":
@@ -158,13 +158,13 @@ def test_no_token_and_no_secret_is_among_the_resources(hybrid: Plan) -> None:
     assert all(wire.count("1b47061264138c4ac30d75fd1eb44270") == 2 for wire in wires)
 
 
-def test_a_token_is_asked_for_once_the_account_may_use_it(hybrid: Plan) -> None:
+def test_the_token_is_requested_after_the_accounts_rights_exist(hybrid: Plan) -> None:
     for token in (each for each in hybrid.resources if each.type.endswith(":RotatedKubeconfig")):
         needed = {urn.split("::")[0].rpartition(":")[2] for urn in token.dependencies}
         assert {"ServiceAccount", "ClusterRoleBinding", "RoleBinding", "LocalQueue"} <= needed
 
 
-def test_the_hub_gets_a_copy_of_the_runtimes_that_it_has_not(hybrid: Plan) -> None:
+def test_the_hub_gets_a_copy_of_the_runtimes_that_it_lacks(hybrid: Plan) -> None:
     copies = {name: runtime["spec"] for name, runtime in of_the_hub(hybrid, "ClusterTrainingRuntime").items()}
     assert copies == {
         "torch-efav3": EXISTING["ohio/torch-efav3"]["spec"],
@@ -176,15 +176,15 @@ def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) ->
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"][:1]
     queues[0]["workers"] = ["ohio", "amsterdam"]
     both = edited(fleet, queues=queues, hub={"stack": "onprem", "runtimes": ["torch-efav3"]})
-    there = deepcopy(EXISTING)
-    there["azure"]["outputs"]["runtimes"] = ["torch-efav3"]
-    there["amsterdam/torch-efav3"] = runtime(f"another.example.com/training@sha256:{0:064}")
+    existing = deepcopy(EXISTING)
+    existing["azure"]["outputs"]["runtimes"] = ["torch-efav3"]
+    existing["amsterdam/torch-efav3"] = runtime(f"another.example.com/training@sha256:{0:064}")
     with pytest.raises(pulumi.RunError, match="whose containers on amsterdam are not those on ohio"):
-        plan_of(both, there)
+        plan_of(both, existing)
 
 
-def output(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the fleet when its stacks have these outputs instead."""
+def faults_of(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
+    """Return the fleet's faults when its stacks have these outputs instead."""
     facts = {name: {"datasets": {}, **FACTS[name], **changes.get(name, {})} for name in FACTS}
     workers = {worker.name: facts[worker.stack] for worker in fleet.workers}
     found = faults(fleet, facts["onprem"], workers)
@@ -192,7 +192,7 @@ def output(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
 
 
 def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
-    assert output(fleet) == []
+    assert faults_of(fleet) == []
 
 
 @pytest.mark.parametrize(
@@ -227,21 +227,20 @@ def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
 def test_a_stack_that_differs_from_the_fleet_is_refused(
     fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str
 ) -> None:
-    assert any(each.startswith(fault) for each in output(fleet, **{stack: facts})), output(
-        fleet, **{stack: facts}
-    )
+    found = faults_of(fleet, **{stack: facts})
+    assert any(each.startswith(fault) for each in found), found
 
 
 def test_a_dataset_must_be_on_each_worker_of_the_queue(fleet: Fleet) -> None:
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
     queues[0]["datasets"] = ["pile"]
     with_data = edited(fleet, queues=queues)
-    assert output(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: none"]
-    assert output(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
+    assert faults_of(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: none"]
+    assert faults_of(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
 
 
-def test_a_preview_shows_what_does_not_fit(fleet: Fleet) -> None:
-    there = deepcopy(EXISTING)
-    there["aws"]["outputs"]["place"] = "eu-west-1"
+def test_a_preview_reports_mismatches(fleet: Fleet) -> None:
+    existing = deepcopy(EXISTING)
+    existing["aws"]["outputs"]["place"] = "eu-west-1"
     with pytest.raises(pulumi.RunError, match=r"workers\[0\].place\n  got:     us-east-2"):
-        record(lambda: declare_fleet(fleet), preview=True, there=there)
+        record(lambda: declare_fleet(fleet), preview=True, existing=existing)

@@ -1,4 +1,4 @@
-"""What the API server is given to evaluate teams by; `tests/e2e/test_tenancy.py` tries it on a real one."""
+"""The admission policies of teams and their parameters in the plan; tests/e2e/test_tenancy.py applies them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_team_has_all_priorities_or_those_that_it_names(local: Stack, rendered
     assert found["platform.priorities"] == ["low", "normal", "high"]
 
 
-def test_further_controllers_make_pods_of_queued_jobs() -> None:
+def test_the_stack_may_name_more_controllers_that_create_pods_of_queued_jobs() -> None:
     [pods, *_] = manifests(JOB_KINDS, ["kuberay-operator/kuberay"])
     variables = {each["name"]: each["expression"] for each in pods["spec"]["variables"]}
     assert "'system:serviceaccount:kuberay-operator:kuberay'" in variables["makes_queued_pods"]
@@ -113,7 +113,7 @@ def policies() -> list[dict[str, Any]]:
     return [dict(each) for each in manifests(JOB_KINDS, []) if each["kind"] == "ValidatingAdmissionPolicy"]
 
 
-def test_every_list_that_a_rule_reads_is_made_and_declared() -> None:
+def test_every_list_that_a_rule_reads_is_created_and_declared() -> None:
     used = set()
     for policy in policies():
         declared = {each["name"] for each in policy["spec"]["variables"]}
@@ -132,7 +132,7 @@ def test_every_refusal_has_a_fix_within_the_api_servers_limit() -> None:
         assert len(str(policy)) < 200_000
 
 
-def test_what_is_asked_of_pods_is_the_golden_policy() -> None:
+def test_the_policy_for_pods_is_the_golden_one() -> None:
     [pods] = [each for each in policies() if each["metadata"]["name"] == "trainyard-teams-pods"]
     assert_matches(yaml.safe_dump(pods, width=110, sort_keys=False), GOLDEN / "admission.yaml")
 
@@ -154,9 +154,9 @@ def test_names_of_rules_differ() -> None:
 
 def test_paths_reach_each_template_of_a_kind() -> None:
     rule = AdmissionRule("any", "pod.spec.hostPID == false", "")
-    output = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
-    assert output["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
-    assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in output["jobsets"]
-    assert "values0.all(each0, values0[each0].?template.optMap(pod" in output["mpijobs"]
-    assert output["trainjobs"].count("pod.spec.hostPID") == 2
-    assert output["rayjobs"].count("pod.spec.hostPID") == 3
+    expressions = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
+    assert expressions["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
+    assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in expressions["jobsets"]
+    assert "values0.all(each0, values0[each0].?template.optMap(pod" in expressions["mpijobs"]
+    assert expressions["trainjobs"].count("pod.spec.hostPID") == 2
+    assert expressions["rayjobs"].count("pod.spec.hostPID") == 3

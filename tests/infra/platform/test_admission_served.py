@@ -1,7 +1,7 @@
-"""Lists that a cloud's stack has, and the plan's policies, on a real API server.
+"""Admission of a cloud's stack, served by a real API server: fabrics, residency, image digests and datasets.
 
-`tests/e2e/test_tenancy.py` tries attacks and sound work on the embedded cluster, whose stack has neither a
-fabric nor a residency. Here the shipped stack of CoreWeave is, with residency, digests and datasets.
+`tests/e2e/test_tenancy.py` tries attacks and valid workloads on the embedded cluster, whose stack has neither
+a fabric nor a residency. This module serves the admission policies of the shipped CoreWeave stack.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def found(rendered: Path) -> Plan:
 
 @pytest.fixture(scope="module")
 def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """Namespaces, limits and admission as the platform makes them."""
+    """An API server with the namespaces, limits and admission policies of the platform."""
     policy = "ValidatingAdmissionPolicy"
     spied = pod(env=seen("NVIDIA_VISIBLE_DEVICES", "all"))
     with api_server(tmp_path_factory.mktemp("api-server")) as server:
@@ -72,7 +72,7 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
 
 
 def is_evaluated(server: ApiServer, asked: Manifest) -> bool:
-    """Whether the API server has loaded the policy that refuses it."""
+    """Whether the API server has loaded the policy that refuses this object."""
     return "ValidatingAdmissionPolicy" in server.refusal(asked)
 
 
@@ -96,7 +96,7 @@ def pod_spec(**container: Any) -> dict[str, Any]:
 
 
 def pod(**container: Any) -> dict[str, Any]:
-    """Return a pod as a controller makes it of a job that the queue has put on a pool."""
+    """Return a pod as a controller creates it for a job that the queue has admitted to a pool."""
     spec = {**pod_spec(**container), "nodeSelector": {names.POOL_LABEL: "spot"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}
 
@@ -148,7 +148,7 @@ def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer)
 def test_devices_of_a_fabric_come_with_accelerators(
     server: ApiServer, limits: Mapping[str, Any], sound: bool
 ) -> None:
-    """The queue does not count them: a job of nothing else would take them from other teams' jobs."""
+    """The queue does not count them, so a job with only such devices would take them from other teams."""
     resources = {"limits": dict(limits)}
     for answer in (message(server, pod(resources=resources)), server.refusal(job(resources=resources))):
         assert (answer == "") is sound, answer
@@ -188,7 +188,7 @@ def tf_job(*types: str) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("asked", "output"),
+    ("asked", "message"),
     [
         (train_job(), ""),
         (train_job(limits=WHOLE), ""),
@@ -203,12 +203,12 @@ def tf_job(*types: str) -> Manifest:
         (tf_job("Worker", "Helper"), "tfReplicaSpecs"),
     ],
 )
-def test_the_queue_counts_whatever_a_jobs_operator_creates(
-    server: ApiServer, asked: Manifest, output: str
+def test_the_queue_counts_all_pods_that_a_jobs_operator_creates(
+    server: ApiServer, asked: Manifest, message: str
 ) -> None:
-    """Operators read jobs more freely than Kueue, which would admit pods as if they had no accelerators."""
+    """Operators accept forms of jobs that Kueue does not read, whose pods it would admit for no accelerators."""
     answer = server.refusal(asked)
-    assert (output in answer) and bool(answer) is bool(output), answer
+    assert (message in answer) and bool(answer) is bool(message), answer
 
 
 def with_spec(**fields: Any) -> dict[str, Any]:
@@ -256,7 +256,7 @@ SECRET = {"secretRef": {"name": "mine"}}
 
 
 @pytest.mark.parametrize(
-    ("asked", "output"),
+    ("asked", "message"),
     [
         (with_spec(resources={"requests": PAGES, "limits": PAGES}), "resources of a pod: cpu and memory"),
         (with_spec(resources={"requests": {"memory": "2Gi"}}), ""),
@@ -292,16 +292,15 @@ SECRET = {"secretRef": {"name": "mine"}}
         (with_spec(containers=[{**MAIN, "name": f"c{n}"} for n in range(4)]), ""),
     ],
 )
-def test_what_no_list_of_a_pods_devices_and_volumes_shows(
-    server: ApiServer, asked: Manifest, output: str
+def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
+    server: ApiServer, asked: Manifest, message: str
 ) -> None:
-    """Other ways to devices, to files that teams share and to the node's disk."""
     answer = message(server, asked)
-    assert (output in answer) and bool(answer) is bool(output), answer
+    assert (message in answer) and bool(answer) is bool(message), answer
 
 
 def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:
-    """It would not remove its finalizer from the pods of another controller."""
+    """The job controller would not remove its finalizer from the pods of another controller."""
     asked = with_spec(nodeSelector={})
     assert server.refusal(asked) == ""
     asked["metadata"] = {**ABOUT, "finalizers": [TRACKING]}
@@ -331,7 +330,7 @@ EXTERNAL = of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"por
 
 
 @pytest.mark.parametrize(
-    ("asked", "output"),
+    ("asked", "message"),
     [
         (of_team("Secret", {"finalizers": ["example.com/mine"]}), "metadata.finalizers of a Secret"),
         (of_team("Secret", stringData={"NVIDIA_VISIBLE_DEVICES": "all"}), "keys of a Secret"),
@@ -339,16 +338,16 @@ EXTERNAL = of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"por
         (EXTERNAL, "externalIPs"),
         (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
         (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
-        # A cloud makes a disk of at least a GiB, and the quota counts what is asked for.
+        # A cloud makes a disk of at least a GiB, and the quota counts the request.
         (of_team("PersistentVolumeClaim", spec=claim("1")), "minimum storage usage"),
         (of_team("PersistentVolumeClaim", spec=claim("1Gi")), ""),
     ],
 )
 def test_secrets_services_and_claims_reach_no_further_than_their_team(
-    server: ApiServer, asked: Manifest, output: str
+    server: ApiServer, asked: Manifest, message: str
 ) -> None:
     answer = server.refusal(asked)
-    assert (output in answer) and bool(answer) is bool(output), answer
+    assert (message in answer) and bool(answer) is bool(message), answer
 
 
 @pytest.mark.parametrize(
@@ -360,7 +359,7 @@ def test_secrets_services_and_claims_reach_no_further_than_their_team(
         ("identity", {}, False),
     ],
 )
-def test_a_token_is_of_the_clouds_audience_alone(
+def test_a_token_may_have_only_the_clouds_audience(
     server: ApiServer, name: str, audience: Mapping[str, str], sound: bool
 ) -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607, **audience}}
@@ -372,8 +371,8 @@ def test_a_token_is_of_the_clouds_audience_alone(
     assert sound or "volumes.projected.serviceAccountToken" in answer
 
 
-def test_a_refusal_is_no_missing_right(server: ApiServer) -> None:
-    """The Kubernetes provider passes over Forbidden in a preview."""
+def test_a_refusal_has_another_reason_than_a_missing_right(server: ApiServer) -> None:
+    """The Kubernetes provider ignores the reason Forbidden in a preview."""
     assert server.reason({**job(), "metadata": {**ABOUT, "labels": {}}}) == "Invalid"
 
 
@@ -398,21 +397,23 @@ def test_a_refusal_is_no_missing_right(server: ApiServer) -> None:
 def test_regions_and_endpoints_are_within_the_residency(
     server: ApiServer, name: str, value: str, sound: bool
 ) -> None:
-    output = "" if sound else "data of this stack may be in eu"
+    expected = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
     for answer in (message(server, pod(env=env)), server.refusal(job(env=env))):
-        assert (output in answer) and (bool(answer) is not sound), answer
+        assert (expected in answer) and (bool(answer) is not sound), answer
 
 
 def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(server: ApiServer) -> None:
-    """CoreWeave's is 420 s, of which a quarter is the margin."""
+    """CoreWeave's preemption notice is 420 s, of which a quarter is the margin."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
         assert (answer == "") is sound, answer
         assert sound or "default=315" in answer
 
 
-def test_what_stages_a_teams_own_datasets_is_admitted_as_the_teams(server: ApiServer, found: Plan) -> None:
+def test_the_job_that_stages_a_teams_datasets_is_admitted_as_the_teams(
+    server: ApiServer, found: Plan
+) -> None:
     [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
     assert server.refusal(staging) == ""
     spec = {**staging["spec"]["template"]["spec"], "nodeSelector": {names.POOL_LABEL: "spot"}}
@@ -431,17 +432,17 @@ ONLY_THE_PLAN = {
     "mpi-job": "a tag that is a hash of the content, which the plan knows of `trainyard.local` alone",
     "spot-job": "the same",
 }
-"""Resource of the corpus → why the plan's policy lets something pass, or be, that a team's pod may not be."""
+"""Resource of the corpus → why the plan's policy permits something that a team's pod may not have."""
 
 
 def pairs() -> list[Case]:
-    """Cases of the policies' corpus that break a pod; what a plan does not know, an API server does."""
+    """Return the cases of the policies' corpus in which a pod is the violation, except for unknown values."""
     cases = [each for each in corpus() if each.policy in EVALUATED_BY_BOTH]
     return [each for each in cases if "$unknown" not in str(each.violating.props)]
 
 
 def laid_over(sound: Mapping[str, Any], case: Case, *, violating: bool) -> dict[str, Any]:
-    """Return a sound pod with that in which one twin of the case differs from the other."""
+    """Return a compliant pod with the difference between the two twins of the case."""
     twins = [specs(each.props) for each in (case.clean, case.violating)]
     made: dict[str, Any] = copy.deepcopy(dict(sound))
     for own, other in zip(*(twins[::-1] if violating else twins), strict=True):

@@ -1,6 +1,6 @@
-"""The check of a job's containers, run as the kubelet runs it: in a separate root, by the shell in there.
+"""`check_fabric.sh`, the postStart hook of a job's containers, run in a chroot by the shell in it.
 
-A root holds a shell, what the shell is linked with, and small real libraries under the names of a fabric's.
+The root has a shell, its libraries, and small real libraries with the names of a fabric's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from infra.platform.runtimes import EX_NO_FABRIC
 from tests.processes import TIMEOUT_SECONDS
 
 SHELLS = ("dash", "bash")
-"""/bin/sh of Debian and of Red Hat. BusyBox's ash was tried by hand: CI's machines need not have it."""
+"""/bin/sh of Debian and of Red Hat. BusyBox's ash was tested by hand, since hosts of CI may lack it."""
 USER = () if os.geteuid() == 0 else ("--user", "--map-root-user")
 SYSTEM = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 UNSHARE, NSENTER, CHROOT = (str(shutil.which(name, path=SYSTEM)) for name in ("unshare", "nsenter", "chroot"))
@@ -33,13 +33,13 @@ CONDA = Path("opt/conda")
 
 
 def linked(path: Path) -> list[Path]:
-    """The libraries of a program, and its loader."""
+    """Return the libraries of a program, and its loader."""
     output = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
     return [Path(found) for found in re.findall(r"(/\S+) \(0x", output)]
 
 
-class Root:
-    """A container's files."""
+class ContainerRoot:
+    """The root filesystem of a container, in a folder."""
 
     def __init__(self, folder: Path, shell: str) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Root:
         return target
 
     def library(self, name: str, folder: str = "", depends_on: str = "") -> Path:
-        """Add a shared library that the loader takes; with a dependency of that name in place of libc's."""
+        """Add a shared library that the loader accepts; `depends_on`: the dependency in place of libc."""
         where = folder or str(self.libc.parent).lstrip("/")
         path = self.copy(self.libc.with_name("libdl.so.2"), f"{where}/{name}")
         if depends_on:
@@ -71,7 +71,7 @@ class Root:
         target.touch()
 
     def fill(self, fabric: str) -> None:
-        """Add all that a fabric class needs of the image and of the node."""
+        """Add all that a fabric class needs from the image and from the node."""
         found = catalog.fabric(fabric)
         for file in [*(each.file for each in found.image_files), *found.node_files]:
             name = file.replace("*", "0")
@@ -81,7 +81,7 @@ class Root:
                 self.library(name)
 
     def check(self, fabric: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run the check with the variables of the class's pods, and these."""
+        """Run the check with the variables of the fabric's pods, and these."""
         environment = {"PATH": "/usr/bin:/bin", "TRAINYARD_FABRIC": needs(fabric), "PET_NNODES": "2"}
         environment |= catalog.fabric(fabric).environment | variables
         alone = [UNSHARE, *USER, "--fork", "--pid", "--mount", f"--mount-proc={self.folder}/proc"]
@@ -96,13 +96,13 @@ class Root:
 
 
 @pytest.fixture(params=SHELLS)
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    return Root(tmp_path / "root", request.param)
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> ContainerRoot:
+    return ContainerRoot(tmp_path / "root", request.param)
 
 
 NETWORKS = [fabric.name for fabric in catalog.fabrics() if "NCCL_NET" in fabric.environment]
 KINDS = ["ib-ndr", "roce-sriov", "efav3", "roce", "tcpxo"]
-"""A class of each network: InfiniBand, RoCE, EFA, Google Cloud's gIB and TCPXO."""
+"""A fabric class of each network: InfiniBand, RoCE, EFA, Google Cloud's gIB and TCPXO."""
 
 
 def test_every_class_with_a_network_is_checked() -> None:
@@ -112,7 +112,7 @@ def test_every_class_with_a_network_is_checked() -> None:
 
 
 @pytest.mark.parametrize("fabric", KINDS)
-def test_an_image_with_all_that_its_fabric_needs_passes(root: Root, fabric: str) -> None:
+def test_an_image_that_has_all_files_of_its_fabric_passes(root: ContainerRoot, fabric: str) -> None:
     root.fill(fabric)
     if "LD_LIBRARY_PATH" in catalog.fabric(fabric).environment:
         libraries = root.folder / "usr/local/nvidia/lib64"
@@ -124,7 +124,7 @@ def test_an_image_with_all_that_its_fabric_needs_passes(root: Root, fabric: str)
 
 @pytest.mark.parametrize("fabric", KINDS)
 def test_an_image_and_a_pod_with_nothing_are_refused_with_all_that_is_missing(
-    root: Root, fabric: str
+    root: ContainerRoot, fabric: str
 ) -> None:
     found, done = catalog.fabric(fabric), root.check(fabric)
     assert done.returncode == 1
@@ -138,7 +138,7 @@ def test_an_image_and_a_pod_with_nothing_are_refused_with_all_that_is_missing(
     assert "TRAINYARD_FABRIC=none" in done.stderr
 
 
-def test_each_thing_that_is_missing_is_named_alone(root: Root) -> None:
+def test_only_the_missing_file_is_named(root: ContainerRoot) -> None:
     root.fill("ib-ndr")
     for path in (root.folder / "etc/libibverbs.d/mlx5.driver", root.folder / "dev/infiniband/uverbs0"):
         path.unlink()
@@ -156,13 +156,13 @@ def test_each_thing_that_is_missing_is_named_alone(root: Root) -> None:
     assert "  libibverbs.so.1: libnl.so3: cannot open shared object file" in root.check("ib-ndr").stderr
 
 
-def test_a_plugin_whose_cuda_comes_with_pythons_packages_passes(root: Root) -> None:
+def test_a_plugin_whose_cuda_comes_with_pythons_packages_passes(root: ContainerRoot) -> None:
     root.fill("efav3")
     root.library("libnccl-net-ofi.so", depends_on="libcudart")
     assert root.check("efav3").returncode == 0
 
 
-def test_libraries_of_conda_are_found_beside_its_programs(root: Root) -> None:
+def test_libraries_of_conda_are_found_beside_its_programs(root: ContainerRoot) -> None:
     root.file("/dev/infiniband/uverbs0")
     root.file(f"/{CONDA}/etc/libibverbs.d/mlx5.driver")
     for name in ("libibverbs.so.1", "libibverbs/libmlx5-rdmav34.so"):
@@ -182,7 +182,7 @@ def test_libraries_of_conda_are_found_beside_its_programs(root: Root) -> None:
     ],
 )
 def test_a_variable_that_disables_the_network_is_refused(
-    root: Root, fabric: str, name: str, value: str, passes: bool
+    root: ContainerRoot, fabric: str, name: str, value: str, passes: bool
 ) -> None:
     root.fill(fabric)
     done = root.check(fabric, **{name: value})
@@ -200,18 +200,20 @@ def test_a_variable_that_disables_the_network_is_refused(
         {"TRAINYARD_FABRIC": ""},
     ],
 )
-def test_a_job_that_overrides_it_or_has_one_node_passes(root: Root, variables: dict[str, str]) -> None:
+def test_a_job_that_overrides_it_or_has_one_node_passes(
+    root: ContainerRoot, variables: dict[str, str]
+) -> None:
     done = root.check("ib-ndr", **variables)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_mpi_job_whose_pods_lack_their_number_is_checked(root: Root) -> None:
+def test_an_mpi_job_whose_pods_lack_their_number_is_checked(root: ContainerRoot) -> None:
     assert root.check("ib-ndr", PET_NNODES="").returncode == 1
 
 
 @contextmanager
-def pod(root: Root) -> Iterator[subprocess.Popen[str]]:
-    """A container beside a pause container, whose processes it sees: `shareProcessNamespace`."""
+def pod(root: ContainerRoot) -> Iterator[subprocess.Popen[str]]:
+    """A container in one process namespace with a pause container (`shareProcessNamespace`)."""
     with subprocess.Popen([UNSHARE, "--fork", "--pid", "sleep", "600"]) as pause:
         first = _child(pause.pid)
         proc = [UNSHARE, "--mount", f"--mount-proc={root.folder}/proc", CHROOT, str(root.folder)]
@@ -241,7 +243,7 @@ def _child(process: int) -> int:
 
 
 def hooked(main: subprocess.Popen[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the check beside a container's first process, with its class's signal."""
+    """Run the check beside a container's first process, as the kubelet runs the hook."""
     enter = [NSENTER, f"--target={_child(main.pid)}", "--pid", "--mount", "--root", "--wd"]
     return subprocess.run(
         [*enter, *CHECK, str(FABRIC_SIGNAL)],
@@ -255,7 +257,7 @@ def hooked(main: subprocess.Popen[str], **variables: str) -> subprocess.Complete
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="enters the namespaces of a container, as a kubelet does")
 def test_a_container_that_is_refused_ends_with_the_reason_in_its_log(tmp_path: Path) -> None:
-    root = Root(tmp_path / "root", "dash")
+    root = ContainerRoot(tmp_path / "root", "dash")
     root.file("/dev/termination-log")
     with pod(root) as main:
         hook = hooked(main)
@@ -271,9 +273,9 @@ def test_a_container_that_is_refused_ends_with_the_reason_in_its_log(tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="enters the namespaces of a container, as a kubelet does")
-def test_a_node_that_lets_ranks_lock_too_little_memory_is_worth_a_restart(tmp_path: Path) -> None:
-    """Its limit is raised soon after it has come, so the signal is not the one that nothing helps against."""
-    root = Root(tmp_path / "root", "dash")
+def test_a_job_on_a_node_with_a_low_limit_of_locked_memory_is_restarted(tmp_path: Path) -> None:
+    """The limit is raised soon after a node has joined, so the signal is not that of a permanent failure."""
+    root = ContainerRoot(tmp_path / "root", "dash")
     root.fill("ib-ndr")
     root.file("/dev/termination-log")
     with pod(root) as main:

@@ -1,4 +1,4 @@
-"""What takes code into a team's store, and what unpacks it in each pod."""
+"""The programs that store a pack of code in a team's volume, and that unpack it in each pod."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def unpack(
     """Unpack as a pod does, and return where the command starts."""
     folder.mkdir(exist_ok=True)
     program_of = [*unpacking()[:-2], str(store), str(folder / "code")]
-    output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "message"), "PATH": path}
+    variables = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "message"), "PATH": path}
     command = [*inside, *program_of, "/bin/pwd"]
-    return subprocess.run(command, env=output, capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, cwd=folder)
 
 
-def test_code_is_stored_once_and_unpacked_as_it_was(code: Pack, tmp_path: Path) -> None:
+def test_code_is_stored_once_and_unpacked_unchanged(code: Pack, tmp_path: Path) -> None:
     store, folder = tmp_path / "store", tmp_path / "pod"
     assert receive(store, code.digest, given(code)).stdout == b"send\nstored\n"
-    assert receive(store, code.digest, b"").stdout == b"stored\n", "it is there: nothing is sent"
+    assert receive(store, code.digest, b"").stdout == b"stored\n", "it exists, so nothing is sent"
     assert [each.name for each in store.iterdir()] == [f"{code.digest.removeprefix('sha256:')}.tar.gz"]
     found = folder / "code"
-    for _ in range(2):  # a container may be started twice
+    for _ in range(2):  # a container may be restarted
         assert unpack(store, folder, code.digest).stdout == f"{found}\n"
     assert (found / "train.py").read_text() == "print(1)\n"
     assert os.access(found / "link", os.X_OK) and (found / "link").is_symlink()
@@ -81,7 +81,7 @@ def test_bytes_of_another_digest_are_not_stored(code: Pack, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", ""])
-def test_what_is_no_digest_names_no_file(code: Pack, tmp_path: Path, digest: str) -> None:
+def test_an_invalid_digest_is_refused(code: Pack, tmp_path: Path, digest: str) -> None:
     done = receive(tmp_path / "store", digest, given(code))
     assert done.returncode != 0 and b"no digest was given" in done.stderr
     assert not (tmp_path / "store").exists()
@@ -106,7 +106,7 @@ def test_a_pod_whose_code_was_changed_in_the_store_does_not_start(code: Pack, tm
     assert code.digest in (tmp_path / "message").read_text()
 
 
-def test_a_job_without_code_starts_as_it_did(tmp_path: Path) -> None:
+def test_a_job_without_code_starts_in_its_working_folder(tmp_path: Path) -> None:
     assert unpack(tmp_path / "store", tmp_path / "pod", "").stdout == f"{tmp_path / 'pod'}\n"
     assert list((tmp_path / "pod").iterdir()) == []
 
@@ -117,14 +117,14 @@ def test_an_image_or_a_runtime_that_cannot_unpack_is_reported(code: Pack, tmp_pa
     done = unpack(store, tmp_path / "pod", code.digest, path="/nowhere")
     message = "the image has no gzip, tar, sha256sum and no Python"
     assert (done.returncode, message in done.stderr) == (2, True)
-    (tmp_path / "pod" / "code").symlink_to("/nowhere")  # root may write whatever a mount does not forbid
+    (tmp_path / "pod" / "code").symlink_to("/nowhere")  # root ignores the permissions of folders
     done = unpack(store, tmp_path / "pod", code.digest)
     assert (done.returncode, "bring the stack up again" in done.stderr) == (2, True)
 
 
 @pytest.fixture
 def without_tar(tmp_path: Path) -> str:
-    """A PATH as of an image that has Python and no tar."""
+    """The PATH of an image that has Python and no tar."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("chmod", "gzip", "mkdir", "rm", "sha256sum"):

@@ -1,4 +1,4 @@
-"""A dataset is staged by one Job, and read by all teams' jobs at one path."""
+"""Datasets in the plan: one Job stages each, and the teams' jobs read it at one path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = DatasetSpec(name="books", source="/imports/books.jsonl", digest=DIGEST, s
 
 
 def staging(found: Plan) -> dict[str, Mapping[str, Any]]:
-    """Dataset → Job."""
+    """Return dataset → the Job that stages it."""
     jobs = found.named("Job").values()
     label = names.DATASET_LABEL
     return {job["metadata"]["labels"][label]: job for job in jobs if label in job["metadata"]["labels"]}
@@ -95,7 +95,7 @@ def test_a_dataset_with_readers_is_shown_to_these_teams_alone(local: Stack, rend
 
 
 def test_a_filesystem_of_each_team_is_filled_by_a_queued_job_of_its_readers(rendered: Path) -> None:
-    """No pool of the team is the operators', and its copy is the team's own to write."""
+    """The operators cannot use the team's pools, and the team may write its copy."""
     stack = load(stack_file("coreweave"))
     ours = PILE.model_copy(update={"public": True, "teams": (stack.teams[0].name,)})
     found = plan(stack.model_copy(update={"datasets": (ours,)}), rendered)
@@ -107,7 +107,7 @@ def test_a_filesystem_of_each_team_is_filled_by_a_queued_job_of_its_readers(rend
     assert "datasets" not in lists[f"{stack.teams[0].name}.read_only_claims"].split(", ")
 
 
-def test_another_version_is_another_job(local: Stack, staged: Plan, rendered: Path) -> None:
+def test_another_version_of_a_dataset_is_another_job(local: Stack, staged: Plan, rendered: Path) -> None:
     newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
     after = staging(plan(local.model_copy(update={"datasets": (newer, FILE)}), rendered))
     before = staging(staged)

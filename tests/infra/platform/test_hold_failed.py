@@ -1,4 +1,4 @@
-"""The program that keeps a failed job's pod, run as a container would run it."""
+"""`hold_failed.sh`, which keeps a failed job's pod running for inspection, run as a container runs it."""
 
 from __future__ import annotations
 
@@ -14,58 +14,63 @@ from infra.platform.programs import program
 from infra.platform.runtimes import EX_HELD
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
-LEAVES = "trap 'exit 75' TERM; touch started; while :; do sleep 0.02; done"
+EXITS_ON_NOTICE = "trap 'exit 75' TERM; touch started; while :; do sleep 0.02; done"
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def termination_log(tmp_path: Path) -> Path:
     return tmp_path / "termination-log"
 
 
-def held(output: Path, seconds: int, script: str) -> subprocess.Popen[str]:
+def held(termination_log: Path, seconds: int, script: str) -> subprocess.Popen[str]:
     hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", str(seconds)]
-    variables = {**os.environ, "TERMINATION_LOG": str(output), "TRAINYARD_JOB": "tune"}
+    variables = {**os.environ, "TERMINATION_LOG": str(termination_log), "TRAINYARD_JOB": "tune"}
     return subprocess.Popen(
-        [*hold, "/bin/sh", "-c", script], stderr=subprocess.PIPE, text=True, env=variables, cwd=output.parent
+        [*hold, "/bin/sh", "-c", script],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+        cwd=termination_log.parent,
     )
 
 
 @pytest.mark.parametrize("code", [0, 75])
-def test_what_is_done_or_was_preempted_is_not_held(output: Path, code: int) -> None:
-    process = held(output, 60, f"exit {code}")
+def test_a_finished_or_preempted_command_is_not_held(termination_log: Path, code: int) -> None:
+    process = held(termination_log, 60, f"exit {code}")
     assert process.communicate(timeout=TIMEOUT_SECONDS)[1] == ""
     assert process.returncode == code
 
 
-def test_a_failure_is_held_for_its_time_and_then_the_job_has_failed(output: Path) -> None:
+def test_a_failure_is_held_for_its_time_and_then_the_job_has_failed(termination_log: Path) -> None:
     started = time.monotonic()
-    process = held(output, 1, "exit 3")
+    process = held(termination_log, 1, "exit 3")
     _, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     assert time.monotonic() - started >= 1
     assert process.returncode == EX_HELD
     assert "failed with exit code 3; this pod is held for 1 s: trainyard shell tune" in errors
-    assert output.read_text() == "failed with exit code 3; held for 1 s\n"
+    assert termination_log.read_text() == "failed with exit code 3; held for 1 s\n"
 
 
-def test_what_a_command_has_reported_itself_remains(output: Path) -> None:
-    held(output, 1, f"echo out of data >{output}; exit 3").communicate(timeout=TIMEOUT_SECONDS)
-    assert output.read_text() == "out of data\n"
+def test_a_message_of_the_command_is_kept(termination_log: Path) -> None:
+    script = f"echo out of data >{termination_log}; exit 3"
+    held(termination_log, 1, script).communicate(timeout=TIMEOUT_SECONDS)
+    assert termination_log.read_text() == "out of data\n"
 
 
-def test_a_preemption_notice_reaches_the_command_and_its_exit_code_is_the_pods(output: Path) -> None:
-    process = held(output, 60, LEAVES)
-    wait_for((output.parent / "started").exists)
+def test_a_preemption_notice_reaches_the_command_and_its_exit_code_is_the_pods(termination_log: Path) -> None:
+    process = held(termination_log, 60, EXITS_ON_NOTICE)
+    wait_for((termination_log.parent / "started").exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 75
 
 
-def test_a_held_pod_ends_on_a_preemption_notice(output: Path) -> None:
-    process = held(output, 60, "exit 4")
+def test_a_held_pod_ends_on_a_preemption_notice(termination_log: Path) -> None:
+    process = held(termination_log, 60, "exit 4")
     assert process.stderr is not None
     process.stderr.readline()
     process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 4
-    assert not output.exists()
+    assert not termination_log.exists()

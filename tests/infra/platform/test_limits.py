@@ -1,4 +1,4 @@
-"""What the namespace of a team may hold; `tests/e2e/test_tenancy.py` fills one."""
+"""ResourceQuotas and LimitRanges of team namespaces; tests/e2e/test_tenancy.py fills one."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def test_a_quota_holds_the_stacks_limits_and_what_the_platform_uses(found: Plan)
     }
 
 
-def test_a_team_holds_no_more_accelerators_than_its_queues_allow_at_most(
+def test_a_teams_quota_of_accelerators_is_the_most_that_its_queues_allow(
     found: Plan, local_plan: Plan
 ) -> None:
-    """Pods that still end are counted, and Kueue has freed their quota. 16 accelerators are there."""
+    """Terminating pods count, although Kueue has freed their quota. The stack has 16 accelerators."""
     name = "requests.nvidia.com/gpu"
     hard = {team: found.named("ResourceQuota")[f"team-{team}/team"]["spec"]["hard"][name] for team in TEAMS}
     assert hard == {
         "vision": "10",  # spot 4 + 2 borrowed, on-demand 2 + 2 borrowed
         "speech": "10",  # spot 2 + 4, on-demand 4 and nothing borrowed
-        "robots": "12",  # those of speech, and 2 on-demand of the team's queue
+        "robots": "12",  # speech's, and 2 on-demand of the team's queue
     }
     for quota in local_plan.named("ResourceQuota").values():
-        assert name not in quota["spec"]["hard"], "its queue has all that there are"
+        assert name not in quota["spec"]["hard"], "its queue has all accelerators of the stack"
 
 
-def test_quantities_are_written_as_they_come_back(rendered: Path) -> None:
-    """The next `up` would find others changed."""
+def test_quantities_are_written_in_the_form_that_the_api_server_returns(rendered: Path) -> None:
+    """The next `up` would report other forms as changed."""
     many = plan(parse(changed(GOOD, {"teams[1].limits.jobs": 2000})), rendered)
     assert many.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]["count/jobs.batch"] == "2k"
 

@@ -1,4 +1,4 @@
-"""What keeps the logs of pods: who may read what, and what it can do to the node."""
+"""The collector of pods' logs and the teams' readers: their rights, their mounts, and retention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pod_of(found: Plan, kind: str, name: str) -> Mapping[str, Any]:
     return spec
 
 
-def test_the_collector_runs_on_every_node_as_no_root_and_writes_to_no_folder_of_it(logs_plan: Plan) -> None:
+def test_the_collector_runs_on_every_node_without_root_and_writes_to_no_folder_of_it(logs_plan: Plan) -> None:
     pod = pod_of(logs_plan, "DaemonSet", "collector")
     assert "nodeSelector" not in pod
     assert pod["tolerations"] == [{"operator": "Exists"}]
@@ -51,7 +51,7 @@ def test_no_pod_of_a_team_mounts_the_logs(logs_plan: Plan) -> None:
     assert [name for name in claims if name.endswith("/logs")] == ["trainyard-logs/logs"]
 
 
-def test_nothing_connects_to_what_keeps_logs(logs_plan: Plan) -> None:
+def test_nothing_may_connect_to_the_log_collector(logs_plan: Plan) -> None:
     spec = logs_plan.named("NetworkPolicy")["trainyard-logs/closed"]["spec"]
     assert (spec["ingress"], spec["egress"], spec["podSelector"]) == ([], [], {})
 
@@ -68,13 +68,13 @@ def test_old_logs_are_deleted_after_the_stacks_retention(local: Stack, rendered:
     assert "-mtime +6 -delete" in template["spec"]["containers"][0]["command"][-1]
 
 
-def test_a_stack_may_keep_none(local: Stack, rendered: Path) -> None:
+def test_a_stack_may_retain_no_logs(local: Stack, rendered: Path) -> None:
     found = plan(local.model_copy(update={"logs": LogsSpec(kept=False)}), rendered)
     assert not [each.name for each in found.resources if "trainyard-logs" in each.name]
 
 
 def test_the_folder_of_a_log_names_its_job() -> None:
-    """As the kubelet names folders: namespace, pod and UID (`BuildPodLogsDirectory`)."""
+    """The kubelet names folders by namespace, pod and UID (`BuildPodLogsDirectory`)."""
     [read, *_] = configuration()["receivers"]["filelog"]["operators"]
     path = "/var/log/pods/team-research_digits-node-0-1-abcde_6b1c-2f/node/0.log.20261124-101112"
     found = re.match(read["regex"], path)

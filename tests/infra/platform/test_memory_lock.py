@@ -1,4 +1,4 @@
-"""The daemon that raises the limit on locked memory, run over processes of a separate namespace."""
+"""`raise_memory_lock.sh`, the daemon that raises the limit of locked memory, run in a process namespace."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def children():
     for each in open(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read().split():
         with contextlib.suppress(OSError):
             yield open(f"/proc/{each}/comm").read().strip()
-while daemon.poll() is None and "sleep" not in children():  # before that it looks at the processes
+while daemon.poll() is None and "sleep" not in children():  # it sleeps after it has checked the processes
     time.sleep(0.02)
 limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
 print(daemon.poll(), *(limit == hard for limit in limits))
 """
-"""Processes of a node with a low limit of locked memory, and the daemon over them."""
+"""Starts processes with a low limit of locked memory, as on a node, and the daemon."""
 
 
 def run(folder: Path, *names: str) -> tuple[list[str], str]:
     """Return the processes whose limit the daemon has raised, and its error output."""
     for name in names:
         shutil.copy(str(shutil.which("sleep")), folder / name)
-    # As high as this host lets anybody, which without CAP_SYS_RESOURCE is not for ever.
+    # The hard limit: only CAP_SYS_RESOURCE could raise it further.
     script = SCRIPT.replace(
         "--memlock=unlimited:unlimited", "--memlock=$(ulimit -H -l | awk '{print $1 * 1024}')"
     )
@@ -59,13 +59,13 @@ def run(folder: Path, *names: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a namespace of processes, as nodes are one")
-def test_what_starts_containers_may_lock_memory_and_nothing_else_may_lock_more(tmp_path: Path) -> None:
+def test_only_the_limit_of_container_runtimes_is_raised(tmp_path: Path) -> None:
     names = ("containerd", "containerd-shim-runc-v2", "sshd")
     assert run(tmp_path, *names)[0] == ["None", "True", "True", "False"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a namespace of processes, as nodes are one")
-def test_a_node_without_a_runtime_that_it_knows_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+def test_a_node_without_a_known_container_runtime_is_reported(tmp_path: Path) -> None:
     ended, output = run(tmp_path, "sshd")
     assert ended == ["1", "False"]
     assert "neither containerd nor crio is among the processes of this node" in output

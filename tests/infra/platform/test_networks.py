@@ -1,4 +1,4 @@
-"""What pods of teams may connect to: nothing but what the policy names."""
+"""NetworkPolicies of team namespaces: pods may connect only to what a policy names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ INTERNET = EgressSpec(name="models", cidr=IPv4Network("0.0.0.0/0"), ports=(443,)
 
 
 def policies(found: Plan) -> dict[str, Mapping[str, Any]]:
-    """Namespace of a team → the spec of its policy."""
+    """Return namespace of a team → the spec of its policy."""
     made = found.named("NetworkPolicy").values()
     spaces = {each["metadata"]["namespace"]: each["spec"] for each in made}
     return {space: spec for space, spec in spaces.items() if space.startswith("team-")}
 
 
 def reaches(spec: Mapping[str, Any], address: str, port: int) -> bool:
-    """Whether the policy opens an address outside of the cluster, as Kubernetes reads it."""
+    """Whether the policy permits connections to an address outside of the cluster."""
     to = IPv4Address(address)
     return any(
         to in IPv4Network(block["cidr"])
@@ -35,7 +35,7 @@ def reaches(spec: Mapping[str, Any], address: str, port: int) -> bool:
     )
 
 
-def test_every_team_is_closed_both_ways(local: Stack, rendered: Path) -> None:
+def test_every_teams_ingress_and_egress_are_restricted(local: Stack, rendered: Path) -> None:
     found = policies(plan(local, rendered))
     assert set(found) == {f"team-{team.name}" for team in local.teams}
     for spec in found.values():
@@ -44,7 +44,7 @@ def test_every_team_is_closed_both_ways(local: Stack, rendered: Path) -> None:
         assert all(rule["to"] for rule in spec["egress"])
 
 
-def test_what_the_stack_names_is_open_to_the_teams_that_it_names(local: Stack, rendered: Path) -> None:
+def test_declared_egress_is_open_only_to_the_teams_that_it_names(local: Stack, rendered: Path) -> None:
     network = NetworkSpec(egress=(TRACKER, INSIDE))
     found = policies(plan(local.model_copy(update={"network": network}), rendered))
     assert reaches(found["team-research"], "203.0.113.7", 443)
@@ -55,7 +55,7 @@ def test_what_the_stack_names_is_open_to_the_teams_that_it_names(local: Stack, r
         assert {"to": [of_pods], "ports": [{"protocol": "TCP", "port": 5000}]} in spec["egress"]
 
 
-def test_the_internet_is_no_private_network(local: Stack, rendered: Path) -> None:
+def test_egress_to_the_internet_excludes_private_networks(local: Stack, rendered: Path) -> None:
     network = NetworkSpec(egress=(INTERNET,))
     spec = policies(plan(local.model_copy(update={"network": network}), rendered))["team-research"]
     assert reaches(spec, "203.0.113.7", 443)

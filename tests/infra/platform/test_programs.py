@@ -1,4 +1,4 @@
-"""The programs that containers run, run here: their absolute paths are mapped to a folder of the test."""
+"""The programs that containers run, executed with their absolute paths mapped to a folder of the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANK = {"OMPI_COMM_WORLD_RANK": "0"}
 
 
 def tool(folder: Path, name: str, body: str = "") -> Path:
-    """Put a command into a folder: it notes how it was called, and then runs `body`."""
+    """Create a fake command in a folder: it records its call, and then runs `body`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{body}\n')
@@ -41,7 +41,7 @@ def calls(folder: Path) -> list[str]:
 
 
 def run(text: str, tools: Path, *, shell: str = "sh", moved: Mapping[str, Path] | None = None) -> int:
-    """Run a shell program with some commands and folders in place of the node's."""
+    """Run a shell program with fake commands, and with other folders in place of the node's."""
     for path, instead in (moved or {}).items():
         assert path in text
         text = text.replace(path, str(instead))
@@ -75,7 +75,7 @@ def test_shell_programs_have_no_fault_that_shellcheck_finds(name: str) -> None:
 
 @contextmanager
 def worker(tmp_path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
-    """The worker of an MPI job, with a sshd that runs `body`."""
+    """Start the worker of an MPI job, with a fake sshd that runs `body`."""
     sshd = tool(tmp_path, "sshd", body)
     text = program("serve_ssh.py").replace("/usr/sbin/sshd", str(sshd))
     environment = {"NCCL_DEBUG": "WARN", "OTHER": "no", "PATH": os.environ["PATH"]}
@@ -84,7 +84,7 @@ def worker(tmp_path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> None:
+def test_sshd_is_started_with_the_given_variables(tmp_path: Path) -> None:
     with worker(tmp_path, "exit 3") as process:
         assert process.wait(TIMEOUT_SECONDS) == 3
     (call,) = calls(tmp_path)
@@ -94,15 +94,15 @@ def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> No
     assert "MISSING" not in call
 
 
-def test_a_worker_that_is_to_end_has_its_exit_code(tmp_path: Path) -> None:
+def test_a_terminated_worker_exits_with_sshds_code(tmp_path: Path) -> None:
     with worker(tmp_path, "exec sleep 600") as process:
         wait_for(lambda: calls(tmp_path) and handles(process.pid, signal.SIGTERM))
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_SECONDS) == EX_TEMPFAIL
 
 
-def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/proc` lists these processes alone: the program would end the ranks of this host, too."""
+def test_only_ranks_are_terminated_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/proc` is faked, since the program would also terminate the ranks of other tests on this host."""
     child = "import subprocess, time; subprocess.Popen(['sleep', '2']); print(flush=True); time.sleep(60)"
     late = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()))"
     late += "; print(flush=True); time.sleep(60)"
@@ -121,7 +121,7 @@ def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.Mo
 
     def processes(_: str) -> list[str]:
         for rank in ranks:
-            rank.poll()  # takes note of its end, as the pod's first process does
+            rank.poll()  # reaps the process, as the pod's first process does
         return [each for each in listed if Path(f"/proc/{each}").exists()]
 
     monkeypatch.setattr(os, "listdir", processes)
@@ -148,7 +148,7 @@ def _children(process: int) -> list[str]:
     return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
-def test_a_launcher_waits_until_its_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_waits_until_its_name_resolves(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def look_up(name: str, _: None) -> None:
@@ -202,7 +202,7 @@ def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str)
         ("install_tcpxo.sh", "tcpxo", "usr/local/nvidia/lib64"),
     ],
 )
-def test_a_plugin_of_nccl_is_put_onto_the_node(tmp_path: Path, name: str, plugin: str, onto: str) -> None:
+def test_an_nccl_plugin_is_installed_on_the_node(tmp_path: Path, name: str, plugin: str, onto: str) -> None:
     library = tmp_path / f"var/lib/{plugin}/lib64/libnccl.so"
     library.parent.mkdir(parents=True)
     library.touch()
@@ -218,8 +218,8 @@ def test_a_plugin_of_nccl_is_put_onto_the_node(tmp_path: Path, name: str, plugin
     assert run(program(name), tmp_path, moved=moved) != 0
 
 
-def test_the_windows_of_gpus_nics_are_opened_and_no_other_device(tmp_path: Path) -> None:
-    """Twice, as when the pod is restarted: the rule of the firewall is there then."""
+def test_only_the_windows_of_gpu_nics_are_opened(tmp_path: Path) -> None:
+    """It runs twice, as after a restart of the pod, when the firewall rule exists."""
     devices, windows, tools = tmp_path / "pci", tmp_path / "windows", tmp_path / "tools"
     for name, vendor, device in (("0000:01:00.0", "0x1ae0", "0x0084"), ("0000:02:00.0", "0x10de", "0x2330")):
         (devices / name).mkdir(parents=True)
@@ -250,9 +250,9 @@ def test_amds_driver_is_installed_once_and_loaded_each_time(tmp_path: Path) -> N
     tool(tools, "chroot", f'[ "$2" != dpkg ] || grep -q "install -y amdgpu-dkms" "{tools}/calls"')
     for _ in range(2):
         assert run(program("install_amdgpu.sh"), tools, moved={"/host": host}) == 0
-    output = calls(tools)
-    assert sum("install -y amdgpu-dkms" in each for each in output) == 1
-    assert output.count(f"chroot {host} modprobe amdgpu") == 2
+    called = calls(tools)
+    assert sum("install -y amdgpu-dkms" in each for each in called) == 1
+    assert called.count(f"chroot {host} modprobe amdgpu") == 2
     (source,) = (host / "etc/apt/sources.list.d").iterdir()
     assert source.read_text().startswith(
         "deb [arch=amd64 signed-by=/etc/apt/keyrings/rocm.asc] https://repo."
@@ -271,7 +271,7 @@ def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path)
             [sys.executable, "-c", program("show_dataset.py"), *where], check=True, timeout=TIMEOUT_SECONDS
         )
 
-    (views / "vision" / "pile" / "v1.part").mkdir(parents=True)  # of a Job that was stopped
+    (views / "vision" / "pile" / "v1.part").mkdir(parents=True)  # left by a Job that was stopped
     for _ in range(2):
         show("vision speech", "robotics")
         assert sorted(path.name for path in views.iterdir()) == ["speech", "vision"]
@@ -284,7 +284,7 @@ def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path)
     assert file.samefile(staged / "pile" / "v1" / "part" / "a.bin")
 
 
-PLACE = {
+SECOND_OF_TWO_NODES = {
     "PET_NNODES": "2",
     "PET_NODE_RANK": "1",
     "PET_NPROC_PER_NODE": "4",
@@ -293,18 +293,19 @@ PLACE = {
 }
 
 
-def joined(folder: Path, *words: str) -> str:
-    """Start a launcher on the second of two nodes; return how it was called."""
-    tool(folder, words[0], 'case $1 in --hostfile=*) cp "${1#*=}" "${0%/*}/hosts" ;; esac')
-    command = ["sh", "-c", program("join_nodes.sh"), "join_nodes", *words]
-    environment = {**PLACE, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(folder)}
+def joined(folder: Path, *launcher: str) -> str:
+    """Start a launcher on the second of two nodes; return the arguments that it gets."""
+    tool(folder, launcher[0], 'case $1 in --hostfile=*) cp "${1#*=}" "${0%/*}/hosts" ;; esac')
+    command = ["sh", "-c", program("join_nodes.sh"), "join_nodes", *launcher]
+    path = f"{folder}:{os.environ['PATH']}"
+    environment = {**SECOND_OF_TWO_NODES, "PATH": path, "TMPDIR": str(folder)}
     subprocess.run(command, env=environment, check=True, timeout=TIMEOUT_SECONDS)
     [call] = calls(folder)
     return call
 
 
 @pytest.mark.parametrize(
-    ("words", "way"),
+    ("arguments", "added"),
     [
         ("--mixed_precision=no a.py", " --multi_gpu"),
         ("--use_fsdp a.py", ""),
@@ -314,14 +315,16 @@ def joined(folder: Path, *words: str) -> str:
         ("-m trl.scripts.sft --use_peft", " --multi_gpu"),
     ],
 )
-def test_accelerate_gets_the_addresses_of_the_other_nodes(tmp_path: Path, words: str, way: str) -> None:
-    assert joined(tmp_path, "accelerate", "launch", *words.split()) == (
-        f"accelerate launch{way} --num_machines=2 --machine_rank=1 --num_processes=8"
-        f" --main_process_ip=tune-node-0-0.tune --main_process_port=29400 {words}"
+def test_accelerate_gets_the_address_of_the_first_node(
+    tmp_path: Path, arguments: str, added: str
+) -> None:
+    assert joined(tmp_path, "accelerate", "launch", *arguments.split()) == (
+        f"accelerate launch{added} --num_machines=2 --machine_rank=1 --num_processes=8"
+        f" --main_process_ip=tune-node-0-0.tune --main_process_port=29400 {arguments}"
     )
 
 
-def test_deepspeed_gets_the_addresses_of_the_other_nodes(tmp_path: Path) -> None:
+def test_deepspeed_gets_the_address_of_the_first_node_and_a_host_file(tmp_path: Path) -> None:
     assert joined(tmp_path, "deepspeed", "a.py", "--deepspeed", "zero.json").endswith(
         " --no_ssh --node_rank=1 --master_addr=tune-node-0-0.tune --master_port=29400"
         " a.py --deepspeed zero.json"
@@ -329,12 +332,12 @@ def test_deepspeed_gets_the_addresses_of_the_other_nodes(tmp_path: Path) -> None
     assert (tmp_path / "hosts").read_text() == "node-0 slots=4\nnode-1 slots=4\n"
 
 
-def test_deepspeed_is_not_started_without_the_file_of_nodes(tmp_path: Path) -> None:
+def test_deepspeed_is_not_started_without_a_host_file(tmp_path: Path) -> None:
     tool(tmp_path, "mktemp", "exit 1")
     with pytest.raises(subprocess.CalledProcessError):
         joined(tmp_path, "deepspeed", "a.py")
     assert not [call for call in calls(tmp_path) if call.startswith("deepspeed")]
 
 
-def test_other_arguments_of_accelerate_are_not_changed(tmp_path: Path) -> None:
+def test_other_commands_of_accelerate_are_not_changed(tmp_path: Path) -> None:
     assert joined(tmp_path, "accelerate", "env") == "accelerate env"

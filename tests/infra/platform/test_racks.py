@@ -1,4 +1,4 @@
-"""Racks whose machines NVLink joins: what a pod claims, who makes it, and where Kueue puts a job."""
+"""Racks of one NVLink domain: the ResourceClaims of pods, the driver, and Kueue's placement of jobs."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_kueues_dra_integration_is_off(plans: Mapping[str, Plan], target: str) -
     assert gates == {"ReclaimablePods": False, **dra}
 
 
-def test_a_job_repeats_its_claim_and_the_lint_reports_a_missing_one() -> None:
+def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -> None:
     job = JobSpec(
         name="digits",
         team="research",
@@ -222,7 +222,7 @@ def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> N
     assert found.architectures == {stack.provider.model_dump()["training_image"]: ("amd64", "arm64")}
 
 
-def test_drivers_of_nics_are_wanted_for_the_processors_of_both_kinds_of_machines(
+def test_nic_drivers_are_needed_for_the_architectures_of_both_kinds_of_machines(
     plans: Mapping[str, Plan],
 ) -> None:
     images = plans["onprem"].named("NetworkOperator")["racks-network-operator"]["images"]

@@ -1,4 +1,4 @@
-"""The program that reads stored logs, on files as the collector has written them."""
+"""`read_logs.py`, which prints and follows stored logs, on files in the collector's form."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def keep(folder: Path, pod: str, *lines: str, file: str = "node.0.log") -> None:
         log.write(text)
 
 
-def command(logs: Path, *words: object) -> list[str]:
+def command(logs: Path, *arguments: object) -> list[str]:
     text = program("read_logs.py").replace('"/logs"', repr(str(logs)))
-    return [sys.executable, "-c", text, *map(str, words)]
+    return [sys.executable, "-c", text, *map(str, arguments)]
 
 
 def read(logs: Path, *chosen: object, job: str = "digits", since: int = START) -> list[str]:
-    words = command(logs, job, since, "show", *chosen)
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS)
+    show = command(logs, job, since, "show", *chosen)
+    done = subprocess.run(show, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS)
     return done.stdout.splitlines()
 
 
@@ -71,13 +71,13 @@ def test_jobs_of_other_names_and_of_earlier_times_are_left_out(logs: Path) -> No
     assert texts(read(logs, since=START + 5)) == ["again"]
 
 
-def test_what_the_runtime_cut_is_joined_for_each_stream(logs: Path) -> None:
+def test_partial_lines_of_the_container_runtime_are_joined_by_stream(logs: Path) -> None:
     keep(logs, AGAIN, "10Z stdout P lo", "10.1Z stderr F err", "10.2Z stdout P n", "10.3Z stdout F g")
     assert texts(read(logs, 0, 1)) == ["again", "err", "long"]
 
 
-def test_rotated_files_that_were_copied_at_once_are_put_in_order(logs: Path) -> None:
-    """The runtime drops zeros at the end of a time."""
+def test_rotated_files_that_were_copied_at_once_are_sorted(logs: Path) -> None:
+    """The runtime omits trailing zeros of a time."""
     keep(logs, AGAIN, "10.5Z stdout F a", "12Z stdout F d", "10.55Z stdout F b", "13Z stdout F e")
     keep(logs, AGAIN, "11Z stdout F c")
     assert texts(read(logs, 0, 1)) == ["again", "a", "b", "c", "d", "e"]
@@ -104,8 +104,8 @@ def test_the_launcher_of_an_mpi_job_is_its_first_node(logs: Path) -> None:
 
 
 def test_followers_get_new_lines_and_new_attempts_until_they_stop(logs: Path) -> None:
-    words = command(logs, "digits", START, "follow", 0)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+    follow = command(logs, "digits", START, "follow", 0)
+    with subprocess.Popen(follow, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout
         assert reader.stdin
         assert texts([reader.stdout.readline().rstrip() for _ in range(3)]) == ["one", "three", "again"]

@@ -1,4 +1,4 @@
-"""Users may do in their team's namespace what a job needs, and nothing else anywhere."""
+"""RBAC of teams: members may do what a job needs in their team's namespace, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ FORBIDDEN = {"pods/attach", "pods/ephemeralcontainers", "serviceaccounts/token",
 def with_members(local: Stack, rendered: Path) -> Plan:
     team, other = local.teams
     team = team.model_copy(update={"members": ("research",), "viewers": ("evaluation", "audit")})
-    return plan(local.model_copy(update={"teams": (team, nobodys(other))}), rendered)
+    return plan(local.model_copy(update={"teams": (team, without_groups(other))}), rendered)
 
 
-def nobodys(team: TeamSpec) -> TeamSpec:
+def without_groups(team: TeamSpec) -> TeamSpec:
     return team.model_copy(update={"members": (), "viewers": ()})
 
 
 def rules(found: Plan, role: str) -> dict[str, set[str]]:
-    """Resource → verbs of a cluster role."""
+    """Return resource → verbs of a cluster role."""
     made: dict[str, set[str]] = {}
     for rule in found.named("ClusterRole")[role]["rules"]:
         for resource in rule["resources"]:
@@ -40,12 +40,12 @@ def subjects(binding: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_team_without_groups_has_no_roles(local: Stack, rendered: Path) -> None:
-    teams = tuple(nobodys(team) for team in local.teams)
+    teams = tuple(without_groups(team) for team in local.teams)
     found = plan(local.model_copy(update={"teams": teams}), rendered)
     assert not [name for name in found.named("ClusterRole") if name.startswith("trainyard-")]
 
 
-def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_members: Plan, local: Stack) -> None:
+def test_groups_are_bound_only_in_the_namespace_of_their_team(with_members: Plan, local: Stack) -> None:
     namespace = f"team-{local.teams[0].name}"
     made = {
         name: each for name, each in with_members.named("RoleBinding").items() if "trainyard-team" in name
@@ -57,7 +57,7 @@ def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_members: Pla
     assert member["metadata"]["namespace"] == namespace
 
 
-def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_members: Plan) -> None:
+def test_all_users_may_read_the_cluster_objects_that_a_job_may_name_and_no_others(with_members: Plan) -> None:
     bound = with_members.named("ClusterRoleBinding")
     assert [name for name in bound if name.startswith("trainyard")] == ["trainyard-teams"]
     assert subjects(bound["trainyard-teams"]) == [
@@ -85,19 +85,19 @@ def test_members_submit_and_cancel_jobs_and_read_logs(with_members: Plan) -> Non
     assert member["workloads"] == {"get", "list", "watch", "patch"}, "to pause a job"
 
 
-def test_members_write_secrets_that_nobody_reads(with_members: Plan) -> None:
-    """`patch` and `delete` would return what is in them."""
+def test_members_create_secrets_that_no_user_can_read(with_members: Plan) -> None:
+    """`patch` and `delete` would return a secret's content."""
     assert rules(with_members, "trainyard-team-member")["secrets"] == {"create"}
     assert "secrets" not in rules(with_members, "trainyard-team-viewer")
 
 
-def test_members_enter_pods_and_viewers_do_not(with_members: Plan) -> None:
+def test_members_may_exec_into_pods_and_viewers_may_not(with_members: Plan) -> None:
     ways = ("pods/exec", "pods/portforward")
     assert all(rules(with_members, "trainyard-team-member")[way] == {"create", "get"} for way in ways)
     assert not {*ways} & set(rules(with_members, "trainyard-team-viewer"))
 
 
-def test_members_enter_the_reader_of_their_logs_by_its_name_alone(with_members: Plan) -> None:
+def test_members_may_exec_into_their_log_reader_only_by_its_name(with_members: Plan) -> None:
     roles = {name: each for name, each in with_members.named("Role").items() if "trainyard-logs/" in name}
     assert set(roles) == {"trainyard-logs/team-research"}, "the other team has no members"
     [role] = roles.values()
@@ -131,7 +131,7 @@ def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendere
 
 
 def test_every_kind_of_job_that_members_submit_is_evaluated(local: Stack, rendered: Path) -> None:
-    """A kind without a policy needs no queue, and its operator's pods count as those of a queued job."""
+    """A kind without a policy would need no queue, and its operator's pods would count as a queued job's."""
     kinds = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
     operators = local.operators.model_copy(update={"legacy_v1": True, "legacy_v1_kinds": kinds})
     found = plan(local.model_copy(update={"operators": operators}), rendered)

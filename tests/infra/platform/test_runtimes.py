@@ -1,3 +1,5 @@
+"""Training runtimes: the pods of torch and MPI jobs, their grace period, and the fabric check."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,12 +16,12 @@ from trainyard.jobs import manifest
 
 
 def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
-    """Replicated job → pod spec."""
+    """Return replicated job → pod spec."""
     jobs = plan.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]["replicatedJobs"]
     return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
 
 
-def test_a_pod_obeys_signals_while_python_still_imports(local_plan: Plan) -> None:
+def test_pods_handle_signals_while_python_imports(local_plan: Plan) -> None:
     for runtime in ("torch-none", "mpi-none"):
         assert all(pod["shareProcessNamespace"] for pod in pods(local_plan, runtime).values())
 
@@ -31,15 +33,15 @@ def test_mpirun_of_open_mpi_5_finds_the_host_file(local_plan: Plan) -> None:
     assert variables["PRTE_MCA_prte_do_not_resolve"] == "false"
 
 
-def test_the_launcher_waits_for_its_own_name_and_takes_no_accelerator_for_it(local_plan: Plan) -> None:
+def test_the_launcher_waits_for_its_dns_name_without_an_accelerator(local_plan: Plan) -> None:
     (waiting,) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
     assert "getaddrinfo" in waiting["command"][-1]
     assert not waiting["resources"]
 
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
-def test_no_pod_waits_for_a_container_that_brings_its_code(local_plan: Plan, name: str) -> None:
-    """A separate container takes about a second of each start."""
+def test_no_init_container_unpacks_the_code(local_plan: Plan, name: str) -> None:
+    """An init container would take about a second of each start."""
     for pod in pods(local_plan, name).values():
         [container] = pod["containers"]
         assert [each["name"] for each in pod.get("initContainers", ())] in ([], ["wait-for-dns"])
@@ -64,22 +66,22 @@ def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -
         [container] = pod["containers"]
         python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]
         assert (python, option) == ("python3", "-c")
-        compile(program, "preStop", "exec")  # it would end this host's ranks, too: tests/e2e runs it
+        compile(program, "preStop", "exec")  # to run it would terminate other tests' ranks: tests/e2e does
 
 
-def test_pods_have_the_longest_grace_of_their_pools_and_know_it(local_plan: Plan) -> None:
+def test_pods_have_the_longest_grace_of_their_pools_and_its_variables(local_plan: Plan) -> None:
     for name in ("torch-none", "mpi-none", "torch-distributed"):
         runtime = local_plan.named("ClusterTrainingRuntime")[name]
         for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
             pod = job["template"]["spec"]["template"]
             assert pod["spec"]["terminationGracePeriodSeconds"] == 300
-            found = output(pod)
+            found = annotation_variables(pod)
             assert found["TRAINYARD_GRACE_SECONDS"] == found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "300"
             assert found["TRAINYARD_NOTICE_SECONDS"] == "30"
 
 
-def output(pod: dict[str, Any]) -> dict[str, str]:
-    """Variables of a pod that are references to its annotations → what they come to."""
+def annotation_variables(pod: dict[str, Any]) -> dict[str, str]:
+    """Return the variables of a pod that refer to its annotations, with their values."""
     annotations = pod["metadata"]["annotations"]
     paths = {
         each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
@@ -121,7 +123,7 @@ CAPABLE = {"securityContext": {"capabilities": {"drop": ["ALL"]}}}
 
 
 def on(fabric: str, **container: Any) -> dict[str, Any]:
-    """The container of a pod that is put on a fabric."""
+    """Return the container of a pod on a fabric."""
     pod = with_fabric({"containers": [{**BARE, **CAPABLE, **container}], "volumes": []}, fabric)
     found: dict[str, Any] = pod["containers"][0]
     return found
@@ -145,7 +147,7 @@ def test_a_runtime_may_be_left_unchecked() -> None:
 
 
 @pytest.mark.parametrize("fabric", ["none", "rocm", "ici", "nvl72"])
-def test_where_there_is_no_network_but_tcp_nothing_is_checked(fabric: str) -> None:
+def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> None:
     container = on(fabric, command=["torchrun"])
     assert container["command"] == ["torchrun"]
     assert "lifecycle" not in container

@@ -1,4 +1,4 @@
-"""Teams on the real object store: users, policy and keys as the platform gives them to versitygw."""
+"""Teams on a real object store (versitygw), with the platform's users, bucket policy and keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stack() -> Stack:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[str]:
-    """Return the address of a store that is set up as the platform's pod is."""
+    """Start a store with the configuration of the platform's pod; yields its address."""
     folder = tmp_path_factory.mktemp("store")
     for name in ("data", "iam", f"data/{BUCKET}"):
         (folder / name).mkdir()
@@ -128,16 +128,16 @@ def test_nothing_of_another_team_or_of_the_bucket_is_a_teams(
     assert root.get_object(**theirs)["Body"].read() == b"theirs"
 
 
-def test_deleting_many_deletes_those_of_the_team_alone(store: str, research: Client) -> None:
+def test_a_bulk_deletion_deletes_only_the_teams_objects(store: str, research: Client) -> None:
     theirs = {"Bucket": BUCKET, "Key": "checkpoints/platform/step-1"}
     root = client(store, "root", ROOT)
     root.put_object(**theirs, Body=b"theirs")
-    output = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": theirs["Key"]}]})
-    assert [error["Code"] for error in output["Errors"]] == ["AccessDenied"]
+    answer = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": theirs["Key"]}]})
+    assert [error["Code"] for error in answer["Errors"]] == ["AccessDenied"]
     assert root.get_object(**theirs)["Body"].read() == b"theirs"
 
 
-def test_the_other_team_has_no_part_of_this_ones(store: str, stack: Stack, research: Client) -> None:
+def test_the_other_team_cannot_read_this_teams_objects(store: str, stack: Stack, research: Client) -> None:
     own = {"Bucket": BUCKET, "Key": "checkpoints/research/step-1"}
     research.put_object(**own, Body=b"theirs")
     platform = client(store, access_key("platform"), secret_key(stack, "platform", ROOT))
@@ -148,7 +148,7 @@ def test_the_other_team_has_no_part_of_this_ones(store: str, stack: Stack, resea
     assert research.get_object(**own)["Body"].read() == b"theirs"
 
 
-def test_a_team_opens_the_store_by_its_newest_keys_alone(store: str, stack: Stack) -> None:
+def test_only_a_teams_newest_keys_open_the_store(store: str, stack: Stack) -> None:
     generation = stack.storage.object_store.model_copy(update={"key_generations": {"research": 2}})
     storage = stack.storage.model_copy(update={"object_store": generation})
     newer = secret_key(stack.model_copy(update={"storage": storage}), "research", ROOT)

@@ -1,4 +1,4 @@
-"""Answers to a template's questions take the place of what the stack has, wherever a stack is read."""
+"""Answers to a template's questions override values of the stack file, wherever a stack is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_key_is_read_as_problems_spell_a_path(key: str, path: Any) -> None:
         (("provider", "public"), "true", True),
     ],
 )
-def test_an_answer_is_read_as_the_type_of_what_it_replaces(path: Any, answer: str, read: object) -> None:
+def test_an_answer_is_read_as_the_type_of_the_replaced_value(path: Any, answer: str, read: object) -> None:
     made = answered(SECTION, {path: answer})
     assert is_answerable(made, path)
     for part in path:
@@ -73,7 +73,7 @@ def test_an_answer_is_read_as_the_type_of_what_it_replaces(path: Any, answer: st
         ("provider", "access", "admins", 0, 0),
     ],
 )
-def test_nothing_is_answered_that_is_not_a_single_value(path: Any) -> None:
+def test_only_single_values_can_be_answered(path: Any) -> None:
     assert not is_answerable(SECTION, path)
     assert answered(SECTION, {path: "x"}) == SECTION
 
@@ -94,7 +94,7 @@ def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_sta
 def test_an_answer_that_changes_a_value_is_reported_with_both_and_their_locations() -> None:
     config = {
         f"{STACK_KEY}.pools[0].num_nodes": "3",
-        f"{STACK_KEY}.provider.public": "false",  # as the section has it
+        f"{STACK_KEY}.provider.public": "false",  # the same as in the section
         f"{STACK_KEY}.provider.access.admins[0]": "new",
     }
     shown = without_secrets(config, [f"{STACK_KEY}.provider.access.admins[0]"])
@@ -106,10 +106,10 @@ def test_an_answer_that_changes_a_value_is_reported_with_both_and_their_location
 
 
 def written(folder: Path, **answers: object) -> Path:
-    """A shipped stack file with these answers besides; its lines follow those of the file."""
+    """Write a shipped stack file with these answers after its last line."""
     file = folder / "Pulumi.dev.yaml"
-    output = {f"{STACK_KEY}.{key}": value for key, value in answers.items()}
-    lines = yaml.safe_dump(output, sort_keys=False).splitlines()
+    config = {f"{STACK_KEY}.{key}": value for key, value in answers.items()}
+    lines = yaml.safe_dump(config, sort_keys=False).splitlines()
     shipped = (ROOT / "stacks/Pulumi.local.yaml").read_text().rstrip("\n")
     file.write_text("\n".join([shipped, *(f"  {line}" for line in lines)]) + "\n")
     return file

@@ -1,4 +1,4 @@
-"""Machine types that a stack file declares, in place of rows of the catalogue."""
+"""Machine types that the stack file itself declares, for those that the catalogue lacks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SYSTEM = {
 
 
 def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes: int = 2) -> dict[str, Any]:
-    """A stack with one pool of a machine type that only it declares."""
+    """Return a stack with one pool of a machine type that only the stack declares."""
     data = good(cloud)
     provider = data["provider"]
     if facts is not None:
@@ -80,7 +80,7 @@ def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes
         ("coreweave", "gb300-8x", RACK),
     ],
 )
-def test_a_machine_that_the_catalogue_lacks_is_taken_with_its_facts(
+def test_a_machine_that_the_catalogue_lacks_is_accepted_with_its_properties(
     cloud: str, machine: str, facts: dict[str, Any]
 ) -> None:
     num_nodes = 18 if facts is RACK else 2
@@ -93,14 +93,14 @@ def test_a_machine_that_the_catalogue_lacks_is_taken_with_its_facts(
     assert (found.name, found.cloud, found.vcpus) == (machine, cloud, facts["vcpus"])
 
 
-def test_without_its_facts_it_is_refused_with_the_way_to_declare_it() -> None:
+def test_without_its_properties_it_is_refused_with_how_to_declare_it() -> None:
     with pytest.raises(InputError) as caught:
         parse(stack_data("gcp", "a5-highgpu-8g", None))
     (problem,) = [each for each in caught.value.problems if each.path == "pools[1].machine"]
     assert "`provider.machines: {a5-highgpu-8g: {vcpus: …, memory_gib: …}}`" in problem.fix
 
 
-def test_groups_and_interfaces_are_those_of_the_facts() -> None:
+def test_groups_and_interfaces_are_those_of_the_declaration() -> None:
     stack = parse(stack_data("aws", "p7.48xlarge", P7))
     (group,) = aws.groups(stack.pool("work"), ())
     kinds = [each.kind for each in network_interfaces(group.machine)]
@@ -110,13 +110,13 @@ def test_groups_and_interfaces_are_those_of_the_facts() -> None:
     assert node_pool.machine.accelerator_type == "nvidia-b300"
 
 
-def test_its_price_is_not_known() -> None:
+def test_its_price_is_unknown() -> None:
     stack = parse(stack_data("aws", "p7.48xlarge", P7))
     (cost,) = [each for each in price_report(stack, date(2026, 11, 23)).pools if each.name == "work"]
     assert cost.usd_per_hour is None
 
 
-def test_a_stack_that_is_read_after_another_knows_nothing_of_its_machines() -> None:
+def test_a_declaration_does_not_apply_to_the_next_stack_that_is_read() -> None:
     parse(stack_data("aws", "p7.48xlarge", P7))
     with pytest.raises(InputError):
         parse(stack_data("aws", "p7.48xlarge", None))
@@ -127,7 +127,7 @@ def without(facts: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("cloud", "facts", "path", "words"),
+    ("cloud", "facts", "path", "allowed"),
     [
         ("aws", without(P7, "vcpus"), "vcpus", "the key 'vcpus'"),
         ("aws", {**P7, "accelerator": {"model": "b900", "count": 8}}, "accelerator.model", "'b300'"),
@@ -139,14 +139,14 @@ def without(facts: dict[str, Any], *keys: str) -> dict[str, Any]:
         ("azure", {**INFINIBAND, "fabric": "ib-ndr-rocm"}, "fabric", "nvidia.com/gpu"),
     ],
 )
-def test_facts_that_do_not_hold_together_are_refused_where_they_stand(
-    cloud: str, facts: dict[str, Any], path: str, words: str
+def test_inconsistent_properties_are_refused_at_their_keys(
+    cloud: str, facts: dict[str, Any], path: str, allowed: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         parse(stack_data(cloud, "new", facts))
     found = {each.path: each for each in caught.value.problems}
     problem = found[f"provider.machines.new.{path}".rstrip(".")]
-    assert words in problem.allowed
+    assert allowed in problem.allowed
     assert "pools[1].machine" not in found, "one mistake is one problem"
 
 

@@ -1,4 +1,4 @@
-"""No check can be left out: not one whose parameter is misspelt, not one that no list names."""
+"""How validators are found: every public function of a module runs, and a misspelt parameter is an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_check_with_a_misspelt_section_stops_every_run() -> None:
-    """Whether its sections are valid or not: it is an error of ours, not of the user's file."""
+    """It does so even if a section is invalid: it is an error of the code, not of the user's file."""
     for sections in ({"pools": ()}, {}):
         with pytest.raises(
             TypeError, match=r"pools_are_wrong asks for a section 'pool'; did you mean 'pools'"
@@ -48,7 +48,7 @@ def test_a_check_with_a_misspelt_section_stops_every_run() -> None:
             run([pools_are_wrong], {"pools", "queues"}, sections, SOURCE)
 
 
-def test_a_check_waits_for_the_sections_that_it_needs() -> None:
+def test_a_check_runs_only_if_its_sections_are_valid() -> None:
     assert len(run([pools_are_right], {"pools", "queues"}, {"pools": ()}, SOURCE)) == 1
     assert not run([pools_are_right], {"pools", "queues"}, {"queues": ()}, SOURCE)
 
@@ -71,7 +71,7 @@ def test_a_target_has_checks_and_each_asks_for_sections_of_a_stack(kind: str) ->
 
 @pytest.mark.parametrize("file", VALIDATORS, ids=lambda file: str(file.relative_to(ROOT / "infra")))
 def test_every_private_function_beside_the_checks_is_used(file: Path) -> None:
-    """A check with a `_` before its name would be a helper that nobody calls."""
+    """Else a check whose name begins with `_` would never run."""
     tree = ast.parse(file.read_text())
     private = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] == "_"}
     assert private <= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

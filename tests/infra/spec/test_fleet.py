@@ -1,3 +1,5 @@
+"""Fleet files: queues, their workers, and the locations of workers."""
+
 from __future__ import annotations
 
 import pytest
@@ -25,20 +27,20 @@ def test_a_worker_has_the_queues_that_send_jobs_to_it(fleet: Fleet) -> None:
     assert on == {"ohio": ["burst"], "amsterdam": ["personal"]}
 
 
-def test_a_country_is_a_location_of_machines_in_no_cloud(fleet: Fleet) -> None:
+def test_a_worker_outside_of_clouds_has_a_country_as_its_location(fleet: Fleet) -> None:
     data = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["workers"][0]["place"] = {"country": "DE"}
     worker = parse_fleet(data).workers[0]
     assert worker.place.name == "de"
     assert worker.place.is_within("in:eu")
     assert not worker.place.is_within("in:us")
-    assert not worker.place.is_within("de*"), "only jurisdictions say where a country is"
+    assert not worker.place.is_within("de*"), "a country matches only jurisdictions"
 
 
 def test_a_fleet_survives_a_round_trip(fleet: Fleet) -> None:
     assert parse_fleet(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)) == fleet
 
 
-def test_a_file_without_a_fleet_is_refused_with_how_to_begin_one() -> None:
+def test_a_file_without_a_fleet_is_refused_with_an_example() -> None:
     with pytest.raises(InputError, match=r"begin with a copy of stacks/Pulumi\.hybrid\.yaml"):
         load_fleet(stack_file("local"))

@@ -1,4 +1,4 @@
-"""A stack names a minor version of Kubernetes, of those that the pinned operators support."""
+"""The Kubernetes version of a stack: a minor version that the pinned operators support, or a default."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_supported_minor_version_is_the_control_planes_and_the_charts(name: st
 
 
 @pytest.mark.parametrize("name", ["aws", "coreweave"])
-def test_left_out_it_is_the_one_that_this_release_is_tested_with(name: str) -> None:
+def test_the_default_is_the_version_that_this_release_is_tested_with(name: str) -> None:
     assert stack(name).provider.rendered_version == TESTED
 
 

@@ -1,3 +1,5 @@
+"""Loading of stack files: all shipped ones are valid, and all problems of a file are reported at once."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -26,7 +28,7 @@ def test_every_stack_file_of_the_repository_is_valid() -> None:
 
 
 @pytest.mark.parametrize("file", VARIANTS, ids=subject)
-def test_every_case_that_is_not_meant_to_be_wrong_is_valid(file: Path) -> None:
+def test_every_variant_of_the_tests_is_valid(file: Path) -> None:
     assert load(file).provider.kind == file.stem
 
 
@@ -71,5 +73,5 @@ def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
         datetime(2030, 1, 7, 11, 30, tzinfo=UTC),
     ],
 )
-def test_a_moment_is_the_same_however_a_reader_of_yaml_has_it(written: str) -> None:
+def test_a_timestamp_is_the_same_as_a_string_or_a_yaml_timestamp(written: str) -> None:
     assert ReservationSpec(id="cr-0", kind="block", starts=written).starts == "2030-01-07T11:30:00Z"

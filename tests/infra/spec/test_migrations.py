@@ -1,4 +1,4 @@
-"""Older stack files become present ones, and nothing else of them changes."""
+"""Migrations of stack files from older schema versions, which change no other line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BLOCK = """config:
 """
 
 
-def test_there_is_a_step_to_each_version() -> None:
+def test_each_version_has_a_migration() -> None:
     assert list(STEPS) == list(range(LATEST))
     for model in (Stack, Fleet):
         assert model.model_json_schema()["properties"]["schema"]["const"] == LATEST
@@ -61,7 +61,7 @@ def test_a_key_moves_and_no_other_line_changes() -> None:
     ]
 
 
-def test_a_comment_moves_with_the_key_that_it_stands_behind() -> None:
+def test_a_comment_moves_with_its_key() -> None:
     text = BLOCK.replace(
         "checkpoints: {size_gib: 100} # small", "checkpoints:\n        size_gib: 100 # small"
     )
@@ -69,23 +69,23 @@ def test_a_comment_moves_with_the_key_that_it_stands_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "left"),
+    ("filesystem", "remaining"),
     [
         ("{kind: efs, backup_days: 7}", "{kind: efs}"),
         ("{backup_days: 7, kind: efs}", "{kind: efs}"),
         ("{kind: efs, backup_days: 7, id: x}", "{kind: efs, id: x}"),
     ],
 )
-def test_a_key_moves_out_of_a_line_of_several(filesystem: str, left: str) -> None:
+def test_a_key_moves_out_of_a_flow_mapping(filesystem: str, remaining: str) -> None:
     text = f"config:\n  trainyard:stack:\n    provider:\n      filesystem: {filesystem}\n"
     text += "    storage:\n      checkpoints:\n        size_gib: 1\n\n    # end\n"
     after = migrate(text)
-    assert f"filesystem: {left}\n" in after
+    assert f"filesystem: {remaining}\n" in after
     assert "        size_gib: 1\n        snapshot_days: 7\n\n    # end\n" in after
     assert after.startswith("config:\n  trainyard:stack:\n    schema: 1\n    provider:\n")
 
 
-def test_a_file_of_before_the_first_release_is_shown_and_then_written(tmp_path: Path) -> None:
+def test_a_file_from_before_the_first_release_is_shown_and_then_written(tmp_path: Path) -> None:
     """Such files have `schema: 1`, and are of version 0."""
     now = (ROOT / "stacks/Pulumi.aws-dev.yaml").read_text()
     old = now.replace("{kind: efs}", "{kind: efs, backup_days: 7}").replace(", snapshot_days: 7}", "}")

@@ -1,4 +1,4 @@
-"""The stacks of docs/other-clouds.md are valid files."""
+"""The example stacks of docs/other-clouds.md are valid."""
 
 from __future__ import annotations
 

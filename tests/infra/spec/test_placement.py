@@ -1,4 +1,4 @@
-"""A job that declares its needs gets the queue, the runtime and the pools that have them."""
+"""Placement of a stack's job by its declared needs: queue, runtime and pools."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainyard.jobs import JobPlacement, manifest, placement_of
 
 
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:
-    """NVIDIA pools of two kinds on one fabric, and AMD's."""
+    """Return a stack with two kinds of NVIDIA pools on one fabric, and a pool of AMD's."""
     data = good("onprem", "amd")
     data["provider"]["cluster"] = {"context": "datacenter"}
     return parse({**data, "job": {**data["job"], "needs": needs, **job}})
 
 
 def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
-    """TPU slices, GPUs, and machines without accelerators."""
+    """Return a stack with TPU slices, GPUs, and machines without accelerators."""
     data = yaml.safe_load(stack_file("gcp-tpu").read_text())["config"]["trainyard:stack"]
     gpus = {"name": "gpus", "capacity": "reserved", "num_nodes": 2, "machine": "a3-ultragpu-8g"}
     gpus |= {"reservation": {"id": "h200"}}
@@ -51,7 +51,7 @@ def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
         ({"fabric": "ib-shared-rocm"}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
     ],
 )
-def test_needs_come_to_a_queue_a_runtime_and_pools(
+def test_needs_select_a_queue_a_runtime_and_pools(
     needs: dict[str, Any], queue: str, runtime: str, pools: tuple[str, ...]
 ) -> None:
     stack = onprem(needs, num_nodes=2)
@@ -87,21 +87,21 @@ def test_tpus_and_gpus_of_one_stack_are_distinguished(
 def test_pods_are_restricted_to_the_pools_that_fit() -> None:
     stack = onprem({"accelerator": "h200"}, num_nodes=2)
     assert stack.job is not None
-    place = placement_of(stack)
-    assert place == JobPlacement("research", ("h200",))
-    (patch,) = manifest(stack.job, "run-001", (), place)["spec"]["runtimePatches"]
+    placement = placement_of(stack)
+    assert placement == JobPlacement("research", ("h200",))
+    (patch,) = manifest(stack.job, "run-001", (), placement)["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     affinity = node["template"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": "trainyard.dev/pool", "operator": "In", "values": ["h200"]}]
 
 
-def test_where_any_pool_of_the_queue_will_do_nothing_is_patched() -> None:
+def test_nothing_is_patched_if_all_pools_of_the_queue_fit() -> None:
     stack = onprem({"accelerator": "mi300x"}, num_nodes=2)
     assert stack.job is not None
-    place = placement_of(stack)
-    assert place == JobPlacement("research-amd")
-    body = manifest(stack.job, "run-001", (), place)
+    placement = placement_of(stack)
+    assert placement == JobPlacement("research-amd")
+    body = manifest(stack.job, "run-001", (), placement)
     assert "runtimePatches" not in body["spec"]
     assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research-amd"
     assert body["spec"]["trainer"]["resourcesPerNode"]["limits"] == {

@@ -1,3 +1,5 @@
+"""Wrong stack and fleet files, each a patch of a valid one or a whole file, with the exact messages."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from infra.spec import load, load_fleet, parse, parse_fleet
 from infra.spec.source import KeyPath, show
 from tests.infra.golden import assert_matches
 from tests.infra.spec import wrong
-from tests.infra.spec.wrong import Wrong
+from tests.infra.spec.wrong import WrongFile
 
 STACKS = [case for target in wrong.STACKS for case in wrong.cases(target)]
 FLEETS = list(wrong.cases("fleet"))
@@ -33,15 +35,15 @@ def paths(data: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def last_key(data: Any, shown: str) -> str:
-    """Return the last key on the way to `shown` that the data has."""
+    """Return the last key on the path `shown` that the data has."""
     path = max((each for each in paths(data) if shown.startswith(show(each))), key=len)
     return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
-def assert_refused(case: Wrong, load: Load, folder: Path) -> None:
+def assert_refused(case: WrongFile, load: Load, folder: Path) -> None:
     file = case.write(folder)
     error = refused(load, file)
-    assert wrong.output(error) == case.problems
+    assert wrong.lines_of(error) == case.problems
     lines = file.read_text().splitlines()
     (whole,) = case.config.values()
     for problem in error.problems:
@@ -51,24 +53,24 @@ def assert_refused(case: Wrong, load: Load, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", STACKS, ids=str)
-def test_a_wrong_stack_is_reported_with_path_allowed_and_fix(case: Wrong, tmp_path: Path) -> None:
+def test_a_wrong_stack_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
     assert_refused(case, load, tmp_path)
 
 
 @pytest.mark.parametrize("case", FLEETS, ids=str)
-def test_a_wrong_fleet_is_reported_with_path_allowed_and_fix(case: Wrong, tmp_path: Path) -> None:
+def test_a_wrong_fleet_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
     assert_refused(case, load_fleet, tmp_path)
 
 
 @pytest.mark.parametrize("path", wrong.WHOLE, ids=lambda path: path.stem)
-def test_a_wrong_file_is_answered_with_line_and_column(path: Path) -> None:
+def test_a_wrong_file_is_reported_with_line_and_column(path: Path) -> None:
     error = refused(load_fleet if path.parent.name == "fleets" else load, path)
     shown = str(error).replace(str(path), path.name)
     assert_matches(wrong.readable(shown), path.with_suffix(".txt"))
 
 
 @pytest.mark.parametrize("target", [*wrong.STACKS, "fleet"])
-def test_what_they_break_is_good(target: str) -> None:
+def test_the_files_that_they_patch_are_valid(target: str) -> None:
     for name in wrong.read(target)["good"]:
         (parse_fleet if target == "fleet" else parse)(wrong.good(target, name))
 
@@ -80,7 +82,7 @@ def test_the_file_is_as_its_program_writes_it(target: str) -> None:
     assert max(map(len, text.splitlines())) <= wrong.WIDTH
 
 
-def test_there_are_enough_of_them_to_cover_the_spec() -> None:
+def test_they_cover_the_spec() -> None:
     names = [case.name for case in STACKS] + [path.stem for path in wrong.WHOLE]
     assert len(names) == len(set(names)) + 1, "a stack and a fleet have many problems at once"
     assert len(names) + len(FLEETS) >= 442

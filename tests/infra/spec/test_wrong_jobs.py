@@ -1,4 +1,4 @@
-"""Wrong job files, each a patch of a sound one: the exact message."""
+"""Wrong job files, each a patch of a valid one, with the exact messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOOD = yaml.safe_load((FOLDER / "good.yaml").read_text())
 WRONG = yaml.safe_load((FOLDER / "wrong.yaml").read_text())
 
 
-def output(job: Mapping[str, Any]) -> list[str]:
+def problems_of(job: Mapping[str, Any]) -> list[str]:
     with pytest.raises(InputError) as caught:
         parse_job(job)
     assert caught.value.exit_code is ExitCode.WRONG_INPUT
@@ -27,7 +27,7 @@ def output(job: Mapping[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
 def test_a_wrong_job_is_reported_with_path_allowed_and_fix(case: Mapping[str, Any]) -> None:
-    assert output(changed(GOOD, case["set"])) == case["problems"]
+    assert problems_of(changed(GOOD, case["set"])) == case["problems"]
 
 
 def test_they_cover_the_keys() -> None:
@@ -35,7 +35,7 @@ def test_they_cover_the_keys() -> None:
     assert set(GOOD) <= covered
 
 
-def test_a_sound_job_is_read_from_its_file_with_defaults_for_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_valid_job_is_read_from_its_file_with_defaults(tmp_path: Path) -> None:
     job = load_job(FOLDER / "good.yaml", {"name": "other", "processes_per_node": 4})
     assert (job.name, job.ranks_per_node) == ("tune", 4)
     assert parse_job(GOOD).ranks_per_node == 8, "python starts once per accelerator"

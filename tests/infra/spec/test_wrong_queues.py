@@ -1,4 +1,4 @@
-"""Wrong queues and teams, each a patch of a sound stack: the exact message."""
+"""Wrong queues and teams, each a patch of a valid stack, with the exact messages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_a_wrong_queue_or_team_is_reported_with_path_allowed_and_fix(case: Mappi
     with pytest.raises(InputError) as caught:
         parse(changed(GOOD, case["set"]))
     assert caught.value.exit_code is ExitCode.WRONG_INPUT
-    output = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in caught.value.problems]
-    assert output == case["problems"]
+    found = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in caught.value.problems]
+    assert found == case["problems"]
 
 
 def test_they_cover_the_keys_of_queues_and_teams() -> None:
@@ -45,4 +45,4 @@ def test_limits_that_are_left_out_come_from_the_pools_of_the_teams_queues() -> N
     alone = parse(changed(GOOD, {"teams[2].more_queues": []}))
     small = limits_of(alone.teams[2], alone.queues, alone.pools)
     assert (small.job_pods, small.pods) == (100, 500)
-    assert (small.cpus, small.memory_gib) == (2 * 8 * 256, 2 * 8 * 4096), "machines that nobody describes"
+    assert (small.cpus, small.memory_gib) == (2 * 8 * 256, 2 * 8 * 4096), "defaults of undescribed machines"

@@ -1,10 +1,10 @@
-"""Wrong stacks and fleets: each a patch of a good one of its target, with the expected problems.
+"""Wrong stacks and fleets: each is a patch of a valid one of its target, with the expected problems.
 
-A file of `tests/cases/wrong` has the good ones of a target under `good`, and the cases by name under `wrong`:
-`of`, the good one that is broken (the first, where it is left out), `set`, its patch (`tests/patches.py`),
-and `problems`, a paragraph of `path: got; allowed; fix` for each. A good one may be a patch of another, too.
-`python -m tests.infra.spec.wrong` writes the problems anew, to be read in review. Where line and column
-matter, a case is a whole file of `tests/cases/wrong/whole`, its message beside it.
+A file of `tests/cases/wrong` has the valid ones of a target under `good`, and under `wrong` the cases by name:
+`of`, the valid one (by default the first), `set`, the patch (`tests/patches.py`), and `problems`, a paragraph
+of `path: got; allowed; fix` for each. A valid one may itself be a patch of another. `python -m
+tests.infra.spec.wrong` rewrites the problems, to be reviewed. Where line and column matter, a case is a whole
+file in `tests/cases/wrong/whole`, with its message beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.patches import changed
 FOLDER = CASES / "wrong"
 STACKS = ("aws", "azure", "coreweave", "gcp", "local", "onprem")
 WHOLE = sorted((FOLDER / "whole").rglob("*.yaml"))
-"""Stack files, and in `fleets` a fleet's."""
+"""Stack files, and in `fleets` fleet files."""
 HEADER = (
     "# Each of `wrong` breaks one of `good`: tests/infra/spec/wrong.py says how to read and write this file."
 )
@@ -35,8 +35,8 @@ WIDTH = 110
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A case: what the file would hold, and the expected problems."""
+class WrongFile:
+    """A case: the content of the file, and the expected problems."""
 
     name: str
     config: Mapping[str, Any]
@@ -46,14 +46,14 @@ class Wrong:
         return self.name
 
     def write(self, folder: Path) -> Path:
-        """Write it as a stack file."""
+        """Write the case as a stack file."""
         file = folder / "Pulumi.wrong.yaml"
         file.write_text(yaml.dump({"config": dict(self.config)}, Dumper=yaml.CSafeDumper, sort_keys=False))
         return file
 
 
 def read(target: str) -> Mapping[str, Any]:
-    """Return `good` and `wrong` of a target. ValueError for a name that is in the file twice."""
+    """Return `good` and `wrong` of a target's file. ValueError for a name that it has twice."""
     data, source = read_whole(FOLDER / f"{target}.yaml")
     if source.problems:
         raise ValueError("\n".join(map(str, source.problems)))
@@ -61,7 +61,7 @@ def read(target: str) -> Mapping[str, Any]:
 
 
 def good(target: str, name: str = "") -> dict[str, Any]:
-    """Return a good stack, or the hub's fleet, as data: the first one where none is named."""
+    """Return a valid stack, or fleet, as data; by default the first one of the file."""
     found = read(target)["good"]
     return _good(found, name or next(iter(found)))
 
@@ -71,17 +71,17 @@ def _good(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     return changed(_good(found, one["of"]), one["set"]) if "of" in one else dict(one)
 
 
-def cases(target: str) -> Iterator[Wrong]:
-    """Yield the wrong ones of a target, or of `fleet`."""
+def cases(target: str) -> Iterator[WrongFile]:
+    """Yield the cases of a target, or of `fleet`."""
     data = read(target)
     first, key = next(iter(data["good"])), FLEET_KEY if target == "fleet" else STACK_KEY
     for name, case in data["wrong"].items():
         whole = changed(_good(data["good"], case.get("of", first)), case["set"])
-        yield Wrong(name, {key: whole}, tuple(case.get("problems", "").splitlines()))
+        yield WrongFile(name, {key: whole}, tuple(case.get("problems", "").splitlines()))
 
 
-def output(error: InputError) -> tuple[str, ...]:
-    """Return a line for each problem."""
+def lines_of(error: InputError) -> tuple[str, ...]:
+    """Return a line for each problem of an error."""
     return tuple(f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in error.problems)
 
 
@@ -101,7 +101,7 @@ def text_of(data: Mapping[str, Any]) -> str:
 
 
 def _lines(key: str, value: object, indent: int, depth: int) -> Iterator[str]:
-    """Yield `key: value`: on one line where it fits, else a line per entry, `depth` levels down."""
+    """Yield `key: value`: on one line if it fits, else a line per entry, `depth` levels down."""
     start, flow = f"{' ' * indent}{_flow(key)}:", _flow(value)
     if len(f"{start} {flow}") <= WIDTH:
         yield f"{start} {flow}"
@@ -136,7 +136,7 @@ def _filled(text: str, first: int, then: int, *, break_long_words: bool = False)
 
 
 def _wrapped(text: str, first: int, then: int) -> str:
-    """Wrap, without a break between a key and its value where that can be."""
+    """Wrap a text, if possible without a break between a key and its value."""
     together = _filled(text.replace(": ", ":\0"), first, then).replace("\0", " ").splitlines()
     fits = max(map(len, together)) <= WIDTH
     lines = together if fits else _filled(text, first, then).splitlines()
@@ -144,7 +144,7 @@ def _wrapped(text: str, first: int, then: int) -> str:
 
 
 def _broken(line: str) -> str:
-    """A value longer than a line, without spaces: in double quotes it continues after a backslash."""
+    """Break a value without spaces that is longer than a line: in double quotes, with backslashes."""
     indent = " " * (len(line) - len(line.lstrip()))
     word = line.strip().rstrip(",]}")
     end = line.strip().removeprefix(word)
@@ -154,19 +154,19 @@ def _broken(line: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a message as it is shown, its long lines wrapped."""
+    """Return a message with its long lines wrapped."""
     return "".join(f"{_filled(line, 0, 11, break_long_words=True)}\n" for line in text.splitlines())
 
 
 def update(target: str) -> None:
-    """Write the present problems of each case into the target's file."""
+    """Write the current problems of each case into the target's file."""
     data = read(target)
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(target):
             try:
                 (load_fleet if target == "fleet" else load)(case.write(Path(folder)))
             except InputError as error:
-                data["wrong"][case.name]["problems"] = "\n".join(output(error))
+                data["wrong"][case.name]["problems"] = "\n".join(lines_of(error))
     (FOLDER / f"{target}.yaml").write_text(text_of(data))
 
 

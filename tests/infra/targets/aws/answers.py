@@ -1,4 +1,4 @@
-"""Outputs that AWS would compute, as far as our program builds on them."""
+"""Fake values of the outputs that AWS computes and our program uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def identity(token: str, name: str) -> str:
 
 
 def computed(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return outputs of a resource by its type: readable names in place of what AWS would make up."""
+    """Return the outputs of a resource by its type, with readable names in place of generated ones."""
     kind = token.rpartition(":")[2]
     found: dict[str, Any] = {
         "arn": f"arn:{identity(token, name)}",

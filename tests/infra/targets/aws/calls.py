@@ -1,4 +1,4 @@
-"""What AWS asks IAM about the calls of a rehearsal: action, resources and condition keys.
+"""The authorization requests to IAM for a rehearsal's calls: action, resources and condition keys.
 
 Source: Service Authorization Reference (resource types and condition keys of each action), November 2026.
 """
@@ -28,7 +28,7 @@ S3 = {
     "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
     "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
 }
-"""Operation → action, where the two have other names."""
+"""Operation → action, for those with different names."""
 SERVICES = {"efs": "elasticfilesystem"}
 EC2 = {
     "vpc": "vpc", "subnet": "subnet", "sg": "security-group", "sgr": "security-group-rule",
@@ -45,15 +45,15 @@ MADE = {
     "CreatePlacementGroup": "placement-group", "AuthorizeSecurityGroupIngress": "security-group-rule",
 }  # fmt: skip
 UNTAGGED = {"AuthorizeSecurityGroupIngress"}
-"""IAM is asked about the rule that it makes only where that gets tags."""
+"""Operations that create a rule, which IAM evaluates only if the request has tags for it."""
 ROUTES = {"CreateRoute", "ReplaceRoute", "DeleteRoute"}
-"""IAM evaluates their route table alone, whatever their target is."""
+"""Operations of which IAM evaluates only the route table, whatever the route's target is."""
 PASSED = {
     "create_cluster": "eks.amazonaws.com", "create_nodegroup": "eks.amazonaws.com",
     "create_pod_identity_association": "pods.eks.amazonaws.com", "create_addon": "pods.eks.amazonaws.com",
     "create_flow_logs": "vpc-flow-logs.amazonaws.com", "create_backup_selection": "backup.amazonaws.com",
 }  # fmt: skip
-"""Operation → service that gets the role which it names."""
+"""Operation → service to which the named role is passed."""
 _ID = re.compile(r"([a-z]+)-[0-9a-f]{8,17}")
 _ROLE = re.compile(r"arn:aws:iam::\d+:role/[\w+=,.@/-]+")
 
@@ -63,7 +63,7 @@ def arn(service: str, resource: str) -> str:
 
 
 def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Iterator[IamCall]:
-    """Yield all that IAM is asked; `theirs` has the tags of resources that have none of the stack's."""
+    """Yield IAM's requests for a call; `theirs` has the tags of resources outside of the stack."""
     service = SERVICES.get(request.service, request.service)
     name = "".join(part.capitalize() for part in request.operation.split("_"))
     action = f"{service}:{S3.get(name, name) if service == 's3' else name}"
@@ -81,7 +81,7 @@ def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Itera
 
 
 def _bounded(service: str, known: Keys) -> Keys:
-    """For an existing role IAM knows the boundary, and none of the tags in our policies' conditions."""
+    """For an existing role IAM has the boundary, and none of the tags in our policies' conditions."""
     return known if service == "iam" else {}
 
 
@@ -96,7 +96,7 @@ def _request_tags(request: Request, name: str) -> dict[str, str]:
 
 
 Found = Iterator[tuple[str, Keys | None]]
-"""ARN and keys; None: the tags of the existing resource."""
+"""ARN and condition keys; None: the tags of the existing resource."""
 
 
 def _ec2(operation: str, name: str, parameters: Mapping[str, Any], asked: Keys) -> Found:
@@ -128,8 +128,8 @@ def _eks(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys
 
 
 def _iam(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys) -> Found:
-    output = {"PolicyArn": "iam:PolicyARN", "PermissionsBoundary": "iam:PermissionsBoundary"}
-    keys = {key: parameters[name] for name, key in output.items() if name in parameters}
+    condition_keys = {"PolicyArn": "iam:PolicyARN", "PermissionsBoundary": "iam:PermissionsBoundary"}
+    keys = {key: parameters[name] for name, key in condition_keys.items() if name in parameters}
     yield f"arn:aws:iam::{ACCOUNT}:role/{parameters['RoleName']}", keys
 
 
@@ -153,7 +153,7 @@ def _logs(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Key
 
 
 def _files(service: str, key: str) -> Any:
-    """EFS and FSx: a new resource has the request's tags, an existing one those that it was given."""
+    """EFS and FSx: a new resource has the request's tags, an existing one its own."""
 
     def found(operation: str, _name: str, parameters: Mapping[str, Any], asked: Keys) -> Found:
         if operation in (
@@ -214,7 +214,7 @@ _RESOURCES = {
 
 
 class GuardedAccount(MotoAccount):
-    """An account that allows what the policies of the stack's role allow, and remembers the actions."""
+    """An account that allows what the policies of the stack's role allow, and records the actions."""
 
     def __init__(self, stack: str, tags: Mapping[str, str], policies: list[Mapping[str, Any]]) -> None:
         super().__init__(REGION)

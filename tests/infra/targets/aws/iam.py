@@ -1,7 +1,7 @@
-"""IAM's evaluation of a call by identity policies, as far as ours go (IAM guide, policy evaluation logic).
+"""A fake of IAM's evaluation of identity policies with the elements that ours have (IAM User Guide).
 
-A call asks for one action on one or more resources; each of them must be allowed. moto evaluates actions
-alone.
+A call requests one action on one or more resources, each of which must be allowed. moto evaluates only the
+actions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Keys = Mapping[str, str]
 
 @dataclass(frozen=True)
 class IamCall:
-    """An action on one resource, and the context that IAM gets."""
+    """An action on one resource, and its condition keys."""
 
     action: str
     arn: str = "*"
@@ -24,7 +24,7 @@ class IamCall:
 
 
 def is_allowed(asked: IamCall, policies: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a statement allows it; ours deny nothing."""
+    """Whether a statement allows the call; ours have no deny statements."""
     return any(_allows(each, asked) for policy in policies for each in policy["Statement"])
 
 
@@ -42,7 +42,7 @@ def _allows(statement: Mapping[str, Any], asked: IamCall) -> bool:
 
 
 def _holds(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
-    """A key that a request lacks matches no condition but that it is missing."""
+    """Whether a condition holds; a missing key matches only the condition that it is missing."""
     if operator == "Null":
         return (value is None) == (wanted[0] == "true")
     if value is None:

@@ -1,7 +1,7 @@
-"""A plugin of the provider protocol that makes AWS's resources: the real one where it is installed.
+"""Runs a provider plugin for AWS's resources: the real pulumi-aws, if this host's engine has it.
 
-It runs as the engine runs it, with moto's server as the only AWS that it can reach. Where no pulumi-aws is
-installed, a fake in a separate process takes its place: the same start, protocol and requests.
+It runs as the engine runs it, and reaches only moto's server. Without pulumi-aws, a fake in a separate
+process replaces it, with the same start, protocol and requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rehearsal.cloud import Made, RequestedResource
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.wire import plain
 
-STAND_IN = f"""\
+FAKE_PLUGIN = f"""\
 #!{sys.executable}
 import signal
 
@@ -35,7 +35,7 @@ from rehearsal.aws import models
 from rehearsal.aws.account import MotoAccount
 from rehearsal.fake_provider import FakeProvider
 
-# The account is never entered: moto's mocks stay off, and every request goes out.
+# The account's context is not entered, so moto's mocks are off, and every request reaches the server.
 models.asks_a_server = True
 with FakeProvider(["aws"], cloud=MotoAccount("us-east-2")) as fake_provider:
     print(fake_provider.port, flush=True)
@@ -44,7 +44,7 @@ with FakeProvider(["aws"], cloud=MotoAccount("us-east-2")) as fake_provider:
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """Return where the engine has its plugins."""
+    """Return the engine's home, which has its plugins."""
     return Path(environment.get("PULUMI_HOME") or Path(environment["HOME"]) / ".pulumi")
 
 
@@ -63,14 +63,14 @@ def put_fake_plugin(home: Path) -> Path:
     """Install the fake, as the engine installs a plugin."""
     program = home / "plugins" / f"resource-aws-v{version('pulumi-aws')}" / "pulumi-resource-aws"
     program.parent.mkdir(parents=True)
-    program.write_text(STAND_IN)
+    program.write_text(FAKE_PLUGIN)
     program.chmod(0o755)
     return program
 
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Serve moto on loopback, and return its address."""
+    """Serve moto on loopback; yields its address."""
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -81,7 +81,7 @@ def moto_server() -> Iterator[str]:
 
 
 def environment_of(endpoint: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a plugin's environment: every service of AWS is at `endpoint`, and no key is anyone's."""
+    """Return a plugin's environment: all services of AWS at `endpoint`, and fake keys."""
     inherited = {key: value for key, value in environment.items() if not key.startswith("AWS_")}
     return {
         **inherited,
@@ -94,11 +94,11 @@ def environment_of(endpoint: str, environment: Mapping[str, str]) -> dict[str, s
 
 
 CONFIGURATION = {"region": "us-east-2", "s3UsePathStyle": "true", "skipMetadataApiCheck": "true"}
-"""What a program would give to the provider: buckets by their path, since the server has one name alone."""
+"""Configuration of the provider: buckets by path, since the server has one host name."""
 
 
 class RunningPlugin:
-    """A running plugin, asked as the engine asks it."""
+    """A running plugin, with the engine's requests."""
 
     def __init__(self, stub: ResourceProviderStub) -> None:
         self._stub = stub
@@ -132,7 +132,7 @@ class RunningPlugin:
 
 
 class LoggingEngine(engine_pb2_grpc.EngineServicer):
-    """What a plugin is given to talk to: it has something to log."""
+    """The engine's service to which a plugin logs."""
 
     def Log(self, _request: engine_pb2.LogRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:  # noqa: N802 -- the protocol's name
         return empty_pb2.Empty()

@@ -1,4 +1,4 @@
-"""EFA by Dynamic Resource Allocation: who gives out the cards, and what pods claim of them."""
+"""EFA by Dynamic Resource Allocation: the driver, and the ResourceClaims of pods for NICs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EFA = [
 
 
 def claiming(stack: Stack) -> Stack:
-    """The stack with the DRA driver's class on all its machines with EFA."""
+    """Return the stack with the DRA driver's fabric class on all its machines with EFA."""
     pools = [
         pool.model_copy(update={"fabric": f"{pool.fabric}-dra"}) if pool.fabric != "none" else pool
         for pool in stack.pools
@@ -45,20 +45,20 @@ def pod_of(found: Plan, runtime: str) -> Mapping[str, Any]:
 
 
 def driver_nodes(found: Plan) -> tuple[list[str], list[str]]:
-    """Labels and values by which the DRA driver's nodes are found."""
+    """Return labels and values that select the DRA driver's nodes."""
     chosen = found.named("Release")["aws-dranet"]["values"]["supportedInstanceLabels"]
     return chosen["keys"], chosen["values"]
 
 
 @pytest.mark.parametrize("machine", EFA, ids=lambda machine: machine.name)
-def test_every_machine_with_efa_has_a_class_that_claims_all_its_cards(machine: catalog.Machine) -> None:
+def test_every_machine_with_efa_has_a_class_that_claims_all_its_nics(machine: catalog.Machine) -> None:
     (variant,) = [each for each in catalog.fabrics() if each.variant_of == machine.fabric]
     plugged = catalog.fabric(machine.fabric)
     assert variant.claim is not None
     (plugin_count,) = plugged.resources.values()
     cards = [each for each in network_interfaces(machine) if each.interface_type]
     assert variant.claim.count == plugin_count == len(cards)
-    assert variant.claim.count <= 32  # devices that one claim may have (resource.k8s.io/v1)
+    assert variant.claim.count <= 32  # the limit of a claim (resource.k8s.io/v1)
     assert (variant.environment, variant.unset, variant.hugepages_2mi_mib) == (
         plugged.environment,
         plugged.unset,
@@ -115,9 +115,9 @@ def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rend
 
 def test_the_policies_let_it_pass(claims_plan: Plan) -> None:
     # A vendor's release is refused until the stack file exempts it, as those of the other targets do.
-    output = findings("aws", claims_plan)
-    assert [each for each in output if "Release::aws-dranet" not in each] == []
-    assert len(output) == 1
+    found = findings("aws", claims_plan)
+    assert [each for each in found if "Release::aws-dranet" not in each] == []
+    assert len(found) == 1
 
 
 def test_queues_do_not_count_what_is_claimed(claims_plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What a stack brings along is used, and neither made nor removed."""
+"""Existing AWS resources, such as a VPC or a cluster, are used, and neither created nor deleted."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_managed_groups_need_no_queue(aws_plan: Plan) -> None:
     assert not aws_plan.named("Queue")
 
 
-def test_an_existing_lustre_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+def test_an_existing_lustre_is_mounted_and_admits_the_nodes(aws: Stack, rendered: Path) -> None:
     existing = ExistingLustreSpec(id=FILESYSTEM, mount_name="abcdefgh", security_group=GROUP)
     lustre = LustreSpec(kind="lustre", capacity_gib=19200, zone="us-east-2b", existing=existing)
     found = plan(with_provider(aws, network=NETWORK, filesystem=lustre), rendered)
@@ -106,7 +106,7 @@ def test_an_existing_lustre_is_mounted_and_lets_the_nodes_in(aws: Stack, rendere
     assert {each["mountname"].partition("/")[0] for each in attributes} == {"abcdefgh"}
 
 
-def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+def test_an_existing_efs_is_mounted_and_admits_the_nodes(aws: Stack, rendered: Path) -> None:
     efs = EfsSpec(kind="efs", existing=ExistingEfsSpec(id=FILESYSTEM, security_group=GROUP))
     found = plan(with_provider(aws, network=NETWORK, filesystem=efs), rendered)
     assert not any(":efs/" in each.type for each in found.resources)
@@ -118,7 +118,7 @@ def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: 
 
 
 OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociation:", "logMetricFilter:")
-"""Types that are part of a cluster: an existing one has them."""
+"""Types of resources that an existing cluster has."""
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_pools_and_identities_go_into_it(beside: Plan) -> None:
     assert all(GROUP in each["securityGroups"] for each in cards)
 
 
-def test_its_teams_are_let_in_and_nobody_else(beside: Plan) -> None:
+def test_only_its_teams_get_access_entries(beside: Plan) -> None:
     entries = beside.named("AccessEntry")
     assert {each["principalArn"].rpartition("/")[2] for each in entries.values()} == {
         "research",

@@ -1,7 +1,7 @@
-"""The lifecycle of every AWS resource of the stacks through boto3: created, read, updated, deleted.
+"""The lifecycle of every AWS resource of the stacks by boto3: created, read, updated, deleted.
 
-botocore's models evaluate each request, moto makes it. What moto lacks is evaluated by the models alone; the
-golden list has it, and may not grow.
+botocore's models validate each request, and moto executes it. Types that moto lacks are only validated; a
+golden list has them, and may not grow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
 
 @pytest.fixture(scope="module")
 def plans(aws: Stack, rendered: Path) -> list[Plan]:
-    """Both stacks, and what they leave out: the queue of notices, the emergency's role."""
+    """Plans of both stacks, with optional parts: the queue of notices, the break-glass role."""
     assert isinstance(aws.provider, AwsSpec)
     access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
     stacks = [with_provider(aws, interruption_queue=True, access=access), load(stack_file("aws-dev"))]
@@ -52,11 +52,11 @@ def plans(aws: Stack, rendered: Path) -> list[Plan]:
 
 @dataclass
 class Lifecycle:
-    """The resources of a plan in an account; `known` maps names of the plan to what they have become."""
+    """Creates a plan's resources in an account; `known` maps IDs of the plan to the created ones."""
 
     account: MotoAccount
     plugin: RunningPlugin | None = None
-    """What makes resources in place of the account, but for those that moto lacks."""
+    """A plugin that creates resources in place of the account, except for those that moto lacks."""
     known: dict[str, Any] = field(default_factory=dict)
     made: list[RequestedResource] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class Lifecycle:
             self.known[f"ScalingGroup/{registered.name}"] = behind["name"]
 
     def maker(self, resource: RequestedResource) -> MotoAccount | RunningPlugin:
-        """What makes this resource, and finds and removes it."""
+        """Return what creates, finds and deletes this resource."""
         return self.account if self.plugin is None or resource.token in LACKING else self.plugin
 
     def _filled(self, value: Any) -> Any:
@@ -91,7 +91,7 @@ class Lifecycle:
 
 
 def in_order(found: Plan) -> Iterator[Registration]:
-    """The AWS resources, each after those that it depends on."""
+    """Yield the AWS resources, each after those that it depends on."""
     waiting = {each.urn: each for each in found.resources if each.type.startswith("aws:")}
     while waiting:
         ready = [each for each in waiting.values() if not waiting.keys() & set(each.dependencies)]
@@ -118,13 +118,13 @@ def test_every_resource_passes_its_lifecycle_in_moto_or_botocores_models(plans: 
 
 
 def account_lacks(account: MotoAccount) -> set[str]:
-    """Types that moto lacks, by the last part of the token."""
+    """Return the types that moto lacks, by the last part of their tokens."""
     return {token.rpartition(":")[2] for token in account.lacks}
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
-    """The pulumi-aws of this host's engine, and where it has none a fake that is run in its place."""
+    """The pulumi-aws of this host's engine, or without it a fake."""
     program = installed(home_of(os.environ)) or put_fake_plugin(tmp_path)
     with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
         yield plugin
@@ -150,7 +150,7 @@ def test_every_resource_that_moto_has_passes_its_lifecycle_on_motos_server(
             assert not account.lacks - LACKING
 
 
-def test_a_plugin_is_found_where_the_engine_has_it(tmp_path: Path) -> None:
+def test_the_plugin_of_the_engine_is_found(tmp_path: Path) -> None:
     assert installed(tmp_path) is None
     for version in ("6.99.0", "7.9.0", "7.51.1"):
         program = tmp_path / "plugins" / f"resource-aws-v{version}" / "pulumi-resource-aws"
@@ -160,7 +160,7 @@ def test_a_plugin_is_found_where_the_engine_has_it(tmp_path: Path) -> None:
     assert home_of({"HOME": "/home/someone"}) == Path("/home/someone/.pulumi")
 
 
-def test_a_plugin_reaches_nothing_but_motos_server() -> None:
+def test_a_plugin_reaches_only_motos_server() -> None:
     own = {"AWS_PROFILE": "mine", "AWS_ENDPOINT_URL_S3": "https://s3.example", "PATH": "/bin"}
     given = environment_of("http://127.0.0.1:5000", own)
     assert given["AWS_ENDPOINT_URL"] == "http://127.0.0.1:5000"
@@ -179,7 +179,7 @@ def test_a_new_account_refuses_a_key_whose_policy_names_a_missing_role() -> None
 
 
 def refusals(token: str, **inputs: object) -> str:
-    """What an account finds wrong with inputs, in one text."""
+    """Return an account's errors about inputs, in one text."""
     found = MotoAccount("us-east-2").check(RequestedResource(token, "name", inputs))
     return "; ".join(f"{path}: {reason}" for path, reason in found)
 
@@ -253,7 +253,7 @@ def refusals(token: str, **inputs: object) -> str:
         ),
     ],
 )
-def test_what_aws_would_refuse_is_refused_before_it_is_asked(
+def test_inputs_that_aws_would_refuse_are_refused_before_the_request(
     token: str, inputs: dict[str, object], expected: str
 ) -> None:
     assert expected in refusals(token, **inputs)

@@ -1,3 +1,5 @@
+"""The plans of the shipped AWS stacks."""
+
 from __future__ import annotations
 
 import json
@@ -55,23 +57,23 @@ def test_no_resource_has_a_duplicate(aws_plan: Plan) -> None:
     assert len(urns) == len(set(urns))
 
 
-def test_objects_go_with_the_cluster(aws_plan: Plan) -> None:
+def test_objects_are_deleted_with_the_cluster(aws_plan: Plan) -> None:
     objects = [each for each in aws_plan.resources if each.type.startswith("kubernetes:")]
     assert {each.deleted_with.rpartition("$")[2] for each in objects} == {"aws:eks/cluster:Cluster::training"}
 
 
-def test_the_kubeconfig_holds_no_token_and_is_secret(aws_plan: Plan) -> None:
+def test_the_kubeconfig_has_no_token_and_is_secret(aws_plan: Plan) -> None:
     kubeconfig = aws_plan.outputs["kubeconfig"]
     assert '"command": "aws"' in kubeconfig
     assert '"token"' not in kubeconfig
 
 
-def test_named_networks_reach_the_public_endpoint_and_nobody_else(aws_plan: Plan) -> None:
+def test_only_named_networks_reach_the_public_endpoint(aws_plan: Plan) -> None:
     network = aws_plan.named("Cluster")["training"]["vpcConfig"]
     assert (network["endpointPublicAccess"], network["publicAccessCidrs"]) == (True, ["203.0.113.7/32"])
 
 
-def test_a_runner_inside_connects_before_any_object_is_made(aws: Stack, rendered: Path) -> None:
+def test_a_runner_in_the_network_is_admitted_before_any_object_is_created(aws: Stack, rendered: Path) -> None:
     access = AwsAccessSpec(
         admins=("arn:aws:iam::123456789012:role/platform",), private_cidrs=(IPv4Network("10.8.0.0/24"),)
     )

@@ -1,4 +1,4 @@
-"""What the platform makes of AWS's settings, without knowing of AWS."""
+"""The platform's Kubernetes objects on AWS: pods, queues, device plugins, volumes and access."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def job_pod(found: Plan, runtime: str) -> dict[str, Any]:
     return pod
 
 
-def test_a_pod_on_the_fabric_asks_for_a_whole_machine(aws_plan: Plan) -> None:
+def test_a_pod_on_the_fabric_requests_a_whole_machine(aws_plan: Plan) -> None:
     (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
     assert container["resources"]["limits"] == {
         "nvidia.com/gpu": 8,
@@ -33,7 +33,7 @@ def test_a_pod_on_the_fabric_asks_for_a_whole_machine(aws_plan: Plan) -> None:
     }
 
 
-def test_nccl_is_reported_of_the_fabric_and_of_nothing_that_overrides_its_plugin(aws_plan: Plan) -> None:
+def test_nccls_variables_select_the_fabric_and_override_nothing_of_its_plugin(aws_plan: Plan) -> None:
     (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
     variables = {each["name"] for each in container["env"]}
     assert {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_SOCKET_IFNAME"} <= variables
@@ -49,7 +49,7 @@ def test_pods_share_memory_in_memory_and_mount_no_path_of_the_node(aws_plan: Pla
     assert not any("hostPath" in each for each in pod["volumes"])
 
 
-def test_a_pod_without_a_fabric_asks_for_accelerators_only(dev_plan: Plan) -> None:
+def test_a_pod_without_a_fabric_requests_only_accelerators(dev_plan: Plan) -> None:
     (container,) = job_pod(dev_plan, "torch-none")["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
 
@@ -96,7 +96,7 @@ def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_p
 
 @pytest.fixture(scope="module")
 def staged(aws: Stack, rendered: Path) -> Plan:
-    """The stack with a dataset of its region, and one that is open to all."""
+    """The stack with a dataset of its region, and a public one."""
     storage = aws.storage.model_copy(update={"checkpoints": CheckpointsSpec(size_gib=8192)})
     digest = f"sha256:{'0' * 64}"
     pile = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=digest, size_gib=100)
@@ -104,7 +104,7 @@ def staged(aws: Stack, rendered: Path) -> Plan:
     return plan(aws.model_copy(update={"storage": storage, "datasets": (pile, commons)}), rendered)
 
 
-def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+def test_the_role_of_staging_jobs_may_read_only_their_sources(staged: Plan) -> None:
     association = staged.named("PodIdentityAssociation")["training-trainyard-storage-default"]
     assert (association["namespace"], association["serviceAccount"]) == ("trainyard-storage", "default")
     lists, reads = json.loads(staged.named("RolePolicy")["training-datasets"]["policy"])["Statement"]
@@ -154,7 +154,7 @@ def test_the_topology_has_ec2s_layers_only_where_all_nodes_have_them(aws_plan: P
     assert levels(dev_plan) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
 
 
-def test_a_teams_roles_are_let_in_as_groups_that_are_bound_in_its_namespace(aws_plan: Plan) -> None:
+def test_a_teams_roles_have_access_entries_and_are_bound_in_its_namespace(aws_plan: Plan) -> None:
     entries = {each["principalArn"]: each for each in aws_plan.named("AccessEntry").values()}
     policies = {each["principalArn"] for each in aws_plan.named("AccessPolicyAssociation").values()}
     bound = {
@@ -182,7 +182,7 @@ def with_break_glass(aws: Stack, rendered: Path) -> Plan:
     return cluster_plan(with_provider(aws, access=access), rendered)
 
 
-def test_the_emergencys_role_lasts_an_hour_and_asks_users_for_a_second_factor(with_break_glass: Plan) -> None:
+def test_the_break_glass_role_lasts_an_hour_and_requires_mfa_of_users(with_break_glass: Plan) -> None:
     role = with_break_glass.named("Role")["training-break-glass"]
     assert role["maxSessionDuration"] == 3600
     user, other = json.loads(role["assumeRolePolicy"])["Statement"]
@@ -191,7 +191,9 @@ def test_the_emergencys_role_lasts_an_hour_and_asks_users_for_a_second_factor(wi
     assert "Condition" not in other
 
 
-def test_the_emergencys_role_is_let_in_and_reaches_no_log(with_break_glass: Plan, aws_plan: Plan) -> None:
+def test_the_break_glass_role_has_an_access_entry_and_no_access_to_logs(
+    with_break_glass: Plan, aws_plan: Plan
+) -> None:
     entry = with_break_glass.named("AccessEntry")["training-break-glass"]
     association = with_break_glass.named("AccessPolicyAssociation")["training-break-glass"]
     assert entry["principalArn"] == association["principalArn"] == "arn:Role/training-break-glass"
@@ -202,7 +204,7 @@ def test_the_emergencys_role_is_let_in_and_reaches_no_log(with_break_glass: Plan
     assert findings("aws", with_break_glass) == []
 
 
-def test_each_call_of_the_emergencys_role_is_counted_from_the_audit_log(with_break_glass: Plan) -> None:
+def test_each_call_of_the_break_glass_role_is_counted_from_the_audit_log(with_break_glass: Plan) -> None:
     assert "audit" in with_break_glass.named("Cluster")["training"]["enabledClusterLogTypes"]
     found = with_break_glass.named("LogMetricFilter")["training-break-glass"]
     (logs,) = (

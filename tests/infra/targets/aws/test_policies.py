@@ -1,4 +1,4 @@
-"""The policy pack evaluates the stacks that we ship, as their plan is and as their first preview shows it."""
+"""The policy pack has no violations on the plans and the first previews of the shipped AWS stacks."""
 
 from __future__ import annotations
 

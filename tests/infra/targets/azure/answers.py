@@ -1,4 +1,4 @@
-"""Outputs that Azure would compute, as far as our program builds on them."""
+"""Fake values of the outputs that Azure computes and our program uses."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _OWN = {
 
 
 def identity(token: str, name: str) -> str:
-    """Return a readable ID in the way of Azure's."""
+    """Return a readable ID in the form of Azure's."""
     _, module, kind = token.split(":")
     return f"{GROUP}/providers/Microsoft.{module}/{kind}/{name}"
 
 
 def shaped(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs as Azure answers with them: identities are requested in a list, answered in a mapping."""
+    """Return inputs in the form of Azure's answer: the list of requested identities becomes a mapping."""
     found = dict(inputs)
     identities = (found.get("identity") or {}).get("userAssignedIdentities")
     if isinstance(identities, list):
@@ -74,7 +74,7 @@ def computed(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]
 
 
 def credentials(cluster: str) -> dict[str, Any]:
-    """Return what AKS answers to whoever asks for a kubeconfig, as a member of its Entra groups."""
+    """Return the kubeconfig that AKS gives to a member of its Entra groups."""
     config = {
         "clusters": [
             {

@@ -1,4 +1,4 @@
-"""Variations of the stack that we ship."""
+"""Variants of the shipped Azure stack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.targets.azure.spec.provider import AzureSpec
 
 
 def with_provider(stack: Stack, **changes: Any) -> Stack:
-    """The stack with other settings of its target, read as a user's are."""
+    """Return the stack with other settings of its provider, validated as a user's are."""
     data = stack.provider.model_dump(mode="json", exclude_none=True)
     provider = AzureSpec.model_validate({**data, **{key: _plain(value) for key, value in changes.items()}})
     return stack.model_copy(update={"provider": provider})
@@ -22,7 +22,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_pools(stack: Stack, **fields: Any) -> Stack:
-    """The system pool and one more, with its queue; the job is left out."""
+    """Return the stack with its system pool, one more pool and its queue, and no job."""
     usual = {"name": "work", "capacity": "on-demand", "num_nodes": 2, "zones": ("1",)}
     pool = NodePoolSpec.model_validate({**usual, **fields})
     flavor = FlavorSpec(pool=pool.name, quota=pool.num_accelerators)

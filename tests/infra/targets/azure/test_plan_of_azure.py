@@ -1,3 +1,5 @@
+"""The plan of the shipped Azure stack, and of variants: networks, pools, pods, volumes, datasets, AMD."""
+
 from __future__ import annotations
 
 import json
@@ -29,9 +31,9 @@ from trainyard.images import inventory
 from trainyard.price import price_report
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
-"""What exists already."""
+"""Parent of existing resources."""
 CHECKPOINT_SECONDS = 15
-"""Azure gives 30 seconds; the policy keeps a margin."""
+"""Azure's preemption notice is 30 seconds; the policy requires a margin."""
 
 ADMINS = ["00000000-0000-0000-0000-000000000002"]
 
@@ -92,13 +94,13 @@ def test_every_resource_uses_the_stacks_one_provider(azure_plan: Plan) -> None:
     assert "pulumi:providers:azure-native::training" in provider
 
 
-def test_names_are_none_that_azure_refuses(azure: Stack, rendered: Path) -> None:
+def test_names_are_valid_in_azure(azure: Stack, rendered: Path) -> None:
     long = azure.model_copy(update={"name": "a-name-as-long-as-a-stack-may-have-it-yes"[:40]})
     (vault,) = cluster_plan(long, rendered).named("Vault").values()
     assert len(vault["vaultName"]) <= 24
 
 
-def test_the_cluster_is_reached_from_its_network_and_knows_no_local_account(azure_plan: Plan) -> None:
+def test_the_cluster_is_reached_from_its_network_and_has_no_local_account(azure_plan: Plan) -> None:
     cluster = azure_plan.named("ManagedCluster")["training"]
     access = cluster["apiServerAccessProfile"]
     assert access["enableVnetIntegration"], "a private key vault is reached from the VNet alone"
@@ -108,7 +110,7 @@ def test_the_cluster_is_reached_from_its_network_and_knows_no_local_account(azur
     assert cluster["securityProfile"]["workloadIdentity"] == {"enabled": True}
 
 
-def test_who_is_named_reaches_the_api_server_from_outside_and_without_a_name_nobody(
+def test_only_named_networks_reach_the_api_server_from_outside(
     azure: Stack, azure_plan: Plan, rendered: Path
 ) -> None:
     profile = azure_plan.named("ManagedCluster")["training"]["apiServerAccessProfile"]
@@ -133,7 +135,7 @@ def test_spot_pools_are_deleted_with_their_nodes_and_have_azures_own_taint(azure
     assert {"kubernetes.azure.com/scalesetpriority", "trainyard.dev/spot", "nvidia.com/gpu"} <= tolerated
 
 
-def test_a_reserved_pool_draws_on_its_group_and_the_control_plane_may(azure: Stack, rendered: Path) -> None:
+def test_a_reserved_pool_and_the_control_plane_may_use_the_reservation(azure: Stack, rendered: Path) -> None:
     reservation = {"id": f"{ELSEWHERE}/Microsoft.Compute/capacityReservationGroups/h100"}
     reserved = with_pools(
         azure, capacity="reserved", machine="Standard_ND96isr_H100_v5", reservation=reservation
@@ -144,7 +146,7 @@ def test_a_reserved_pool_draws_on_its_group_and_the_control_plane_may(azure: Sta
     assert found.named("RoleAssignment")["training-control-plane-work"]["scope"] == reservation["id"]
 
 
-def test_gpus_get_their_driver_from_nvidias_operator_after_the_nics_got_theirs(azure_plan: Plan) -> None:
+def test_nvidias_operator_installs_gpu_drivers_after_nic_drivers(azure_plan: Plan) -> None:
     assert all(pool["gpuProfile"] == {"driver": "None"} for pool in azure_plan.named("AgentPool").values())
     operators = {each.name: each for each in azure_plan.resources if each.type.endswith(":Release")}
     nics, gpus = operators["network-operator"].inputs["values"], operators["gpu-operator"]
@@ -157,7 +159,7 @@ def test_gpus_get_their_driver_from_nvidias_operator_after_the_nics_got_theirs(a
 
 
 def test_only_nics_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
-    """Those of the ordinary network are NVIDIA's, too: a new driver would take the node off its network."""
+    """The NICs of the ordinary network are NVIDIA's too: a new driver would disconnect the node."""
     (rule,) = azure_plan.named("NodeFeatureRule").values()
     (match,) = rule["spec"]["rules"][0]["matchFeatures"]
     assert match["matchExpressions"]["device"] == {"op": "In", "value": ["101c", "101e"]}
@@ -167,8 +169,8 @@ def test_only_nics_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
     assert resource["selectors"]["linkTypes"] == ["infiniband"]
 
 
-def test_spot_pools_begin_empty_and_are_asked_for_their_nodes_afterwards(azure_plan: Plan) -> None:
-    """AKS makes no pool whose count is below its minimum: that is raised once the pool is there."""
+def test_spot_pools_are_created_empty_and_resized_afterwards(azure_plan: Plan) -> None:
+    """AKS creates no pool whose count is below its minimum, so the minimum is raised afterwards."""
     pools, sizes = azure_plan.named("AgentPool"), azure_plan.named("AgentPoolSize")
     spot = pools["training-spot"]
     assert (spot["enableAutoScaling"], spot["count"], spot["minCount"], spot["maxCount"]) == (True, 0, 0, 4)
@@ -255,7 +257,7 @@ OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
 
 @pytest.fixture(scope="module")
 def staged(azure: Stack, rendered: Path) -> Plan:
-    """The stack with a dataset of others' account, one of the stack's, and one that is public."""
+    """The stack with a dataset of another account, one of the stack's account, and a public one."""
     digest = f"sha256:{'0' * 64}"
     read = [
         DatasetSpec(name="pile", source="az://sets/pile/", digest=digest, size_gib=100, account=OTHERS),
@@ -267,7 +269,7 @@ def staged(azure: Stack, rendered: Path) -> Plan:
     return plan(azure.model_copy(update={"datasets": tuple(read)}), rendered)
 
 
-def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+def test_the_identity_of_staging_jobs_may_read_only_their_sources(staged: Plan) -> None:
     rights = staged.named("RoleAssignment")
     mine = {name: each for name, each in rights.items() if name.startswith("training-dataset")}
     assert mine.keys() == {"training-dataset-pile", "training-dataset-books"}
@@ -282,7 +284,7 @@ def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan)
     assert {each["principalId"] for each in mine.values()} == {"training-datasets-principal"}
 
 
-def test_the_jobs_that_stage_are_somebody_where_they_must_be(staged: Plan) -> None:
+def test_staging_jobs_have_an_identity_if_their_source_needs_one(staged: Plan) -> None:
     subject = staged.named("FederatedIdentityCredential")["training-datasets"]["subject"]
     assert subject == "system:serviceaccount:trainyard-storage:default"
     account = staged.named("ServiceAccountPatch")["trainyard-storage/default"]["metadata"]
@@ -308,7 +310,7 @@ def test_the_policies_let_datasets_pass(staged: Plan) -> None:
     assert findings("azure", staged, checkpoint_seconds=CHECKPOINT_SECONDS) == []
 
 
-def test_the_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path) -> None:
+def test_the_lifecycle_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path) -> None:
     lifecycle = LifecycleSpec(superseded_days=3, deleted_days=60)
     store = azure.storage.object_store.model_copy(update={"lifecycle": lifecycle})
     storage = azure.storage.model_copy(update={"object_store": store})
@@ -377,7 +379,7 @@ def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -
     assert blob.named("ManagedCluster")["training"]["storageProfile"]["blobCSIDriver"] == {"enabled": True}
 
 
-def test_the_kubeconfig_asks_entra_and_holds_no_token(azure_plan: Plan) -> None:
+def test_the_kubeconfig_requests_a_token_of_entra_and_has_none(azure_plan: Plan) -> None:
     config = json.loads(azure_plan.outputs["kubeconfig"])
     assert config["clusters"][0]["cluster"]["server"].startswith("https://training-0a1b2c.privatelink.")
     run = config["users"][0]["user"]["exec"]
@@ -385,7 +387,7 @@ def test_the_kubeconfig_asks_entra_and_holds_no_token(azure_plan: Plan) -> None:
     assert "token" not in config["users"][0]["user"]
 
 
-def test_objects_go_with_the_cluster(azure_plan: Plan) -> None:
+def test_objects_are_deleted_with_the_cluster(azure_plan: Plan) -> None:
     objects = [each for each in azure_plan.resources if each.type.startswith("kubernetes:")]
     owners = {each.deleted_with.rpartition("$")[2] for each in objects}
     assert owners == {"azure-native:containerservice:ManagedCluster::training"}
@@ -406,7 +408,7 @@ def test_data_and_its_keys_are_in_a_separate_group(azure: Stack, azure_plan: Pla
     assert not kinds(open_plan, retained=False)
 
 
-def test_what_exists_already_is_used_and_not_made(azure: Stack, rendered: Path) -> None:
+def test_existing_resources_are_used_and_not_created(azure: Stack, rendered: Path) -> None:
     group = ELSEWHERE
     vault = f"{group}/Microsoft.KeyVault/vaults/before-keys"
     url = "https://before-keys.vault.azure.net/keys"
@@ -452,7 +454,7 @@ def test_machines_are_priced_and_missing_prices_are_reported(azure: Stack) -> No
     }
 
 
-def test_every_image_that_comes_onto_the_nodes_is_listed(azure: Stack) -> None:
+def test_every_image_of_the_nodes_is_listed(azure: Stack) -> None:
     found = inventory(azure, Artifacts.from_environment())
     assert any("azurelustre-csi:" in image for image in found.images)
     assert any("/doca-driver:" in image and image.endswith("-ubuntu24.04-amd64") for image in found.images)
@@ -480,13 +482,13 @@ def test_a_stack_of_development_has_no_fabric_and_no_nics(azure: Stack, rendered
     assert load(stack_file("azure")) == azure
 
 
-def test_a_teams_groups_may_ask_for_a_kubeconfig_and_are_bound_in_their_namespace(azure_plan: Plan) -> None:
+def test_a_teams_groups_may_request_a_kubeconfig_and_are_bound_in_their_namespace(azure_plan: Plan) -> None:
     member, viewer = (f"00000000-0000-0000-0000-00000000000{number}" for number in (4, 3))
     bound = azure_plan.named("RoleBinding")
     (subject,) = bound["team-research/trainyard-team-member"]["subjects"]
     assert (subject["kind"], subject["name"]) == ("Group", member)
     granted = [name for name in azure_plan.named("RoleAssignment") if name.endswith((member, viewer))]
-    # The viewers see all of the cluster already (`access.viewers`).
+    # Viewers already have access to the whole cluster (`access.viewers`).
     assert sorted(name.removeprefix("training-").partition("-0000")[0] for name in granted) == [
         "teams-user",
         "viewers-reader",
@@ -502,7 +504,7 @@ QUEUED_POOL = {
 }
 
 
-def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(azure: Stack, rendered: Path) -> None:
+def test_the_number_of_autoscaled_nodes_is_no_drift(azure: Stack, rendered: Path) -> None:
     found = cluster_plan(with_pools(azure, **QUEUED_POOL, capacity="spot"), rendered)
     pool = found.named("AgentPool")["training-call"]
     sizes = [pool[key] for key in ("enableAutoScaling", "minCount", "count", "maxCount")]
@@ -523,7 +525,7 @@ def test_an_empty_pool_is_tagged_with_what_its_nodes_would_have(azure: Stack, re
     assert tags["trainyard-stack"] == "training"
 
 
-def test_a_job_on_nodes_on_call_is_admitted_once_all_of_them_are_promised(
+def test_a_job_on_autoscaled_nodes_is_admitted_once_all_of_them_are_provisioned(
     azure: Stack, rendered: Path
 ) -> None:
     found = plan(with_pools(azure, **QUEUED_POOL), rendered)
@@ -535,13 +537,13 @@ def test_a_job_on_nodes_on_call_is_admitted_once_all_of_them_are_promised(
     (queue,) = found.named("ClusterQueue").values()
     (check,) = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
     assert check["onFlavors"] == ["call"]
-    # Kueue looks for the definition of ProvisioningRequests once, when it starts.
+    # Kueue reads the definition of ProvisioningRequests once, when it starts.
     (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
     assert any(urn.endswith("AgentPool::training-call") for urn in provider.dependencies)
     assert findings("azure", found, checkpoint_seconds=CHECKPOINT_SECONDS) == []
 
 
-def test_nodes_for_preprocessing_come_one_by_one(azure: Stack, rendered: Path) -> None:
+def test_nodes_for_preprocessing_are_added_one_by_one(azure: Stack, rendered: Path) -> None:
     pool = {"name": "cpu", "machine": "Standard_D16s_v5", "num_nodes": 4, "provisioning": "flex-start"}
     more = NodePoolSpec.model_validate({**pool, "capacity": "spot"})
     stack = azure.model_copy(update={"pools": (*azure.pools, more)})
@@ -575,7 +577,7 @@ def test_pods_on_amds_gpus_have_all_nics_and_the_image_for_rocm(amd_plan: Plan) 
     assert pool["gpuProfile"] == {"driver": "None"}
 
 
-def test_amds_driver_comes_after_the_nics_and_before_amds_operator(amd_plan: Plan) -> None:
+def test_amds_driver_is_installed_after_the_nics_and_before_amds_operator(amd_plan: Plan) -> None:
     assert set(amd_plan.named("Release")) == {"network-operator", "gpu-operator-charts"}
     depends = {each.name: " ".join(each.dependencies) for each in amd_plan.resources}
     assert "NicClusterPolicy::nic-cluster-policy" in depends["kube-system/amdgpu-driver"]
@@ -586,7 +588,7 @@ def test_amds_driver_comes_after_the_nics_and_before_amds_operator(amd_plan: Pla
     assert (expression["key"], expression["values"]) == ("trainyard.dev/accelerator", ["mi300x"])
 
 
-def test_amds_operator_finds_functions_and_stands_spots_taints(amd_plan: Plan) -> None:
+def test_amds_operator_finds_virtual_functions_and_tolerates_spot_taints(amd_plan: Plan) -> None:
     (config,) = amd_plan.named("DeviceConfig").values()
     assert config["spec"]["selector"] == {"feature.node.kubernetes.io/amd-vgpu": "true"}
     everything = [{"operator": "Exists"}]
@@ -600,7 +602,7 @@ def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
 
 
 def test_nothing_waits_for_a_nic_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:
-    """The policy is not ready before a node has a NIC, and Kueue, which asks for nodes, comes after it."""
+    """The NIC policy is ready once a node has a NIC, and Kueue, which requests nodes, would wait for it."""
     pools = tuple(
         pool if pool.capacity == "system" else pool.model_copy(update={"provisioning": "queued"})
         for pool in azure.pools

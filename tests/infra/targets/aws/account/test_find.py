@@ -1,4 +1,4 @@
-"""What was made and not written down is found again, and only that."""
+"""Finds a stack's resources that an AWS account has and the state lacks; moto is the account."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) ->
     return account.create(RequestedResource(token, name, inputs, default_tags=TAGS))
 
 
-def test_what_has_no_name_is_found_by_its_tags_or_its_location(
+def test_a_resource_without_a_name_is_found_by_its_tags_or_its_location(
     account: MotoAccount, finder: AwsFinder
 ) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
@@ -62,7 +62,7 @@ def test_a_vpc_of_another_stack_is_not_taken(account: MotoAccount, finder: AwsFi
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
 
 
-def test_what_is_in_an_existing_network_is_found_by_the_networks_own_ids(tmp_path: Path) -> None:
+def test_resources_in_an_existing_network_are_found_by_the_networks_ids(tmp_path: Path) -> None:
     there = Existing(
         "vpc-0123456789abcdef0", {"us-east-2a": "subnet-0123456789abcdea0"}, ["sg-0123456789abcdef0"]
     )
@@ -98,7 +98,7 @@ def test_a_key_is_found_by_its_description(account: MotoAccount, finder: AwsFind
     assert finder.find_begun("aws:kms/key:Key", "other", {"description": "training: cluster"}) is None
 
 
-def test_what_has_a_name_is_found_by_it(account: MotoAccount, finder: AwsFinder) -> None:
+def test_a_resource_with_a_name_is_found_by_it(account: MotoAccount, finder: AwsFinder) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     assert finder.find_begun("aws:iam/role:Role", "node", role) is None
     make(account, "aws:iam/role:Role", "node", role)
@@ -112,7 +112,7 @@ def test_types_of_other_clouds_are_ignored(finder: AwsFinder) -> None:
     assert finder.find_begun("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
 
 
-def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_before(
+def test_a_resource_of_a_preview_is_found_by_its_earlier_generated_name(
     account: MotoAccount, finder: AwsFinder
 ) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
@@ -129,7 +129,7 @@ def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_befor
         finder.find_announced("aws:iam/role:Role", "node", announced)
 
 
-def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
+def test_a_placement_group_which_moto_lacks_is_found_among_recorded_resources(
     account: MotoAccount, tmp_path: Path
 ) -> None:
     finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
@@ -153,7 +153,7 @@ def test_unknown_values_identify_nothing(account: MotoAccount, finder: AwsFinder
     assert finder.find_announced("aws:eks/nodeGroup:NodeGroup", "gpu", group) is None
 
 
-def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: MotoAccount, finder: AwsFinder) -> None:
+def test_a_bucket_is_adopted_only_with_the_stacks_tag(account: MotoAccount, finder: AwsFinder) -> None:
     bucket = {"bucket": "checkpoints", "region": REGION}
     account.create(
         RequestedResource("aws:s3/bucket:Bucket", "b", bucket, default_tags={"trainyard.dev/stack": "other"})
@@ -165,7 +165,7 @@ def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: MotoAccount, fin
     assert finder.find_announced("aws:s3/bucket:Bucket", "b", ours) == ("checkpoints-2", {})
 
 
-def test_a_name_that_begins_like_anothers_is_not_taken_for_it(
+def test_a_name_that_begins_with_another_ones_is_not_taken_for_it(
     account: MotoAccount, finder: AwsFinder
 ) -> None:
     group, queue = "aws:cloudwatch/logGroup:LogGroup", "aws:sqs/queue:Queue"
@@ -177,7 +177,7 @@ def test_a_name_that_begins_like_anothers_is_not_taken_for_it(
     assert str(finder.find_begun(queue, "queue", {"name": "training"})).endswith("/training")
 
 
-def test_what_aws_gives_a_generated_id_is_not_known_by_its_inputs() -> None:
+def test_a_resource_with_a_generated_id_is_not_identified_by_its_inputs() -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
     class FakeFsxService:
@@ -216,7 +216,7 @@ def test_every_type_of_the_stacks_can_be_looked_up() -> None:
 
 
 @pytest.mark.parametrize("token", LOOKUPS)
-def test_an_operation_and_its_parameters_are_of_aws(token: str) -> None:
+def test_each_look_up_is_an_operation_of_aws_with_valid_parameters(token: str) -> None:
     for call in (LOOKUPS[token][part] for part in ("find", "read", "names") if part in LOOKUPS[token]):
         ((name, parameters),) = ((key, value) for key, value in call.items() if key != "at")
         service, operation = name.split(".")
@@ -227,7 +227,7 @@ def test_an_operation_and_its_parameters_are_of_aws(token: str) -> None:
         assert parameters.keys() <= known
 
 
-def test_a_finder_that_takes_an_answer_for_another_finds_nothing(
+def test_a_look_up_with_a_wrong_id_or_key_finds_nothing(
     account: MotoAccount, finder: AwsFinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, role = "aws:iam/role:Role", {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}

@@ -1,4 +1,4 @@
-"""What an account lacks is known before `up`; moto is the account."""
+"""The preflight of an AWS account reports what it lacks before `up`; moto is the account."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.infra.plan import stack_file
 ROLE = "arn:aws:iam::123456789012:role/platform"
 
 
-class Identity:
-    """The user's session."""
+class FakeSts:
+    """A fake of STS: the user's session."""
 
     def __init__(self, account: str = "123456789012", role: str = "platform") -> None:
-        self.output = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
+        self.identity = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
 
     def get_caller_identity(self) -> Mapping[str, str]:
-        return self.output
+        return self.identity
 
 
-class Quotas:
-    """Service Quotas, of which moto has those of VPCs only."""
+class FakeServiceQuotas:
+    """A fake of Service Quotas, of which moto has only those of VPCs."""
 
     def __init__(self, listed: Mapping[str, str] | None = None, **vcpus: float) -> None:
         self.vcpus = vcpus
         self.listed = listed or {}
 
-    def get_paginator(self, operation: str) -> Quotas:
+    def get_paginator(self, operation: str) -> FakeServiceQuotas:
         assert operation == "list_service_quotas"
         return self
 
@@ -52,20 +52,20 @@ class Quotas:
         return {"Quota": {"Value": self.vcpus.get(QuotaCode.replace("-", "_"), 10_000.0)}}
 
 
-class Rights:
-    """IAM's simulator, which moto lacks."""
+class FakeIamSimulator:
+    """A fake of IAM's policy simulator, which moto lacks."""
 
     def __init__(self, *denied: str, lacks: str = "") -> None:
         self.denied = denied
         self.lacks = lacks
-        """A role that is not there."""
+        """Name of a role that does not exist."""
 
     def get_role(self, *, RoleName: str) -> Mapping[str, Any]:  # noqa: N803
         if RoleName == self.lacks:
             raise ClientError({"Error": {"Code": "NoSuchEntity", "Message": RoleName}}, "GetRole")
         return {"Role": {"Arn": f"arn:aws:iam::123456789012:role/people/{RoleName}"}}
 
-    def get_paginator(self, operation: str) -> Rights:
+    def get_paginator(self, operation: str) -> FakeIamSimulator:
         assert operation == "simulate_principal_policy"
         return self
 
@@ -85,8 +85,8 @@ def account() -> Iterator[MotoAccount]:
 
 
 def found(stack: Stack, **services: Any) -> dict[str, str]:
-    """Problems by path; `services` take the place of moto's."""
-    asked = {"sts": Identity(), "service-quotas": Quotas(), "iam": Rights(), **services}
+    """Return problems by path; `services` replace moto's."""
+    asked = {"sts": FakeSts(), "service-quotas": FakeServiceQuotas(), "iam": FakeIamSimulator(), **services}
     spec = stack.provider
     assert isinstance(spec, AwsSpec)
     given = problems(stack, spec, lambda service: asked.get(service) or client(service, "us-east-2"))
@@ -110,29 +110,31 @@ def dev(shipped: Stack) -> Stack:
     return changed(shipped, access={"admins": [ROLE], "public_cidrs": ["198.18.7.7/32"]})
 
 
-def test_an_account_that_has_all_has_no_problem(account: MotoAccount, dev: Stack) -> None:
+def test_an_account_that_lacks_nothing_has_no_problem(account: MotoAccount, dev: Stack) -> None:
     assert found(dev) == {}
 
 
-def test_the_networks_of_the_example_are_nobodys(account: MotoAccount, shipped: Stack) -> None:
-    output = found(shipped)
-    assert output == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
+def test_the_example_networks_of_the_shipped_file_are_refused(account: MotoAccount, shipped: Stack) -> None:
+    problems = found(shipped)
+    assert problems == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
 
 
-def test_nobody_is_in_a_network_that_the_first_up_makes(account: MotoAccount, dev: Stack) -> None:
+def test_a_private_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(
+    account: MotoAccount, dev: Stack
+) -> None:
     private = changed(dev, access={"admins": [ROLE]})
     assert found(private).keys() == {"provider.access.public_cidrs"}
     assert found(private.model_copy(update={"name": "shared"}), eks=EksClusters()) == {}
 
 
-def test_a_new_account_lacks_the_roles_of_services(account: MotoAccount, dev: Stack) -> None:
+def test_a_new_account_lacks_the_service_linked_roles(account: MotoAccount, dev: Stack) -> None:
     name = "AWSServiceRoleForAmazonEKSNodegroup"
-    assert found(dev, iam=Rights(lacks=name)) == {f"service-linked role {name}": "missing"}
-    assert found(dev, iam=Rights(lacks="AWSServiceRoleForEC2Spot")) == {}
+    assert found(dev, iam=FakeIamSimulator(lacks=name)) == {f"service-linked role {name}": "missing"}
+    assert found(dev, iam=FakeIamSimulator(lacks="AWSServiceRoleForEC2Spot")) == {}
 
 
-class Reservations:
-    """EC2 as moto has it, with a capacity block."""
+class Ec2WithCapacityBlock:
+    """Moto's EC2, with a capacity block."""
 
     def __init__(self, **block: Any) -> None:
         usual = {"InstanceType": "p5en.48xlarge", "TotalInstanceCount": 2, "State": "scheduled"}
@@ -148,7 +150,7 @@ class Reservations:
 
 
 @pytest.mark.parametrize(
-    ("block", "output"),
+    ("block", "expected"),
     [
         ({}, {}),
         ({"State": "expired"}, {"pools[block].reservation.id": "cr-0123456789abcdef0 is expired"}),
@@ -158,43 +160,44 @@ class Reservations:
         ),
     ],
 )
-def test_a_block_matches_the_stack_file(block: dict[str, Any], output: dict[str, str]) -> None:
+def test_a_block_matches_the_stack_file(block: dict[str, Any], expected: dict[str, str]) -> None:
     stack = load(CASES / "efa-claims" / "aws.yaml")
-    problems = preflight._reservations(stack, Reservations(**block))
-    assert {problem.path: problem.got for problem in problems} == output
+    problems = preflight._reservations(stack, Ec2WithCapacityBlock(**block))
+    assert {problem.path: problem.got for problem in problems} == expected
 
 
-def test_another_account_is_asked_nothing_more(account: MotoAccount, dev: Stack) -> None:
-    assert found(dev, sts=Identity("999999999999")) == {"AWS account": "999999999999"}
+def test_nothing_more_is_requested_from_another_account(account: MotoAccount, dev: Stack) -> None:
+    assert found(dev, sts=FakeSts("999999999999")) == {"AWS account": "999999999999"}
 
 
-def test_who_signs_in_must_be_an_admin_of_the_cluster(account: MotoAccount, dev: Stack) -> None:
-    output = found(dev, sts=Identity(role="intern"))
-    assert output == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+def test_the_users_role_must_be_an_admin_of_the_cluster(account: MotoAccount, dev: Stack) -> None:
+    problems = found(dev, sts=FakeSts(role="intern"))
+    assert problems == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
 
 
 P6_SPOT = "All P6 Spot Instance Requests"
 
 
-def short(stack: Stack, capacity: str, quotas: Quotas) -> dict[str, str]:
-    """What is short for one P6 machine."""
+def short(stack: Stack, capacity: str, quotas: FakeServiceQuotas) -> dict[str, str]:
+    """Return the problems with the quotas for one P6 machine."""
     pool = stack.pools[1].model_copy(update={"machine": "p6-b200.48xlarge", "capacity": capacity})
     return {problem.path: problem.got for problem in _quotas(groups(pool, ("us-east-2a",)), quotas)}
 
 
 def test_a_family_newer_than_the_list_is_found_by_the_quotas_name(dev: Stack) -> None:
     listed = {P6_SPOT: "L-00000006", "All P5 Spot Instance Requests": "L-C4BD4855"}
-    assert short(dev, "spot", Quotas(listed, L_00000006=96.0)) == {
+    assert short(dev, "spot", FakeServiceQuotas(listed, L_00000006=96.0)) == {
         f"quota: {P6_SPOT}": "192 vCPUs are needed"
     }
-    assert short(dev, "spot", Quotas(L_7212CCBC=0.0, L_C4BD4855=0.0)) == {}
+    assert short(dev, "spot", FakeServiceQuotas(L_7212CCBC=0.0, L_C4BD4855=0.0)) == {}
     running = "quota: Running On-Demand P instances"
-    assert short(dev, "on-demand", Quotas(listed, L_417A185B=96.0)) == {running: "192 vCPUs are needed"}
+    quotas = FakeServiceQuotas(listed, L_417A185B=96.0)
+    assert short(dev, "on-demand", quotas) == {running: "192 vCPUs are needed"}
 
 
 def test_a_quota_that_is_too_small_names_its_vcpus(account: MotoAccount, dev: Stack) -> None:
-    output = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
-    assert output == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
+    problems = found(dev, **{"service-quotas": FakeServiceQuotas(L_DB2E81BA=2.0)})
+    assert problems == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
 
 
 def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -> None:
@@ -202,29 +205,29 @@ def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -
     assert found(moved)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
 
 
-def test_an_existing_bucket_is_looked_for(account: MotoAccount, dev: Stack) -> None:
-    output = found(changed(dev, existing_bucket=True))
-    assert output == {"storage.object_store.bucket": "example-dev-checkpoints does not exist"}
+def test_a_missing_existing_bucket_is_reported(account: MotoAccount, dev: Stack) -> None:
+    problems = found(changed(dev, existing_bucket=True))
+    assert problems == {"storage.object_store.bucket": "example-dev-checkpoints does not exist"}
 
 
-def test_a_right_that_is_lacking_is_named(account: MotoAccount, dev: Stack) -> None:
-    output = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
-    assert output == {
+def test_a_missing_right_is_named(account: MotoAccount, dev: Stack) -> None:
+    problems = found(dev, iam=FakeIamSimulator("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
+    assert problems == {
         "IAM permissions of the caller": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"
     }
 
 
-def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: MotoAccount, dev: Stack) -> None:
+def test_free_addresses_are_counted_without_the_stacks_own(account: MotoAccount, dev: Stack) -> None:
     ec2 = client("ec2", "us-east-2")
     ours = [{"ResourceType": "elastic-ip", "Tags": [{"Key": "trainyard.dev/stack", "Value": "dev"}]}]
     ec2.allocate_address(Domain="vpc", TagSpecifications=ours)
-    assert found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)}) == {}
+    assert found(dev, **{"service-quotas": FakeServiceQuotas(L_0263D0A3=1.0)}) == {}
     ec2.allocate_address(Domain="vpc")
-    output = found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)})
-    assert output == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
+    problems = found(dev, **{"service-quotas": FakeServiceQuotas(L_0263D0A3=1.0)})
+    assert problems == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
 
 
-def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: Stack) -> None:
+def test_an_existing_subnet_must_have_room_for_the_nodes(account: MotoAccount, dev: Stack) -> None:
     ec2 = client("ec2", "us-east-2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = {
@@ -233,20 +236,20 @@ def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: 
     }
     many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
     pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
-    output = found(many.model_copy(update={"pools": tuple(pools)}))
-    assert output["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
+    problems = found(many.model_copy(update={"pools": tuple(pools)}))
+    assert problems["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
 
 
 class TakenBucketName:
-    """S3, where the name belongs to another owner."""
+    """A fake of S3 in which the bucket's name belongs to another account."""
 
     def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
         raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
 
 
-def test_a_bucket_of_someone_else_is_refused(account: MotoAccount, dev: Stack) -> None:
-    output = found(dev, s3=TakenBucketName())
-    assert output == {"storage.object_store.bucket": "example-dev-checkpoints belongs to another owner"}
+def test_a_bucket_of_another_account_is_refused(account: MotoAccount, dev: Stack) -> None:
+    problems = found(dev, s3=TakenBucketName())
+    assert problems == {"storage.object_store.bucket": "example-dev-checkpoints belongs to another owner"}
 
 
 def test_a_session_belongs_to_its_role() -> None:
@@ -255,11 +258,11 @@ def test_a_session_belongs_to_its_role() -> None:
 
 
 def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any) -> dict[str, str]:
-    """Problems of a filesystem that is to be there."""
+    """Return the problems of an existing filesystem."""
     assert isinstance(dev.provider, AwsSpec)
     spec = dev.provider.model_copy(update={"filesystem": filesystem})
-    output = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
-    return {problem.path: problem.got for problem in output}
+    problems = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in problems}
 
 
 def test_an_existing_efs_needs_a_mount_target_in_each_zone(account: MotoAccount, dev: Stack) -> None:
@@ -269,17 +272,17 @@ def test_an_existing_efs_needs_a_mount_target_in_each_zone(account: MotoAccount,
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a")["Subnet"]
     efs.create_mount_target(FileSystemId=made, SubnetId=subnet["SubnetId"])
 
-    def output(filesystem: str) -> dict[str, str]:
+    def problems(filesystem: str) -> dict[str, str]:
         existing = ExistingEfsSpec(id=filesystem, security_group="sg-0123456789abcdef0")
         return of_filesystem(dev, EfsSpec(kind="efs", existing=existing))
 
-    assert output(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
+    assert problems(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
     other = "fs-0123456789abcdef0"
-    assert output(other) == {"provider.filesystem.existing.id": f"{other}: does not exist"}
+    assert problems(other) == {"provider.filesystem.existing.id": f"{other}: does not exist"}
 
 
 class FsxFilesystem:
-    """FSx with one filesystem."""
+    """A fake of FSx with one filesystem."""
 
     def describe_file_systems(self, *, FileSystemIds: list[str]) -> Mapping[str, Any]:  # noqa: N803
         if FileSystemIds != ["fs-0123456789abcdef0"]:
@@ -288,7 +291,7 @@ class FsxFilesystem:
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "name", "output"),
+    ("filesystem", "name", "expected"),
     [
         ("fs-0123456789abcdef0", "abcdefgh", {}),
         ("fs-0123456789abcdef0", "hgfedcba", {"provider.filesystem.existing.mount_name": "hgfedcba"}),
@@ -300,22 +303,22 @@ class FsxFilesystem:
     ],
 )
 def test_an_existing_lustre_has_its_mount_name(
-    filesystem: str, name: str, output: dict[str, str], dev: Stack
+    filesystem: str, name: str, expected: dict[str, str], dev: Stack
 ) -> None:
     group = "sg-0123456789abcdef0"
     existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
     lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
-    assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == output
+    assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == expected
 
 
 ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
 
 
 class EksClusters:
-    """EKS with one cluster, as its API describes it."""
+    """A fake of EKS with one cluster, as its API describes it."""
 
     def __init__(self, **change: Any) -> None:
-        self.output: dict[str, Any] = {
+        self.cluster: dict[str, Any] = {
             "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
             "certificateAuthority": {"data": "Y2E="},
             "resourcesVpcConfig": {
@@ -332,7 +335,7 @@ class EksClusters:
     def describe_cluster(self, *, name: str) -> Mapping[str, Any]:
         if name != "shared":
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
-        return {"cluster": self.output}
+        return {"cluster": self.cluster}
 
     def get_paginator(self, operation: str) -> EksClusters:
         assert operation == "list_addons"
@@ -344,7 +347,7 @@ class EksClusters:
 
 
 def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, str]:
-    """Problems of a cluster that is to be there."""
+    """Return the problems of an existing cluster."""
     subnets = {zone: f"subnet-0123456789abcde{zone[-1]}0" for zone in ("us-east-2a", "us-east-2b")}
     cluster = {
         "name": name,
@@ -389,7 +392,7 @@ def test_a_missing_cluster_and_add_ons_that_it_lacks_are_reported(dev: Stack) ->
     assert of_cluster(dev, eks) == {"addons": "coredns: does not exist"}
 
 
-def test_who_brings_a_cluster_needs_no_right_to_make_one(account: MotoAccount, dev: Stack) -> None:
+def test_a_stack_on_an_existing_cluster_needs_no_right_to_create_it(account: MotoAccount, dev: Stack) -> None:
     assert isinstance(dev.provider, AwsSpec)
     assert "eks:CreateCluster" in _wanted(dev.provider)
     existing = dev.provider.model_copy(update={"existing_cluster": object()})

@@ -1,4 +1,4 @@
-"""The role of a pipeline may do what the rehearsal of its stack does, and nothing of what a thief would."""
+"""The IAM role of a pipeline: it allows every call of the stack's rehearsal, and refuses attacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def role_of(stack: Stack, plan: Plan, pipeline: Pipeline = PIPELINE) -> DeployRo
 
 @dataclass(frozen=True)
 class StackWithRole:
-    """A stack with its plan and the role that is generated for it."""
+    """A stack, its plan, and the role that is generated for it."""
 
     stack: Stack
     plan: Plan
@@ -53,7 +53,7 @@ class StackWithRole:
 
 @pytest.fixture(scope="module")
 def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
-    """Both stacks, and what they leave out: the queue of notices, the emergency's role, the boundary."""
+    """Both stacks, with all options: the queue of notices, the break-glass role, the permissions boundary."""
     assert isinstance(aws.provider, AwsSpec)
     access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
     stacks = {
@@ -67,7 +67,7 @@ def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
 
 
 @pytest.mark.parametrize("name", ["aws", "aws-dev"])
-def test_every_call_of_the_stacks_whole_life_is_allowed(
+def test_every_call_of_the_stacks_lifecycle_is_allowed(
     name: str, subjects: dict[str, StackWithRole]
 ) -> None:
     subject = subjects[name]
@@ -88,7 +88,7 @@ def test_every_call_of_the_stacks_whole_life_is_allowed(
 
 
 def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRole]) -> None:
-    """The calls are evaluated: a policy that lacks an action stops them."""
+    """Shows that the test above evaluates the calls."""
     subject = subjects["aws-dev"]
     tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
     text = json.dumps(subject.policies).replace('"ec2:CreateSubnet"', '"ec2:CreateNothing"')
@@ -174,7 +174,7 @@ def test_what_a_stack_does_not_do_is_refused(asked: IamCall, subjects: dict[str,
     assert not is_allowed(asked, subjects["aws"].policies)
 
 
-def test_roles_are_made_and_given_rights_within_the_boundary_alone(
+def test_roles_are_created_and_get_policies_only_with_the_boundary(
     subjects: dict[str, StackWithRole],
 ) -> None:
     bounded, unbounded = subjects["aws"], subjects["aws-dev"]
@@ -194,7 +194,10 @@ def test_the_role_of_previews_changes_nothing(subjects: dict[str, StackWithRole]
     subject = subjects["aws"]
     policies = role_of(subject.stack, subject.plan, PREVIEW).rights
     actions = {
-        each for policy in policies.values() for output in policy["Statement"] for each in output["Action"]
+        action
+        for policy in policies.values()
+        for statement in policy["Statement"]
+        for action in statement["Action"]
     }
     assert actions
     assert {each.partition(":")[2].startswith(("Describe", "Get", "List")) for each in actions} == {True}
@@ -223,13 +226,13 @@ def test_the_table_names_types_that_stacks_make_and_operations_that_aws_has() ->
         actions |= {f"{prefix}:{name}" for name in session.get_service_model(service).operation_names}
     for name, given in rights.table()["types"].items():
         assert name == "NodeGroupSize" or life(f"aws:x:{name}")
-        output = {
+        operations = {
             f"{_service(target)}:{each}"
             for section in rights._SECTIONS
             for target, found in given.get(section, {}).items()
             for each in found
         }
-        assert output | set(given.get("look", ())) <= actions, name
+        assert operations | set(given.get("look", ())) <= actions, name
 
 
 SPECIAL = {
@@ -237,7 +240,7 @@ SPECIAL = {
     "s3:GetBucketObjectLockConfiguration", "s3:GetReplicationConfiguration",
     "s3:ListTagsForResource", "s3:TagResource", "s3:UntagResource",
 }  # fmt: skip
-"""Actions whose operations have other names, or none (Service Authorization Reference)."""
+"""Actions that have no operation of the same name (Service Authorization Reference)."""
 
 
 def _service(target: str) -> str:
@@ -258,15 +261,15 @@ def _service(target: str) -> str:
     ],
     ids=["github", "github's previews", "gitlab", "gitlab's previews"],
 )
-def test_the_trust_is_in_one_project_and_its_branch_or_environment(
+def test_the_role_trusts_one_project_and_its_branch_or_environment(
     pipeline: Pipeline, subject: str, subjects: dict[str, StackWithRole]
 ) -> None:
     spec = cast(AwsSpec, subjects["aws"].stack.provider)
     (statement,) = rights.trust(spec, "aws", pipeline)["Statement"]
     issuer = pipeline.issuer
     assert statement["Principal"] == {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{issuer}"}
-    output = {key: value for each in statement["Condition"].values() for key, value in each.items()}
-    assert output == {f"{issuer}:aud": "sts.amazonaws.com", f"{issuer}:sub": subject}
+    conditions = {key: value for each in statement["Condition"].values() for key, value in each.items()}
+    assert conditions == {f"{issuer}:aud": "sts.amazonaws.com", f"{issuer}:sub": subject}
     assert ("StringLike" in statement["Condition"]) == ("*" in subject)
 
 

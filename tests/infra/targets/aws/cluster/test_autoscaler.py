@@ -1,4 +1,4 @@
-"""Autoscaled pools: their groups, the autoscaler and its rights, and how Kueue asks for nodes."""
+"""Autoscaled pools: node groups, the cluster autoscaler and its rights, and Kueue's ProvisioningRequests."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
         for each in found.resources
         if each.type.rpartition(":")[2] in CONCERNED or each.name.endswith("-cluster-autoscaler")
     ]
-    # A release is shown as its digest: the test reads the chart's values.
+    # The golden plan has only a release's digest, so the test reads the chart's values.
     assert_golden({**blocks_of(Plan(tuple(concerned))), "values": values(found)}, "autoscaled-aws")
 
 
-def test_jobs_of_processors_alone_go_to_the_pool_without_accelerators_first(found: Plan) -> None:
-    """Jobs with accelerators find no quota there, and no place in the network."""
+def test_jobs_without_accelerators_use_the_pool_without_accelerators_first(found: Plan) -> None:
+    """Jobs with accelerators have no quota there, and the pool has no topology above the host."""
     for queue in found.named("ClusterQueue").values():
         [group] = queue["spec"]["resourceGroups"]
         first = group["flavors"][0]
@@ -128,7 +128,7 @@ def test_groups_begin_at_the_minimum_and_grow_to_the_pools_maximum(found: Plan) 
     }
 
 
-def test_only_groups_that_come_and_go_may_be_resized(found: Plan) -> None:
+def test_the_autoscaler_may_resize_only_groups_of_autoscaled_pools(found: Plan) -> None:
     tags = found.named("Tag")
     assert {each["autoscalingGroupName"] for each in tags.values()} == {
         "ScalingGroup/training-on-demand-us-east-2b",
@@ -136,15 +136,15 @@ def test_only_groups_that_come_and_go_may_be_resized(found: Plan) -> None:
         "ScalingGroup/training-preprocessing-us-east-2b",
     }
     (ours,) = {(each["tag"]["key"], each["tag"]["value"]) for each in tags.values()}
-    output = dict(each.split("=") for each in values(found)["autoDiscovery"]["tags"])
-    assert output[ours[0]] == ours[1]
+    tags = dict(each.split("=") for each in values(found)["autoDiscovery"]["tags"])
+    assert tags[ours[0]] == ours[1]
     policy = json.loads(found.named("RolePolicy")["training-cluster-autoscaler"]["policy"])
     resizing = [
         each for each in policy["Statement"] if not any("Describe" in action for action in each["Action"])
     ]
     (statement,) = resizing
     assert statement["Condition"] == {
-        "StringEquals": {f"aws:ResourceTag/{key}": value for key, value in output.items()}
+        "StringEquals": {f"aws:ResourceTag/{key}": value for key, value in tags.items()}
     }
     assert statement["Resource"].endswith(":autoScalingGroup:*:autoScalingGroupName/eks-*")
 
@@ -164,11 +164,11 @@ def test_an_empty_group_is_tagged_with_what_its_nodes_would_have(found: Plan) ->
     assert template["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
-def test_nodes_are_reached_from_a_network_without_a_way_out(found: Plan) -> None:
+def test_the_network_has_an_endpoint_for_the_autoscaler(found: Plan) -> None:
     assert "com.amazonaws.us-east-2.autoscaling" in _services(found)
 
 
-def test_its_pods_are_somebody_before_they_start(found: Plan) -> None:
+def test_its_pod_identity_exists_before_its_pods_start(found: Plan) -> None:
     association = found.named("PodIdentityAssociation")["training-cluster-autoscaler-cluster-autoscaler"]
     chart = values(found)
     assert (association["namespace"], association["serviceAccount"]) == (

@@ -1,4 +1,4 @@
-"""Every machine of the catalogue as a pool, bought in every way that it is sold."""
+"""Node groups of pools: every AWS machine of the catalogue, in each capacity type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TARGETED = {"id": "cr-0123456789abcdef1", "kind": "targeted"}
 
 @pytest.fixture(scope="module")
 def all_machines(aws: Stack, rendered: Path) -> Plan:
-    """One on-demand pool per machine: what a region offers is not in question here."""
+    """A plan with an on-demand pool of each machine, whether the region offers it or not."""
     pools = [_pool(machine.name, name=_name(machine)) for machine in MACHINES]
     return cluster_plan(_with_pools(aws, pools), rendered)
 
@@ -64,7 +64,7 @@ def _name(machine: Machine) -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machines: Plan) -> None:
+def test_the_layout_of_interfaces_is_valid_for_ec2(machine: Machine, all_machines: Plan) -> None:
     template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]
     interfaces = template.get("networkInterfaces", [])
     if machine.efa is None:
@@ -88,7 +88,7 @@ def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machine
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_local_disks_become_one_and_nothing_is_reported_without_them(
+def test_local_disks_are_joined_into_one(
     machine: Machine, all_machines: Plan
 ) -> None:
     template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]
@@ -115,8 +115,8 @@ def test_every_node_needs_a_session_for_its_metadata_and_has_an_encrypted_disk(a
         assert disk["ebs"]["kmsKeyId"]
 
 
-def test_tags_are_not_in_the_metadata_whatever_the_accounts_default_is(all_machines: Plan) -> None:
-    """With them EC2 refuses to launch an instance that has a tag with `/` in its key, as ours have."""
+def test_tags_are_not_in_the_instance_metadata(all_machines: Plan) -> None:
+    """With them EC2 refuses to launch an instance whose tags have `/` in their keys, as ours have."""
     for template in all_machines.named("LaunchTemplate").values():
         assert template["metadataOptions"]["instanceMetadataTags"] == "disabled"
         tagged = next(each for each in template["tagSpecifications"] if each["resourceType"] == "instance")
@@ -133,8 +133,8 @@ def test_a_capacity_block_has_its_type_and_market_in_the_template_only(bought: P
     assert "placement" not in template
 
 
-def test_groups_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bought: Plan) -> None:
-    """A group that asks for nodes and gets none is CREATE_FAILED: only what all else runs on may be."""
+def test_job_pools_are_created_empty_and_resized_afterwards(bought: Plan) -> None:
+    """A group that does not get its nodes is CREATE_FAILED, which only the system pool may be."""
     begun = {name: each["scalingConfig"]["desiredSize"] for name, each in bought.named("NodeGroup").items()}
     assert begun.pop("training-system") > 0
     assert set(begun.values()) == {0}
@@ -147,10 +147,10 @@ def test_groups_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bou
     ("now", "actions", "size"),
     [
         ("2030-01-01T00:00", {"begin": 2, "end": 0}, None),
-        ("2030-01-07T11:29", {"begin": 2, "end": 0}, None),  # not a minute before the block begins
-        ("2030-01-07T11:30", {"end": 0}, 2),  # an action in the past is refused: it is asked for at once
+        ("2030-01-07T11:29", {"begin": 2, "end": 0}, None),  # a minute before the block begins
+        ("2030-01-07T11:30", {"end": 0}, 2),  # actions in the past are refused, so it is resized at once
         ("2030-01-10T00:00", {"end": 0}, 2),
-        ("2030-01-14T11:00", {}, None),  # EC2 takes its machines back
+        ("2030-01-14T11:00", {}, None),  # EC2 terminates the instances
         ("2031-01-01T00:00", {}, None),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_spot_group_records_why_it_buys_in_one_market(bought: Plan) -> None:
         ("x" * 300, "x" * 256),
     ],
 )
-def test_a_reason_becomes_a_valid_tag_and_is_whole_in_the_spec(
+def test_a_reason_becomes_a_valid_tag_and_is_complete_in_the_spec(
     aws: Stack, rendered: Path, reason: str, tag: str
 ) -> None:
     pool = _pool("p5.48xlarge", name="spot", capacity="spot", spot_waiver=reason)

@@ -1,3 +1,5 @@
+"""Node groups of a pool: how machine types, zones and capacity types are divided into groups."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,14 +21,14 @@ def pool(**fields: Any) -> NodePoolSpec:
 
 @given(st.integers(0, 2), st.integers(1, 3), st.integers(1, 500))
 def test_spot_is_one_group_over_all_its_markets(others: int, zones: int, nodes: int) -> None:
-    """What one market does not have, EC2 takes from another."""
+    """EC2 takes from another market what one does not have."""
     (found,) = groups(pool(alternatives=TYPES[1 : 1 + others] or None, num_nodes=nodes), ZONES[:zones])
     assert [machine.name for machine in found.machines] == TYPES[: 1 + others]
     assert (found.zones, found.num_nodes) == (ZONES[:zones], nodes)
 
 
-def test_machines_that_boot_by_another_template_have_a_separate_group() -> None:
-    """Cards are listed in the template, and these two have 32 and 16."""
+def test_machines_with_another_launch_template_have_a_separate_group() -> None:
+    """The template lists the network cards, and these two machines have 32 and 16."""
     found = groups(pool(machine="p5en.48xlarge", alternatives=["p5e.48xlarge"], num_nodes=5), ZONES[:1])
     shares = {group.role: group.num_nodes for group in found}
     assert shares == {"work-p5en-48xlarge-us-east-2a": 3, "work-p5e-48xlarge-us-east-2a": 2}

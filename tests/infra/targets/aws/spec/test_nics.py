@@ -1,4 +1,4 @@
-"""Network interfaces of EC2 machines: the rules of EC2 hold for every machine, listed or imagined."""
+"""Network interfaces of EC2 machines: the layout is valid for machines of the catalogue and for any other."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def assert_ec2_takes(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("machine", AWS, ids=lambda machine: machine.name)
-def test_the_interfaces_of_every_machine_obey_ec2(machine: Machine) -> None:
+def test_the_interfaces_of_every_machine_are_valid(machine: Machine) -> None:
     assert_ec2_takes(machine)
 
 
 @given(layout=layouts())
-def test_the_interfaces_of_any_machine_would_obey_ec2(layout: EfaLayout) -> None:
+def test_the_interfaces_of_any_machine_would_be_valid(layout: EfaLayout) -> None:
     assert_ec2_takes(replace(EXAMPLE, efa=layout))
 
 
 @pytest.mark.parametrize("machine", AWS, ids=lambda machine: machine.name)
-def test_a_pod_asks_for_as_many_efas_as_the_machine_has(machine: Machine) -> None:
+def test_a_pod_requests_as_many_efas_as_the_machine_has(machine: Machine) -> None:
     asked = catalog.fabric(machine.fabric).resources.get("vpc.amazonaws.com/efa", 0)
     laid_out = [item for item in network_interfaces(machine) if item.kind == "efa-only"]
     assert asked == len(laid_out)

@@ -1,4 +1,4 @@
-"""Where nodes get images from: EKS's own registry of the region, or a mirror."""
+"""The registry of AWS's images: EKS's registry of the region, or a mirror."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_accounts_are_of_regions_of_the_catalogue() -> None:
     assert not {*ACCOUNTS} & {*UNKNOWN}
 
 
-def test_with_a_mirror_no_image_is_asked_for_elsewhere(mirrored: Plan) -> None:
+def test_with_a_mirror_all_images_come_from_it(mirrored: Plan) -> None:
     asked = [
         container["image"]
         for each in mirrored.resources

@@ -1,4 +1,4 @@
-"""The place of a state on Azure, against a Resource Manager that refuses what Azure's refuses."""
+"""The backend of a state on Azure, with a fake Resource Manager that refuses what Azure's refuses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.infra.plan import stack_file
 
 pytestmark = pytest.mark.clouds
 
-PLACE = StateLocation("examplestate", "westeurope", {"owner": "ml-platform"})
+LOCATION = StateLocation("examplestate", "westeurope", {"owner": "ml-platform"})
 
 
-class Manager:
-    """Azure Resource Manager: parents first, an account takes its time, and its name is globally unique.
+class FakeResourceManager:
+    """A fake of Azure Resource Manager: parents come first, accounts take time, and names are unique.
 
     Errors are those of the REST reference: "Common error codes", `StorageAccountAlreadyTaken` of Storage.
     """
@@ -69,13 +69,13 @@ def spec() -> AzureSpec:
     return spec
 
 
-def asked(manager: Manager) -> AzureClient:
+def asked(manager: FakeResourceManager) -> AzureClient:
     return AzureClient("token", httpx.MockTransport(manager.answer))
 
 
 def test_the_state_is_private_versioned_and_its_secrets_have_a_key(spec: AzureSpec) -> None:
-    manager = Manager()
-    made = backend.make(PLACE, spec, asked(manager))
+    manager = FakeResourceManager()
+    made = backend.make(LOCATION, spec, asked(manager))
     assert made.url == "azblob://pulumi?storage_account=examplestate"
     assert made.secrets_provider == "azurekeyvault://examplestate.vault.azure.net/keys/state"
     account = next(
@@ -92,32 +92,32 @@ def test_the_state_is_private_versioned_and_its_secrets_have_a_key(spec: AzureSp
 
 
 def test_a_second_time_changes_nothing(spec: AzureSpec) -> None:
-    manager = Manager()
-    first = backend.make(PLACE, spec, asked(manager))
+    manager = FakeResourceManager()
+    first = backend.make(LOCATION, spec, asked(manager))
     before = json.dumps(manager.things, sort_keys=True)
-    assert backend.make(PLACE, spec, asked(manager)) == first
+    assert backend.make(LOCATION, spec, asked(manager)) == first
     assert json.dumps(manager.things, sort_keys=True) == before
 
 
-def test_a_name_that_is_somebody_elses_is_reported_in_azures_words(spec: AzureSpec) -> None:
-    manager = Manager()
+def test_a_name_of_another_account_is_reported_with_azures_message(spec: AzureSpec) -> None:
+    manager = FakeResourceManager()
     manager.taken.add("examplestate")
     with pytest.raises(AzureRefusedError, match="StorageAccountAlreadyTaken"):
-        backend.make(PLACE, spec, asked(manager))
+        backend.make(LOCATION, spec, asked(manager))
 
 
-def test_an_account_elsewhere_is_refused(spec: AzureSpec) -> None:
-    manager = Manager()
-    backend.make(PLACE, spec, asked(manager))
+def test_an_account_in_another_region_is_refused(spec: AzureSpec) -> None:
+    manager = FakeResourceManager()
+    backend.make(LOCATION, spec, asked(manager))
     with pytest.raises(InputError, match="is in westeurope"):
         backend.make(StateLocation("examplestate", "northeurope", {}), spec, asked(manager))
 
 
 @pytest.mark.parametrize("name", ["example-state", "Example", "ab", "1state", "a" * 25])
-def test_a_name_that_no_account_can_have_is_refused_before_anything_is_made(
+def test_an_invalid_account_name_is_refused_before_anything_is_created(
     name: str, spec: AzureSpec
 ) -> None:
-    manager = Manager()
+    manager = FakeResourceManager()
     with pytest.raises(InputError, match="3 to 24 lower-case"):
         backend.make(StateLocation(name, "westeurope", {}), spec, asked(manager))
     assert manager.things == {}

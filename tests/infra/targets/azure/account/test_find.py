@@ -1,4 +1,4 @@
-"""What a subscription has of a stack is found by its path; a role's assignment by whose it is, to what."""
+"""Finds a stack's resources in an Azure subscription, by path; role assignments by principal and role."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RIGHT = {
 
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
-    """Make a resource as a fake does; return its ID."""
+    """Create a resource in a fake; return its ID."""
     cloud = AzureSubscription(SUBSCRIPTION)
     key = cloud.autoname(token)
     named = {**inputs, **({key: str(uuid.uuid4())} if key else {})}
@@ -63,14 +63,14 @@ def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: AzureFinder) ->
     assert finder.find_announced(token, "training-vnet", {**VNET, "resourceGroupName": UNKNOWN}) is None
 
 
-def test_what_has_another_stacks_tag_is_not_taken(tmp_path: Path) -> None:
+def test_a_resource_with_another_stacks_tag_is_not_found(tmp_path: Path) -> None:
     made(tmp_path, "azure-native:network:VirtualNetwork", "training-vnet", VNET)
     other = AzureFinder("other", SUBSCRIPTION, AzureAnswers(tmp_path, SUBSCRIPTION))
     asked = {**VNET, "tags": {"trainyard-stack": "other"}}
     assert other.find_announced("azure-native:network:VirtualNetwork", "other-vnet", asked) is None
 
 
-def test_a_right_is_found_by_whose_it_is_whatever_its_name(tmp_path: Path, finder: AzureFinder) -> None:
+def test_a_role_assignment_is_found_by_its_principal(tmp_path: Path, finder: AzureFinder) -> None:
     announced = {**RIGHT, "roleAssignmentName": "data-key-0000000"}
     assert finder.find_announced(ASSIGNMENT, "data-key", announced) is None
     made(tmp_path, ASSIGNMENT, "another", {**RIGHT, "roleDefinitionId": "/r2"})
@@ -82,7 +82,7 @@ def test_a_right_is_found_by_whose_it_is_whatever_its_name(tmp_path: Path, finde
     assert finder.find_announced(ASSIGNMENT, "data-key", {**announced, "principalId": UNKNOWN}) is None
 
 
-def test_further_pages_are_read_and_letters_case_is_none() -> None:
+def test_further_pages_are_read_and_case_is_ignored() -> None:
     right = {"id": "/a", "name": "a", "properties": {**RIGHT, "scope": RIGHT["scope"].upper()}}
     asked: list[str] = []
 
@@ -101,7 +101,7 @@ def test_further_pages_are_read_and_letters_case_is_none() -> None:
     assert second == f"{first}&page=2"
 
 
-def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
+def test_a_missing_resource_is_no_error_and_a_missing_right_is_one() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["Authorization"] == "Bearer t"
         if request.url.path.endswith("/none"):
@@ -116,7 +116,7 @@ def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
     assert "'t'" not in repr(azure)
 
 
-def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_comes_from_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError, match="az login"):
         AzureClient.of_user(SUBSCRIPTION)
@@ -134,14 +134,14 @@ def test_every_type_of_the_stacks_can_be_looked_up() -> None:
 
 
 @pytest.mark.parametrize("token", LOOKUPS)
-def test_the_api_is_asked_in_the_version_of_the_sdk(token: str) -> None:
+def test_requests_have_the_api_version_of_the_sdk(token: str) -> None:
     _, module, kind = token.split(":")
     file = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     source = (Path(pulumi_azure_native.__file__).parent / module / f"{file}.py").read_text()
     assert f"Uses Azure REST API version {LOOKUPS[token]['version']}." in source
 
 
-def test_a_finder_that_asks_at_another_path_than_azure_answers_at_finds_nothing(
+def test_a_finder_with_a_wrong_path_finds_nothing(
     tmp_path: Path, finder: AzureFinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = "azure-native:network:VirtualNetwork"

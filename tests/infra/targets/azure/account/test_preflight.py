@@ -1,4 +1,4 @@
-"""What a subscription lacks is known before `up`; a fake answers for Azure."""
+"""The preflight of an Azure subscription reports what it lacks before `up`, with a fake of Azure's CLI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAMILIES = {"Standard_ND96isr_H100_v5": "standardNDSH100v5Family", "Standard_D8s
 
 
 class FakeSubscription:
-    """One that has all; a test takes something away."""
+    """A fake subscription that lacks nothing; tests remove parts of it."""
 
     def __init__(self) -> None:
         self.tenant = "00000000-0000-0000-0000-000000000001"
@@ -60,12 +60,12 @@ def stack() -> Stack:
     return with_provider(shipped, access=access)
 
 
-def test_the_network_of_the_example_is_nobodys() -> None:
+def test_the_example_network_of_the_shipped_file_is_refused() -> None:
     (problem,) = found(load(stack_file("azure")), FakeSubscription())
     assert problem.path == "provider.access.public_cidrs[0]"
 
 
-def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack) -> None:
+def test_a_private_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(stack: Stack) -> None:
     assert isinstance(stack.provider, AzureSpec)
     private = with_provider(stack, access=stack.provider.access.model_copy(update={"public_cidrs": ()}))
     subscription = FakeSubscription()
@@ -84,18 +84,18 @@ def found(stack: Stack, subscription: FakeSubscription) -> list[Problem]:
 def test_a_service_that_was_never_used_is_named_with_the_command(stack: Stack) -> None:
     subscription = FakeSubscription()
     subscription.providers -= {"Microsoft.StorageCache", "Microsoft.ContainerService"}
-    output = {problem.path: problem.fix for problem in found(stack, subscription)}
-    assert output == {
+    problems = {problem.path: problem.fix for problem in found(stack, subscription)}
+    assert problems == {
         f"resource provider Microsoft.{name}": f"az provider register --namespace Microsoft.{name} --wait"
         for name in ("ContainerService", "StorageCache")
     }
 
 
-def test_a_subscription_that_has_all_lacks_nothing(stack: Stack) -> None:
+def test_a_subscription_that_lacks_nothing_has_no_problem(stack: Stack) -> None:
     assert found(stack, FakeSubscription()) == []
 
 
-def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: Stack) -> None:
+def test_the_infiniband_feature_is_checked_before_machines_and_quotas(stack: Stack) -> None:
     subscription = FakeSubscription()
     subscription.features["AKSInfinibandSupport"] = "NotRegistered"
     (problem,) = found(stack, subscription)
@@ -112,14 +112,14 @@ def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: S
         ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
     ],
 )
-def test_what_is_missing_is_reported_at_the_stacks_key(
+def test_a_missing_part_is_reported_at_the_stacks_key(
     change: dict[str, Any], path: str, got: str | None, stack: Stack
 ) -> None:
     subscription = FakeSubscription()
     vars(subscription).update(change)
-    output = {problem.path: problem for problem in found(stack, subscription)}
-    assert path in output
-    assert got is None or output[path].got == got
+    problems = {problem.path: problem for problem in found(stack, subscription)}
+    assert path in problems
+    assert got is None or problems[path].got == got
 
 
 def test_quotas_are_by_family_and_spot_has_a_separate_one(stack: Stack) -> None:
@@ -132,13 +132,13 @@ def test_quotas_are_by_family_and_spot_has_a_separate_one(stack: Stack) -> None:
     }
 
 
-def test_a_machine_that_is_closed_to_the_subscription_is_a_matter_for_support(stack: Stack) -> None:
+def test_a_machine_that_is_restricted_for_the_subscription_is_reported(stack: Stack) -> None:
     subscription = FakeSubscription()
     subscription.restrictions = [{"type": "Location", "reasonCode": "NotAvailableForSubscription"}]
     assert "NotAvailableForSubscription" in found(stack, subscription)[0].got
 
 
-def test_without_the_command_line_nothing_is_pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_command_line_the_preflight_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(NotAskedError, match="Azure CLI"):
         by_command_line("account", "show")
