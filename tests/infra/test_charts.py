@@ -1,3 +1,5 @@
+"""Charts rendered by Helm without a cluster: cached by content, with definitions kept apart."""
+
 from __future__ import annotations
 
 import os
@@ -54,14 +56,14 @@ def test_a_chart_is_rendered_for_the_stated_version_without_hooks(renderer: Rend
     assert config["data"]["version"] == "v1.35.4"
 
 
-def test_what_a_killed_process_of_the_same_id_left_is_not_in_the_way(renderer: Renderer) -> None:
+def test_temporary_files_of_a_killed_process_with_the_same_id_are_replaced(renderer: Renderer) -> None:
     first = renderer.chart("small", "there", {"name": "one"})
     folder = first.definitions.source.parent
     folder.rename(folder.with_name(f".{folder.name}.{os.getpid()}"))
     assert renderer.chart("small", "there", {"name": "one"}) == first
 
 
-def test_definitions_are_apart_with_a_digest_that_the_bundle_confirms(renderer: Renderer) -> None:
+def test_definitions_are_separate_with_a_digest_that_the_bundle_confirms(renderer: Renderer) -> None:
     definitions = renderer.chart("small", "there", {"name": "one"}).definitions
     assert list(definitions.digests) == ["things.example.com"]
     assert "things.example.com" in definitions.source.read_text()
@@ -76,7 +78,7 @@ def test_the_same_chart_and_values_are_rendered_once(
 
 
 @pytest.mark.parametrize("change", ["values", "template", "version"])
-def test_what_changes_the_result_renders_again(renderer: Renderer, change: str) -> None:
+def test_a_change_of_any_input_renders_again(renderer: Renderer, change: str) -> None:
     first = renderer.chart("small", "there", {"name": "one"})
     name, version = "one", "1.35.4"
     if change == "values":
@@ -89,12 +91,12 @@ def test_what_changes_the_result_renders_again(renderer: Renderer, change: str) 
     assert replace(renderer, kubernetes_version=version).chart("small", "there", {"name": name}) != first
 
 
-def test_values_that_the_chart_refuses_are_a_problem_with_helms_words(renderer: Renderer) -> None:
+def test_values_that_the_chart_refuses_are_a_problem_with_helms_message(renderer: Renderer) -> None:
     with pytest.raises(InputError, match="say a name"):
         renderer.chart("small", "there", {})
 
 
-def test_a_missing_helm_is_a_problem_of_the_machine(
+def test_a_missing_helm_is_a_problem_of_the_host(
     renderer: Renderer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -102,19 +104,19 @@ def test_a_missing_helm_is_a_problem_of_the_machine(
         renderer.chart("small", "there", {"name": "one"})
 
 
-def test_a_missing_chart_is_a_problem_of_the_machine(renderer: Renderer) -> None:
+def test_a_missing_chart_is_a_problem_of_the_host(renderer: Renderer) -> None:
     with pytest.raises(HostError, match="trainyard doctor"):
         renderer.chart("other", "there", {})
 
 
-def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_missing_artifacts_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         Artifacts.from_environment({}, tmp_path)
     missing = {problem.path for problem in caught.value.problems}
     assert missing == {"TRAINYARD_CHARTS", "TRAINYARD_TRAINING_IMAGE"}
 
 
-def test_a_training_environment_that_was_not_made_is_missed_where_pods_mount_it(tmp_path: Path) -> None:
+def test_a_missing_training_environment_is_reported_only_if_pods_mount_it(tmp_path: Path) -> None:
     (tmp_path / "charts").mkdir()
     (tmp_path / "versions.yaml").write_text("images: {}\n")
     found = Artifacts.from_environment(

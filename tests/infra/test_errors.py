@@ -1,3 +1,5 @@
+"""Problems and their messages: path, got, allowed, next step; and exit codes."""
+
 from __future__ import annotations
 
 from infra.errors import ExitCode, HostError, InputError, Problem
@@ -18,6 +20,6 @@ def test_problems_are_shown_together() -> None:
     assert str(InputError([PROBLEM, PROBLEM])).count("fix:") == 2
 
 
-def test_wrong_input_and_a_lacking_machine_have_their_own_exit_codes() -> None:
+def test_wrong_input_and_a_host_without_requirements_have_separate_exit_codes() -> None:
     assert InputError([PROBLEM]).exit_code is ExitCode.WRONG_INPUT
     assert HostError([PROBLEM]).exit_code is ExitCode.HOST

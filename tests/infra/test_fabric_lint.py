@@ -1,4 +1,4 @@
-"""The fabric lint on plain data, and on what the platform itself makes."""
+"""The fabric lint: pods and jobs without what their fabric needs, and the platform's own objects."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def broken(**change: Any) -> dict[str, Any]:
     return pod
 
 
-def output(faults: Any) -> list[tuple[str, str]]:
+def reported(faults: Any) -> list[tuple[str, str]]:
     return [(fault.where, fault.got) for fault in faults]
 
 
-def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
-    assert output(fabric_lint.pod(POD, 4)) == []
+def test_a_pod_with_all_that_its_fabric_needs_passes() -> None:
+    assert reported(fabric_lint.pod(POD, 4)) == []
 
 
 @pytest.mark.parametrize(
@@ -60,30 +60,30 @@ def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
         ),
     ],
 )
-def test_one_thing_missing_is_one_fault(change: dict[str, Any], fault: tuple[str, str]) -> None:
-    assert output(fabric_lint.pod(broken(**change), 4)) == [fault]
+def test_each_missing_part_is_one_fault(change: dict[str, Any], fault: tuple[str, str]) -> None:
+    assert reported(fabric_lint.pod(broken(**change), 4)) == [fault]
 
 
 def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None:
     bare = broken(resources={"limits": {"nvidia.com/gpu": 8}}, env=[])
-    assert output(fabric_lint.pod(bare, 1)) == []
+    assert reported(fabric_lint.pod(bare, 1)) == []
     bare["nodeSelector"] = {SIMULATED_LABEL: "true", FABRIC_LABEL: "efav3"}
-    assert output(fabric_lint.pod(bare, 4)) == []
+    assert reported(fabric_lint.pod(bare, 4)) == []
 
 
 @pytest.mark.parametrize(
     ("fabric", "claims"), [("roce-dra", ["fabric"]), ("nvl72", ["nvlink"]), ("efav3", [])]
 )
-def test_several_nodes_claim_what_their_fabric_has(fabric: str, claims: list[str]) -> None:
+def test_pods_of_several_nodes_need_the_claims_of_their_fabric(fabric: str, claims: list[str]) -> None:
     pod: dict[str, Any] = {
         "nodeSelector": {FABRIC_LABEL: fabric},
         "containers": [{"resources": {"limits": {"nvidia.com/gpu": 4, "vpc.amazonaws.com/efa": 16}}}],
     }
     missing = [("containers[0].resources.claims", "2 nodes with 0 claims")] if claims else []
-    found = [each for each in output(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
+    found = [each for each in reported(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
     assert (fabric_lint.claims(fabric), found) == (claims, missing)
     pod["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    assert [each for each in output(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
+    assert [each for each in reported(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
 
 
 def test_machines_of_the_catalogue_have_their_fabric() -> None:
@@ -92,8 +92,8 @@ def test_machines_of_the_catalogue_have_their_fabric() -> None:
     assert fabric_lint.machine_fabric("p9.xlarge") == ""
 
 
-def test_the_runtimes_that_we_make_pass_the_lint(local_plan: Plan) -> None:
-    """Those of a cloud are evaluated with its plan, by the policy."""
+def test_the_platforms_runtimes_pass_the_lint(local_plan: Plan) -> None:
+    """The policy evaluates those of the clouds with their plans."""
     faults: list[Fault] = []
     for name, runtime in local_plan.named("ClusterTrainingRuntime").items():
         for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
@@ -112,8 +112,8 @@ def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() 
         config="digits",
     )
     spec = manifest(job, "run")["spec"]
-    assert output(fabric_lint.train_job(spec)) == []
+    assert reported(fabric_lint.train_job(spec)) == []
     spec["trainer"]["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": 8}}
-    assert output(fabric_lint.train_job(spec)) == [
+    assert reported(fabric_lint.train_job(spec)) == [
         ("trainer.resourcesPerNode.limits", "2 nodes without vpc.amazonaws.com/efa")
     ]

@@ -1,4 +1,4 @@
-"""Golden plans: each block stands once, and a plan that differs anywhere is found."""
+"""The format of golden plans: no block is in two files, and any difference of a plan is found."""
 
 from __future__ import annotations
 

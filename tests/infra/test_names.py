@@ -1,3 +1,5 @@
+"""Names of objects and resources: fitted to limits without collisions, with namespaces."""
+
 from __future__ import annotations
 
 from hypothesis import given

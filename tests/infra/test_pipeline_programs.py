@@ -1,4 +1,4 @@
-"""What kubeconfigs execute, as pipelines have it: by lock or checksum, with short-lived credentials."""
+"""The exec plugins of kubeconfigs in pipelines: installed by lock or checksum, for short-lived credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAMS = ROOT / "templates" / "pipelines" / "bin"
 
 
 def ask(*command: str, **variables: str) -> dict[str, Any]:
-    """Run what a kubeconfig executes; return the credential."""
+    """Run a kubeconfig's exec plugin; return the credential."""
     environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "TRAINYARD": str(ROOT), **variables}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -41,8 +41,9 @@ def ask(*command: str, **variables: str) -> dict[str, Any]:
 
 def test_awss_command_line_signs_in_to_eks() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "none", "AWS_SESSION_TOKEN": "of the role"}
-    words = ["eks", "get-token", "--cluster-name", "training", "--region", "us-east-2", "--output", "json"]
-    prefix, _, encoded = ask("aws", *words, **keys)["token"].rpartition(".")
+    region = ["--region", "us-east-2"]
+    arguments = ["eks", "get-token", "--cluster-name", "training", *region, "--output", "json"]
+    prefix, _, encoded = ask("aws", *arguments, **keys)["token"].rpartition(".")
     assert prefix == "k8s-aws-v1"
     signed = urlsplit(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
     assert signed.hostname == "sts.us-east-2.amazonaws.com"
@@ -51,7 +52,7 @@ def test_awss_command_line_signs_in_to_eks() -> None:
 
 @pytest.fixture
 def token_service() -> Iterator[str]:
-    """Google Cloud's token service, which takes the pipeline's token alone."""
+    """A fake of Google Cloud's token service, which accepts only the pipeline's token."""
     app = flask.Flask("sts")
 
     @app.post("/v1/token")
@@ -89,7 +90,7 @@ def test_google_auth_signs_in_to_gke_by_workload_identity_federation(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TARGETS if kind != "local"])
-def test_prepare_brings_the_programs_that_the_toolchain_has_for_a_kubeconfig(kind: str) -> None:
+def test_prepare_installs_the_exec_plugins_that_the_toolchain_has(kind: str) -> None:
     session = Session(stack_file(kind).stem.removeprefix("Pulumi."))
     programs = target_of(kind).programs
     assert {f"binary/{name}" for name in programs} <= set(wanted_artifacts(session))
@@ -98,7 +99,7 @@ def test_prepare_brings_the_programs_that_the_toolchain_has_for_a_kubeconfig(kin
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-def test_pytorch_is_prepared_only_where_pods_mount_it_from_this_machine(kind: str) -> None:
+def test_pytorch_is_prepared_only_if_pods_mount_it_from_the_host(kind: str) -> None:
     session = Session(stack_file(kind).stem.removeprefix("Pulumi."))
     for prepared in (wanted_artifacts(session), engine_parts(session)):
         assert ("env/training" in prepared) == (kind == "local")

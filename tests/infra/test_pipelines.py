@@ -1,4 +1,4 @@
-"""The pipelines' files: who may ask for a credential, and what has happened before."""
+"""The pipelines for GitHub and GitLab: which jobs may request credentials, and what must precede them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def steps(job: str) -> list[dict[str, Any]]:
 
 
 def gitlab(name: str) -> dict[str, Any]:
-    """A job of GitLab with what it extends, as GitLab merges them."""
+    """Return a job of GitLab merged with what it extends, as GitLab does."""
     job = GITLAB[name]
     return {**gitlab(job["extends"]), **job} if "extends" in job else dict(job)
 
@@ -83,7 +83,7 @@ def test_both_pipelines_prepare_and_rehearse_by_the_same_commands() -> None:
     assert gitlab("rehearse")["script"] == [rehearsed.strip()]
 
 
-def test_forks_get_no_runner_of_the_network_no_environment_and_no_comment() -> None:
+def test_forks_get_no_private_runner_no_environment_and_no_comment() -> None:
     own = "github.event.pull_request.head.repo.full_name == github.repository"
     assert GITHUB["jobs"]["rehearse"]["runs-on"] == "ubuntu-24.04"
     for name, job in GITHUB["jobs"].items():
@@ -105,7 +105,7 @@ def test_the_one_stored_secret_is_coreweaves_token() -> None:
     )
 
 
-def test_what_operates_a_cloud_stands_where_the_api_server_is_reached() -> None:
+def test_jobs_that_operate_a_cloud_run_on_runners_that_reach_the_api_server() -> None:
     for name in ("prepare", *OPERATIONS):
         assert GITHUB["jobs"][name]["runs-on"] == "${{ vars.TRAINYARD_RUNNER || 'trainyard' }}"
         assert gitlab(name)["tags"] == ["$TRAINYARD_RUNNER"]
@@ -116,14 +116,14 @@ def test_what_operates_a_cloud_stands_where_the_api_server_is_reached() -> None:
     }  # fmt: skip
 
 
-def test_the_organisations_file_lies_in_the_clone_in_both() -> None:
+def test_the_organisations_file_is_in_the_clone_in_both() -> None:
     file = "templates/pipelines/organisation.json"
     variables = GITLAB["variables"]
     assert variables["TRAINYARD_ORGANISATION"] == "$TRAINYARD/$TRAINYARD_ORGANISATION_FILE"
     assert variables["TRAINYARD_ORGANISATION_FILE"] == file
     inside = "${{ github.workspace }}/trainyard/"
-    output = GITHUB["env"]["TRAINYARD_ORGANISATION"]
-    assert output == f"{inside}${{{{ vars.TRAINYARD_ORGANISATION_FILE || '{file}' }}}}"
+    variable = GITHUB["env"]["TRAINYARD_ORGANISATION"]
+    assert variable == f"{inside}${{{{ vars.TRAINYARD_ORGANISATION_FILE || '{file}' }}}}"
     assert GITHUB["env"]["TRAINYARD"] == inside.rstrip("/")
 
 
@@ -141,7 +141,7 @@ def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_
 
 
 def evaluated(own: object) -> EvaluatedStack:
-    """A stack that declares exemptions, under the shipped organisation file."""
+    """Return a stack that declares exemptions, as the pack reads it with the shipped organisation file."""
     given = granted()
     assert given["from_stack"] is False
     assert set(given) <= set(exemptions.POLICY.parameters)
@@ -169,15 +169,15 @@ def test_a_stack_cannot_exempt_itself_under_the_shipped_organisation_file() -> N
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A clone whose `make` and `trainyard` do nothing, of one commit."""
+    """Variables of a fake clone of one commit, whose `make` and `trainyard` do nothing."""
     for folder in (".trainyard", ".venv/bin", "stacks", "tools"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text("config: {}\n")
     for program in ("tools/make", "tools/git", ".venv/bin/trainyard"):
         (tmp_path / program).write_text("#!/bin/sh\necho 0123456789abcdef\n")
         (tmp_path / program).chmod(0o755)
-    places = {"TRAINYARD": str(tmp_path), "TRAINYARD_STACKS": str(tmp_path / "stacks"), "STACK": "dev"}
-    yield {**places, "PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}"}
+    variables = {"TRAINYARD": str(tmp_path), "TRAINYARD_STACKS": str(tmp_path / "stacks"), "STACK": "dev"}
+    yield {**variables, "PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}"}
 
 
 def prepare(clone: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -185,14 +185,14 @@ def prepare(clone: Mapping[str, str], *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=dict(clone), capture_output=True, text=True)
 
 
-def test_an_operating_job_stops_where_nothing_is_prepared(clone: dict[str, str]) -> None:
+def test_an_operating_job_fails_if_nothing_is_prepared(clone: dict[str, str]) -> None:
     refused = prepare(clone, "check")
     assert refused.returncode == 3
     assert "got:     nothing" in refused.stderr
     assert "run the pipeline again" in refused.stderr
 
 
-def test_what_is_prepared_is_of_one_commit_one_folder_and_one_stack_file(clone: dict[str, str]) -> None:
+def test_a_preparation_is_for_one_commit_one_folder_and_one_stack_file(clone: dict[str, str]) -> None:
     assert prepare(clone).returncode == 0
     assert prepare(clone, "check").returncode == 0
     (Path(clone["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml").write_text("config: {more: here}\n")
@@ -200,7 +200,7 @@ def test_what_is_prepared_is_of_one_commit_one_folder_and_one_stack_file(clone: 
 
 
 def sign_in(folder: Path, **variables: str) -> dict[str, str]:
-    """The variables that GitLab's jobs have after they have signed in."""
+    """Return the variables of GitLab's jobs after the sign-in."""
     script = f'source "{PIPELINES / "gitlab/sign-in.sh"}"; env -0'
     tokens = {"AWS_TOKEN": "of aws", "GOOGLE_TOKEN": "of google", "AZURE_TOKEN": "of azure"}
     environment = {"PATH": os.environ["PATH"], "CREDENTIALS": str(folder), **tokens, **variables}
@@ -213,7 +213,7 @@ def sign_in(folder: Path, **variables: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if key not in environment}
 
 
-def test_on_gitlab_each_cloud_gets_its_token_as_a_file_of_the_user_alone(tmp_path: Path) -> None:
+def test_on_gitlab_each_clouds_token_is_a_file_that_only_the_user_can_read(tmp_path: Path) -> None:
     folder = tmp_path / "credentials"
     assert set(sign_in(folder)) <= {"PWD", "SHLVL", "_"}
     assert list(folder.iterdir()) == []
@@ -239,7 +239,7 @@ def test_on_gitlab_each_cloud_gets_its_token_as_a_file_of_the_user_alone(tmp_pat
 
 
 def program(folder: Path, project: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
-    """What a pipeline makes of a project's file, in `to` of the folder."""
+    """Write the pipeline's version of a project's program to `to` in the folder."""
     (folder / "to").mkdir()
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump(dict(project)))
     command = [sys.executable, *map(str, (PIPELINES / "program.py", folder, ROOT, folder / "to"))]
@@ -247,7 +247,7 @@ def program(folder: Path, project: Mapping[str, Any]) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("template", PROGRAMS)
-def test_a_projects_program_is_its_templates_through_the_package_of_the_pipelines_copy(
+def test_a_projects_program_must_be_its_templates_and_uses_the_pipelines_package(
     template: str, tmp_path: Path
 ) -> None:
     tags = {"config": {"pulumi:tags": {"value": {"pulumi:template": template}}}}
@@ -263,7 +263,7 @@ def test_a_projects_program_is_its_templates_through_the_package_of_the_pipeline
 
 
 @pytest.mark.parametrize(
-    ("change", "output"),
+    ("change", "message"),
     [
         ({"runtime": "python"}, "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"),
         (
@@ -277,10 +277,10 @@ def test_a_projects_program_is_its_templates_through_the_package_of_the_pipeline
         ({"name": "../other"}, "name the project so"),
     ],
 )
-def test_a_change_to_the_program_ends_the_pipeline_before_any_of_it_is_run(
-    change: Mapping[str, Any], output: str, tmp_path: Path
+def test_a_changed_program_fails_the_pipeline_before_it_runs(
+    change: Mapping[str, Any], message: str, tmp_path: Path
 ) -> None:
     ended = program(tmp_path, {**project_of("aws"), "name": "vision-models", **change})
     assert ended.returncode == 2
-    assert output in ended.stderr
+    assert message in ended.stderr
     assert list((tmp_path / "to").iterdir()) == []

@@ -1,3 +1,5 @@
+"""The plan of the shipped local stack: queues, runtimes, restarts, Pod Security and operators."""
+
 from __future__ import annotations
 
 import re
@@ -90,7 +92,7 @@ def _assert_restricted(
 
 
 def fate_of(runtime: Mapping[str, Any], message: str) -> str:
-    """What JobSet does when a Job has failed with this message by a rule for its pods."""
+    """Return JobSet's action when a Job has failed with this message by a rule for its pods."""
     for rule in runtime["spec"]["template"]["spec"]["failurePolicy"]["rules"]:
         patterns = rule.get("onJobFailureMessagePatterns", [""])
         if any(re.search(pattern, message) for pattern in patterns):
@@ -99,14 +101,14 @@ def fate_of(runtime: Mapping[str, Any], message: str) -> str:
 
 
 def ended_with(code: int) -> str:
-    """A Job's message, as Kubernetes 1.35 words it."""
+    """Return a Job's message in the form of Kubernetes 1.35."""
     return (
         f"Container node for pod a/b-node-0-0 failed with exit code {code} matching FailJob rule at index 1"
     )
 
 
 def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
-    """Exit codes with a separate rule; with any other, a Job has used up its backoff limit."""
+    """Return the exit codes with a separate rule; with any other, a Job exceeds its backoff limit."""
     [job, *_] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     rules = job["template"]["spec"]["podFailurePolicy"]["rules"]
     assert {rule["action"] for rule in rules} == {"FailJob"}
@@ -114,7 +116,7 @@ def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
-def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
+def test_the_preemption_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     disrupted = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
     for output in (disrupted, ended_with(EXIT_PREEMPTED), ended_with(EXIT_PEER_FAILED)):
@@ -122,7 +124,7 @@ def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: P
 
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
-def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str) -> None:
+def test_a_job_with_a_wrong_configuration_is_not_restarted(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     assert fate_of(runtime, ended_with(EXIT_WRONG_CONFIG)) == "FailJobSet"
     assert fate_of(runtime, ended_with(EX_NO_FABRIC)) == "FailJobSet"
@@ -135,8 +137,8 @@ def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
     return str(manifest["metadata"]["namespace"]).startswith("team-")
 
 
-def test_each_team_has_a_pod_that_takes_its_code_and_needs_no_exemption(local_plan: Plan) -> None:
-    """Rules of teams hold for it too: no choice of nodes, no root, nothing but the team's volume."""
+def test_each_team_has_a_pod_that_stores_its_code_and_needs_no_exemption(local_plan: Plan) -> None:
+    """The rules for teams' pods apply to it: no node selection, no root, only the team's volume."""
     found = [each for each in local_plan.named("Deployment").values() if is_of_a_team(each)]
     assert [each["metadata"]["namespace"] for each in found] == ["team-platform", "team-research"]
     for each in found:

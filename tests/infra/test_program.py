@@ -1,4 +1,4 @@
-"""What the program reads of its configuration beside the stack."""
+"""The program's configuration keys besides the stack: residency, and answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_jurisdiction_that_the_catalogue_lacks_is_refused(monkeypatch: pytest.
         configured(monkeypatch, residency={"allowed": ["in:atlantis"]})
 
 
-def test_the_program_reads_the_engines_answers_and_logs_what_they_change(
+def test_the_program_reads_answers_from_the_configuration_and_logs_what_they_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     messages: list[str] = []

@@ -1,4 +1,4 @@
-"""Numbers in the form that Kubernetes gives them."""
+"""Kubernetes quantities: written in the API server's form, and read in any."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def test_a_number_is_written_in_the_largest_unit_that_divides_it(number: int, te
     assert read(text) == number
 
 
-def test_numbers_that_were_not_rewritten_are_read_too() -> None:
+def test_other_forms_are_read_too() -> None:
     assert (read("2000"), read(16)) == (2000, 16)
 
 
-def test_a_quantity_of_no_whole_number_is_refused() -> None:
+def test_a_quantity_that_is_not_a_whole_number_is_refused() -> None:
     with pytest.raises(ValueError, match="500m"):
         read("500m")

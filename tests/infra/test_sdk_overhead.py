@@ -1,4 +1,4 @@
-"""A program ends as it does with the SDK as it comes: all is waited for, and what fails is raised."""
+"""Programs with less overhead of Pulumi's SDK wait for all resources and raise all errors, as with all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 
 from infra import sdk_overhead
 
-logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as the SDK's own start of a program has it
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # the SDK sets it when it starts a program
 Wait = Callable[[], Awaitable[None]]
 ORIGINAL: Wait = sdk_overhead._wait_for_rpcs
 both = pytest.mark.parametrize("wait", [ORIGINAL, sdk_overhead.wait_for_rpcs], ids=["theirs", "ours"])
@@ -42,7 +42,7 @@ def run(program: Callable[[], object], wait: Wait) -> None:
 
 
 def void(_: object) -> None:
-    """Programs return nothing."""
+    """Return nothing, as programs do."""
 
 
 def made(name: str, **inputs: object) -> pulumi.CustomResource:
@@ -50,7 +50,7 @@ def made(name: str, **inputs: object) -> pulumi.CustomResource:
 
 
 @both
-def test_what_is_declared_once_an_output_is_known_is_waited_for(wait: Wait) -> None:
+def test_a_resource_that_is_declared_after_an_output_is_known_is_awaited(wait: Wait) -> None:
     seen: list[str] = []
 
     def program() -> None:
@@ -79,7 +79,7 @@ def test_an_output_that_fails_fails_the_program(wait: Wait) -> None:
 
 
 @both
-def test_what_is_made_of_a_refused_one_fails_with_it(wait: Wait) -> None:
+def test_a_resource_that_depends_on_a_refused_one_fails_with_it(wait: Wait) -> None:
     def program() -> None:
         refused = made("refused")
         for _ in range(50):

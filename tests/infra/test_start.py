@@ -1,4 +1,4 @@
-"""The program and the plugins start in `infra/`, whose names must not hide others' there."""
+"""The program and the plugins start in `infra/`, whose module names must not hide those of other packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.artifacts import ROOT
 
 FOLDER = ROOT / "infra"
 RELATIVE = ["", ".", ":/nowhere", "/nowhere:", "./", "../infra"]
-"""As `-c` is run without -P, an empty PYTHONPATH too leaves the folder in front."""
+"""Values of PYTHONPATH with which Python, run by `-c` without -P, has the folder first on its path."""
 
 
 def run(pythonpath: str, code: str) -> str:

@@ -1,4 +1,4 @@
-"""Templates are stack files that hold, as `pulumi new` fills them in."""
+"""The templates of `pulumi new`: valid once filled in, with the spec's questions and no policy violations."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from trainyard.price import price_report
 from trainyard.questions import ASKED, questions, questions_of_program, with_questions
 
 TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
-"""Those of a cluster, or of a part of one."""
+"""Templates of clusters, or of part of one."""
 PROGRAMS = [*TEMPLATES, "fleet"]
 ALL = [*PROGRAMS, "job", "policies"]
 PACKAGE = "https://github.com/your-organisation/trainyard.git@{version}"
 
 
 def filled(template: str, name: str) -> dict[str, object]:
-    """The stack file with the project's name; the engine puts a line end behind it in YAML files."""
+    """Return the stack file with the project's name, after which the engine adds a newline in YAML files."""
     text = (ROOT / "templates" / template / "stacks" / "Pulumi.dev.yaml").read_text()
     data: dict[str, object] = yaml.safe_load(text.replace("${PROJECT}", f"{name}\n"))
     return data
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_template_is_a_stack_that_holds_and_can_be_priced(template: str) -> None:
+def test_a_template_is_a_valid_stack_and_can_be_priced(template: str) -> None:
     config = filled(template, "vision-models")["config"]
     assert isinstance(config, dict)
     stack = parse(config["trainyard:stack"])
@@ -58,7 +58,7 @@ def test_every_folder_but_that_of_the_pipelines_is_a_template() -> None:
 
 
 @pytest.mark.parametrize("template", ALL)
-def test_a_template_takes_two_names_and_uses_the_package_of_this_version(template: str) -> None:
+def test_a_template_has_two_placeholders_and_uses_the_package_of_this_version(template: str) -> None:
     project = project_of(template)
     assert (project["name"], project["description"]) == ("${PROJECT}", "${DESCRIPTION}")
     assert set(project["template"]) - {"config"} == {"displayName", "description", "quickstart"}
@@ -68,7 +68,7 @@ def test_a_template_takes_two_names_and_uses_the_package_of_this_version(templat
 
 @pytest.mark.parametrize("template", ALL)
 def test_a_templates_questions_are_those_of_the_spec(template: str) -> None:
-    """Their descriptions, and the defaults of the template's own stack file; at most six."""
+    """Descriptions are the spec's, defaults those of the template's stack file; there are at most six."""
     asked = questions_of_program(template, project_of(template))
     if template in TEMPLATES:
         config = filled(template, "vision-models")["config"]
@@ -81,8 +81,8 @@ def test_a_templates_questions_are_those_of_the_spec(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", ASKED)
-def test_what_is_answered_is_what_the_stack_has(template: str, tmp_path: Path) -> None:
-    """As the engine writes it: each answer a text, by a separate key."""
+def test_answers_become_values_of_the_stack(template: str, tmp_path: Path) -> None:
+    """The engine writes each answer as a string, under a separate key."""
     data: Any = filled(template, "vision-models")
     asked = questions(template, data["config"]["trainyard:stack"])
     data["config"] |= {key: each["default"] for key, each in asked.items()}
@@ -92,7 +92,7 @@ def test_what_is_answered_is_what_the_stack_has(template: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("template", PROGRAMS)
-def test_a_template_hands_the_stack_file_to_the_component_and_exports_all_of_it(template: str) -> None:
+def test_a_template_passes_the_stack_file_to_the_component_and_exports_all_outputs(template: str) -> None:
     project = project_of(template)
     key, kind = ("fleet", "Fleet") if template == "fleet" else ("stack", "Cluster")
     ((name, resource),) = project["resources"].items()
@@ -101,7 +101,7 @@ def test_a_template_hands_the_stack_file_to_the_component_and_exports_all_of_it(
     assert project["outputs"] == {output: f"${{{name}.{output}}}" for output in OUTPUTS[kind]}
 
 
-def test_the_jobs_template_is_a_job_that_holds_by_itself() -> None:
+def test_the_jobs_template_is_a_valid_job() -> None:
     data = project_of("job")["resources"]["training"]["properties"]["job"]
     known = {"${pulumi.project}": "vision", "${team}": "research"}
     job = parse_job({key: known.get(str(value), value) for key, value in data.items()})
@@ -110,7 +110,7 @@ def test_the_jobs_template_is_a_job_that_holds_by_itself() -> None:
     assert set(project_of("job")["outputs"]) <= set(OUTPUTS["TrainingJob"])
 
 
-def test_the_fleets_template_is_a_fleet_that_holds() -> None:
+def test_the_fleets_template_is_a_valid_fleet() -> None:
     config = filled("fleet", "vision")["config"]
     assert isinstance(config, dict)
     assert parse_fleet(config["trainyard:fleet"]).name == "vision"
@@ -118,10 +118,10 @@ def test_the_fleets_template_is_a_fleet_that_holds() -> None:
 
 @pytest.mark.clouds
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "aws"])
-def test_the_policies_find_nothing_in_what_a_template_makes(
+def test_the_policies_have_no_violations_on_a_templates_plan(
     template: str, tmp_path: Path, rendered: Path
 ) -> None:
-    """That of AWS is evaluated on the real engine, by the pipeline's own tests."""
+    """The pipeline's tests evaluate that of AWS on the real engine."""
     data = filled(template, "vision-models")
     file = tmp_path / "Pulumi.dev.yaml"
     file.write_text(yaml.safe_dump(data))

@@ -1,4 +1,4 @@
-"""The admission policies of teams and their parameters in the plan; tests/e2e/test_tenancy.py applies them."""
+"""Admission policies for teams and their parameters in the plan; tests/e2e/test_tenancy.py applies them."""
 
 from __future__ import annotations
 

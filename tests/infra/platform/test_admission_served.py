@@ -206,7 +206,7 @@ def tf_job(*types: str) -> Manifest:
 def test_the_queue_counts_all_pods_that_a_jobs_operator_creates(
     server: ApiServer, asked: Manifest, message: str
 ) -> None:
-    """Operators accept forms of jobs that Kueue does not read, whose pods it would admit for no accelerators."""
+    """Operators accept forms of jobs that Kueue does not read, and would admit without accelerators."""
     answer = server.refusal(asked)
     assert (message in answer) and bool(answer) is bool(message), answer
 

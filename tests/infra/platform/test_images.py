@@ -1,3 +1,5 @@
+"""Image references: split into repository, tag and digest."""
+
 from __future__ import annotations
 
 import pytest
@@ -17,11 +19,11 @@ DIGEST = "sha256:" + "0" * 64
         (f"ghcr.io/a/b@{DIGEST}", ("ghcr.io", "a/b", f"@{DIGEST}")),
     ],
 )
-def test_a_reference_is_split_whatever_it_leaves_out(reference: str, expected: tuple[str, str, str]) -> None:
+def test_a_reference_without_some_parts_is_split(reference: str, expected: tuple[str, str, str]) -> None:
     assert split(reference) == expected
 
 
 @pytest.mark.parametrize("version", ["v1", f"v1@{DIGEST}"])
-def test_parts_take_a_digest_for_a_part_of_the_version(version: str) -> None:
+def test_a_digest_is_part_of_the_version(version: str) -> None:
     expected = {"repository": "nvcr.io/nvidia/cloud-native", "image": "driver", "version": version}
     assert parts(f"nvcr.io/nvidia/cloud-native/driver:{version}") == expected

@@ -1,3 +1,5 @@
+"""Operators of the platform: order, webhooks, the kinds of jobs that Kueue queues, and Kueue's settings."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -45,8 +47,8 @@ def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: P
     assert len(hooks) == 3
 
 
-def test_a_preview_tries_nothing_on_webhooks_that_do_not_serve_yet(local: Stack, rendered: Path) -> None:
-    """The provider tries an object by a dry run, unless one of its values is unknown."""
+def test_a_preview_makes_no_dry_run_on_webhooks_that_do_not_serve_yet(local: Stack, rendered: Path) -> None:
+    """The provider makes a dry run of an object unless one of its values is unknown."""
     first, made = (plan(local, rendered, preview=preview) for preview in (True, False))
     for kind in ("Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "ClusterTrainingRuntime"):
         owners = [each["metadata"]["labels"][MANAGED_BY] for each in first.named(kind).values()]
@@ -55,8 +57,8 @@ def test_a_preview_tries_nothing_on_webhooks_that_do_not_serve_yet(local: Stack,
         assert {each["metadata"]["labels"][MANAGED_BY] for each in made.named(kind).values()} == {"trainyard"}
 
 
-def test_what_an_operator_fills_in_is_not_stated(legacy_plan: Plan) -> None:
-    """The next `up` would find it changed, and replace it."""
+def test_fields_that_an_operator_fills_in_are_not_declared(legacy_plan: Plan) -> None:
+    """Else the next `up` would report a change, and replace the object."""
     certificate = legacy_plan.named("Secret")["kubeflow/training-operator-webhook-cert"]
     assert "data" not in certificate
 
@@ -93,7 +95,7 @@ def test_an_existing_operator_is_not_changed_and_still_used(local: Stack, render
     assert "gpu" in found.named("ClusterQueue")
 
 
-def test_an_operator_that_is_off_takes_what_needs_it_along(local: Stack, rendered: Path) -> None:
+def test_an_operator_that_is_off_removes_what_depends_on_it(local: Stack, rendered: Path) -> None:
     off = OperatorsSpec(kueue="off", trainer="off")
     stack = with_operators(local, off).model_copy(update={"job": None})
     found = plan(stack, rendered)
@@ -117,7 +119,7 @@ def test_webhooks_do_not_wait_for_their_controller(local_plan: Plan) -> None:
     assert not any("Deployment" in urn for each in hooks for urn in each.dependencies)
 
 
-def test_a_drain_takes_one_replica_of_an_operator_at_a_time_and_waits_for_none(local_plan: Plan) -> None:
+def test_a_drain_evicts_one_replica_of_an_operator_at_a_time_without_blocking(local_plan: Plan) -> None:
     deployments = {
         name: each["spec"]["selector"]
         for name, each in local_plan.named("Deployment").items()
@@ -128,7 +130,7 @@ def test_a_drain_takes_one_replica_of_an_operator_at_a_time_and_waits_for_none(l
     assert {each["spec"]["maxUnavailable"] for each in budgets.values()} == {1}
 
 
-def test_kueue_collects_its_garbage_before_it_is_out_of_memory(local_plan: Plan) -> None:
+def test_kueue_collects_garbage_before_it_exceeds_its_memory_limit(local_plan: Plan) -> None:
     deployment = local_plan.named("Deployment")["kueue-system/kueue-controller-manager"]
     [manager] = deployment["spec"]["template"]["spec"]["containers"]
     assert manager["resources"]["limits"]["memory"] == "2Gi"
@@ -153,13 +155,13 @@ def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: St
     assert yaml.safe_load(text)["waitForPodsReady"] == expected["waitForPodsReady"]
 
 
-def test_how_long_pods_may_take_to_be_ready_can_be_set() -> None:
+def test_the_timeout_for_pods_to_be_ready_can_be_set() -> None:
     spec = OperatorsSpec(pods_ready_minutes=45, pods_recovery_minutes=10)
     waiting = configuration(spec, "local", autoscaled=True)["waitForPodsReady"]
     assert (waiting["timeout"], waiting["recoveryTimeout"]) == ("45m", "10m")
 
 
-def test_what_a_hub_sends_has_its_name_as_origin_and_fabrics_have_no_quota_there(local_plan: Plan) -> None:
+def test_a_hubs_workloads_have_its_name_as_origin_and_fabrics_have_no_quota(local_plan: Plan) -> None:
     config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
     settings = yaml.safe_load(config["data"]["controller_manager_config.yaml"])
     assert settings["multiKueue"] == {"origin": "local"}

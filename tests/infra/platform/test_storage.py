@@ -1,3 +1,5 @@
+"""Volumes of teams and of the training environment, and the object store's teams, keys and bucket."""
+
 from __future__ import annotations
 
 import base64
@@ -12,7 +14,7 @@ from infra.spec.queue import TeamSpec
 from tests.infra.plan import TRAINING_ENV, Plan, plan
 
 
-def test_each_team_has_a_shared_volume_of_its_own_and_the_environment_read_only(
+def test_each_team_has_a_separate_shared_volume_and_the_environment_read_only(
     local: Stack, local_plan: Plan
 ) -> None:
     claims, volumes = local_plan.named("PersistentVolumeClaim"), local_plan.named("PersistentVolume")
@@ -27,14 +29,14 @@ def test_each_team_has_a_shared_volume_of_its_own_and_the_environment_read_only(
         assert volumes[environment["volumeName"]]["spec"]["hostPath"]["path"] == str(TRAINING_ENV)
 
 
-def test_a_volume_can_be_claimed_by_its_own_claim_only(local_plan: Plan) -> None:
+def test_a_volume_can_be_bound_only_by_its_claim(local_plan: Plan) -> None:
     for name, volume in local_plan.named("PersistentVolume").items():
         reference = volume["spec"]["claimRef"]
         claim = local_plan.named("PersistentVolumeClaim")[f"{reference['namespace']}/{reference['name']}"]
         assert claim["spec"]["volumeName"] == name
 
 
-def test_data_outlives_its_claims(local_plan: Plan) -> None:
+def test_volumes_are_retained_after_their_claims(local_plan: Plan) -> None:
     policies = {
         each["spec"]["persistentVolumeReclaimPolicy"]
         for each in local_plan.named("PersistentVolume").values()
@@ -42,7 +44,7 @@ def test_data_outlives_its_claims(local_plan: Plan) -> None:
     assert policies == {"Retain"}
 
 
-def test_another_team_makes_its_folders_by_another_job(
+def test_a_new_teams_folders_are_created_by_a_new_job(
     local: Stack, local_plan: Plan, rendered: Path
 ) -> None:
     more = local.model_copy(update={"teams": (*local.teams, TeamSpec(name="speech", queue="gpu"))})
@@ -53,7 +55,7 @@ def test_another_team_makes_its_folders_by_another_job(
 
 
 def keys(found: Plan, namespace: str) -> dict[str, str]:
-    """Return what is in the Secret of a client, or of the store itself."""
+    """Return the content of the Secret of a client, or of the store."""
     data = found.named("Secret")[f"{namespace}/{names.OBJECT_STORE}"]["data"]
     return {name: base64.b64decode(value).decode() for name, value in data.items()}
 
@@ -68,7 +70,7 @@ def test_every_team_has_separate_keys_and_the_stores_address(local: Stack, local
     assert len(secret_keys) == len(teams) + 1
 
 
-def test_the_store_knows_its_teams_as_users_that_make_no_buckets(local: Stack, local_plan: Plan) -> None:
+def test_the_stores_users_are_its_teams_which_cannot_create_buckets(local: Stack, local_plan: Plan) -> None:
     data = local_plan.named("Secret")[f"{names.STORAGE_NAMESPACE}/{names.OBJECT_STORE_ACCOUNTS}"]["data"]
     known = json.loads(base64.b64decode(data["users.json"]))["accessAccounts"]
     assert set(known) == {f"team-{team.name}" for team in local.teams}
@@ -92,7 +94,7 @@ def test_another_generation_of_a_teams_keys_changes_no_others(
     assert changed == {"research"}
 
 
-def test_the_bucket_is_a_folder_that_exists_before_the_store_serves(local_plan: Plan) -> None:
+def test_the_buckets_folder_exists_before_the_store_serves(local_plan: Plan) -> None:
     (job,) = local_plan.named("Job").values()
     assert "/data/object-store/checkpoints" in job["spec"]["template"]["spec"]["initContainers"][0]["command"]
     (store,) = (

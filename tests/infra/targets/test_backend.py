@@ -1,4 +1,4 @@
-"""The place of a state is private, keeps versions, lies where data may be, and can be asked for again."""
+"""The backend of a state on AWS and Google Cloud: private, versioned, encrypted, within the residency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainyard.bootstrap import check_residency, residency
 pytestmark = pytest.mark.clouds
 
 REGION = "us-east-2"
-PLACE = StateLocation("example-state", REGION, {"owner": "ml-platform"})
+LOCATION = StateLocation("example-state", REGION, {"owner": "ml-platform"})
 
 
 @pytest.fixture(scope="module")
@@ -41,42 +41,42 @@ def of(service: str) -> Any:
 
 @pytest.fixture(scope="module")
 def s3(account: MotoAccount) -> Any:
-    aws.make(PLACE, ACCOUNT, of)
+    aws.make(LOCATION, ACCOUNT, of)
     return of("s3")
 
 
-def test_on_aws_the_state_is_versioned_locked_and_encrypted_by_its_own_key(s3: Any) -> None:
-    assert s3.get_bucket_versioning(Bucket=PLACE.bucket)["Status"] == "Enabled"
-    lock = s3.get_object_lock_configuration(Bucket=PLACE.bucket)["ObjectLockConfiguration"]
+def test_on_aws_the_state_is_versioned_locked_and_encrypted_by_a_separate_key(s3: Any) -> None:
+    assert s3.get_bucket_versioning(Bucket=LOCATION.bucket)["Status"] == "Enabled"
+    lock = s3.get_object_lock_configuration(Bucket=LOCATION.bucket)["ObjectLockConfiguration"]
     assert lock["Rule"]["DefaultRetention"].items() >= {"Mode": "GOVERNANCE", "Days": aws.LOCKED_DAYS}.items()
-    (rule,) = s3.get_bucket_encryption(Bucket=PLACE.bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    (rule,) = s3.get_bucket_encryption(Bucket=LOCATION.bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     key = of("kms").describe_key(KeyId="alias/example-state")["KeyMetadata"]
     assert rule["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"] == key["Arn"]
     assert of("kms").get_key_rotation_status(KeyId=key["KeyId"])["KeyRotationEnabled"]
 
 
-def test_on_aws_nobody_comes_from_outside_and_none_without_tls(s3: Any) -> None:
-    blocked = s3.get_public_access_block(Bucket=PLACE.bucket)["PublicAccessBlockConfiguration"]
+def test_on_aws_other_accounts_and_calls_without_tls_are_refused(s3: Any) -> None:
+    blocked = s3.get_public_access_block(Bucket=LOCATION.bucket)["PublicAccessBlockConfiguration"]
     assert set(blocked.values()) == {True}
     assert len(blocked) == 4
-    policy = json.loads(s3.get_bucket_policy(Bucket=PLACE.bucket)["Policy"])
+    policy = json.loads(s3.get_bucket_policy(Bucket=LOCATION.bucket)["Policy"])
     conditions = [each["Condition"] for each in policy["Statement"] if each["Effect"] == "Deny"]
     assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
     assert {"StringNotEquals": {"aws:PrincipalAccount": ACCOUNT}} in conditions
 
 
-def test_on_aws_a_second_time_makes_nothing_and_puts_right_what_was_changed(s3: Any) -> None:
+def test_on_aws_a_second_run_creates_nothing_and_corrects_changes(s3: Any) -> None:
     keys = of("kms").list_keys()["Keys"]
-    s3.put_bucket_policy(Bucket=PLACE.bucket, Policy='{"Version": "2012-10-17", "Statement": []}')
-    made = aws.make(PLACE, ACCOUNT, of)
+    s3.put_bucket_policy(Bucket=LOCATION.bucket, Policy='{"Version": "2012-10-17", "Statement": []}')
+    made = aws.make(LOCATION, ACCOUNT, of)
     assert of("kms").list_keys()["Keys"] == keys
-    assert "SecureTransport" in s3.get_bucket_policy(Bucket=PLACE.bucket)["Policy"]
+    assert "SecureTransport" in s3.get_bucket_policy(Bucket=LOCATION.bucket)["Policy"]
     assert made.url == "s3://example-state?region=us-east-2&awssdk=v2"
     assert made.secrets_provider == "awskms://alias/example-state?region=us-east-2&awssdk=v2"
 
 
-def test_rights_on_aws_name_the_bucket_and_the_key_and_no_action_on_all(s3: Any) -> None:
-    statements = aws.make(PLACE, ACCOUNT, of).rights["Statement"]
+def test_rights_on_aws_are_limited_to_the_bucket_and_the_key(s3: Any) -> None:
+    statements = aws.make(LOCATION, ACCOUNT, of).rights["Statement"]
     assert all("*" not in action for each in statements for action in each["Action"])
     assert {each["Resource"].partition(":key/")[0] for each in statements} == {
         "arn:aws:s3:::example-state",
@@ -85,17 +85,17 @@ def test_rights_on_aws_name_the_bucket_and_the_key_and_no_action_on_all(s3: Any)
     }
 
 
-def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
+def test_a_bucket_in_another_region_and_another_account_are_refused(s3: Any) -> None:
     away = {"LocationConstraint": "eu-west-1"}
     client("s3", "eu-west-1").create_bucket(Bucket="far", CreateBucketConfiguration=away)
     with pytest.raises(InputError, match="far is in eu-west-1"):
         aws.make(StateLocation("far", REGION, {}), ACCOUNT, of)
     with pytest.raises(InputError, match="999999999999"):
-        aws.make(PLACE, "999999999999", of)
+        aws.make(LOCATION, "999999999999", of)
 
 
 @pytest.mark.parametrize(
-    ("region", "allowed", "output"),
+    ("region", "allowed", "message"),
     [
         ("us-east-2", Residency(stack=("eu-*",)), "got:     us-east-2"),
         ("eu-central-2", Residency(stack=("in:eu",)), "eu-central-2"),
@@ -103,8 +103,8 @@ def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
         ("us-east-2", Residency(), "trainyard:residency"),
     ],
 )
-def test_a_region_outside_of_the_residency_is_refused(region: str, allowed: Residency, output: str) -> None:
-    with pytest.raises(InputError, match=output):
+def test_a_region_outside_of_the_residency_is_refused(region: str, allowed: Residency, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_residency(region, allowed)
 
 
@@ -117,7 +117,7 @@ def test_residency_is_the_stacks_and_the_organisations(tmp_path: Path) -> None:
 
 
 class FakeStateApis:
-    """Google Cloud's storage and key APIs, as far as a state needs them."""
+    """A fake of Google Cloud's storage and key APIs, for the requests that create a backend."""
 
     def __init__(self) -> None:
         self.things: dict[str, dict[str, Any]] = {}
@@ -165,8 +165,8 @@ def asked(cloud: FakeStateApis) -> GcpClient:
 def test_on_gcp_the_state_is_versioned_private_and_encrypted_by_a_separate_key(
     cloud: FakeStateApis, spec: GcpSpec
 ) -> None:
-    place = StateLocation("example-state", "europe-west1", {"owner": "ml-platform"})
-    made = gcp.make(place, spec, asked(cloud))
+    location = StateLocation("example-state", "europe-west1", {"owner": "ml-platform"})
+    made = gcp.make(location, spec, asked(cloud))
     bucket = cloud.things["/storage/v1/b/example-state"]
     assert bucket["versioning"] == {"enabled": True}
     assert bucket["iamConfiguration"]["publicAccessPrevention"] == "enforced"
@@ -176,7 +176,7 @@ def test_on_gcp_the_state_is_versioned_private_and_encrypted_by_a_separate_key(
     (binding,) = cloud.things[f"/v1/{key}:getIamPolicy"]["bindings"]
     assert binding["members"] == ["serviceAccount:storage@google"]
     cloud.changed.clear()
-    assert gcp.make(place, spec, asked(cloud)) == made
+    assert gcp.make(location, spec, asked(cloud)) == made
     assert cloud.changed == ["PATCH /storage/v1/b/example-state"]
 
 
@@ -185,15 +185,15 @@ def test_a_bucket_of_another_project_or_location_is_refused_on_gcp(
 ) -> None:
     there = {"projectNumber": "1", "location": "US"}
     cloud.things["/storage/v1/b/example-state"] = there
-    place = StateLocation("example-state", "europe-west1", {})
+    location = StateLocation("example-state", "europe-west1", {})
     with pytest.raises(InputError, match="of project 1"):
-        gcp.make(place, spec, asked(cloud))
+        gcp.make(location, spec, asked(cloud))
     there["projectNumber"] = spec.project_number
     with pytest.raises(InputError, match="is in us"):
-        gcp.make(place, spec, asked(cloud))
+        gcp.make(location, spec, asked(cloud))
 
 
-def test_what_gcp_refuses_is_reported_with_its_message() -> None:
+def test_a_refusal_of_gcp_is_reported_with_its_message() -> None:
     answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
     with pytest.raises(GcpRefusedError, match="no right to look"):
         GcpClient("token", httpx.MockTransport(lambda _: answer)).ask(

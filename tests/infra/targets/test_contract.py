@@ -1,3 +1,5 @@
+"""The contract of targets: each has a spec, a cluster, and reasons for the features that it lacks."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -23,7 +25,7 @@ def test_every_kind_has_a_stack_file() -> None:
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-def test_a_target_knows_its_kind_and_gives_reasons_for_what_it_lacks(kind: str) -> None:
+def test_a_target_has_its_kind_and_reasons_for_missing_features(kind: str) -> None:
     target = target_of(kind)
     assert kind == target.kind == target.cluster_class().KIND
     assert issubclass(target.cluster_class(), Cluster)
@@ -64,8 +66,8 @@ def test_a_feature_that_the_target_lacks_is_refused_with_the_reason(local: Stack
     assert "cannot be reserved" in problem.fix
 
 
-def test_a_feature_that_no_target_has_heard_of_is_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new feature is a promise that each target makes for itself."""
+def test_a_new_feature_is_refused_by_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each target must declare a new feature itself."""
     pool = NodePoolSpec.model_validate({"name": "work", "capacity": "on-demand", "num_nodes": 1})
     asked = dict.fromkeys(["a feature of tomorrow"], ("name", lambda pool: True))
     monkeypatch.setattr(features, "ASKED_BY", asked)
@@ -90,7 +92,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("feature", Feature)
-def test_a_pool_that_asks_for_a_feature_is_refused_where_the_target_lacks_it_and_only_there(
+def test_a_pool_that_needs_a_feature_is_refused_only_if_the_target_lacks_it(
     feature: Feature, kind: str, local: Stack
 ) -> None:
     asking = NodePoolSpec.model_validate(

@@ -1,4 +1,4 @@
-"""The roles of pipelines on Google Cloud and Azure: what their stacks make, and nothing else."""
+"""The roles of pipelines on Google Cloud and Azure: only the rights that the stack's resources need."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def table(kind: str) -> Mapping[str, Any]:
 
 
 def made(kind: str) -> Iterator[tuple[str, str]]:
-    """Module and class of every resource that the target's program imports."""
+    """Yield module and class of every resource that the target's program imports."""
     for file in (ROOT / "infra" / "targets" / kind / "cluster").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             module = getattr(node, "module", None) or ""
@@ -66,7 +66,7 @@ def made(kind: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", PACKAGES)
-def test_the_table_has_every_type_that_a_stack_can_make(kind: str) -> None:
+def test_the_table_has_every_type_that_a_stack_can_have(kind: str) -> None:
     known = {(key.split(":")[1].split("/")[0], key.rpartition(":")[2]) for key in table(kind)}
     types = {
         each for each in made(kind) if each[0] != "provider" and not each[1].endswith(("Args", "Result"))
@@ -88,7 +88,7 @@ def test_the_table_has_every_type_that_a_stack_can_make(kind: str) -> None:
         ),
     ],
 )
-def test_a_role_has_what_its_stack_makes_and_no_wildcard(
+def test_a_role_has_the_rights_for_its_stack_and_no_wildcard(
     stack: str, needed: set[str], rendered: Path
 ) -> None:
     found = rights(role_of(stack, rendered, DEPLOY))
@@ -141,7 +141,7 @@ REFUSED = {
     "Microsoft.Sql/servers/write",
     "Microsoft.Network/networkWatchers/packetCaptures/write",
 }
-"""What somebody with the role in hand would look for: 21 on Google Cloud, 21 on Azure."""
+"""Rights that an attacker with the role would try: 21 on Google Cloud, 21 on Azure."""
 
 
 @pytest.mark.parametrize("stack", ["gcp", "azure"])
@@ -156,7 +156,7 @@ def test_the_role_of_previews_only_reads(stack: str, rendered: Path) -> None:
     }
 
 
-def test_on_gcp_it_grants_the_roles_of_the_stack_alone(rendered: Path) -> None:
+def test_on_gcp_it_may_grant_only_the_roles_of_the_stack(rendered: Path) -> None:
     expression = role_of("gcp", rendered, DEPLOY).condition["expression"]
     _, declared = planned("gcp", rendered)
     granted = {each.inputs["role"] for each in declared if each.kind == "IAMMember"}
@@ -167,7 +167,7 @@ def test_on_gcp_it_grants_the_roles_of_the_stack_alone(rendered: Path) -> None:
     assert not role_of("gcp", rendered, PREVIEW).condition
 
 
-def test_on_azure_it_gives_and_takes_no_role_that_gives_roles(rendered: Path) -> None:
+def test_on_azure_it_may_not_assign_or_remove_roles_that_assign_roles(rendered: Path) -> None:
     condition = role_of("azure", rendered, DEPLOY).condition
     assert condition["conditionVersion"] == "2.0"
     write, delete = condition["condition"].split(" AND ")
@@ -198,7 +198,7 @@ def test_on_gcp_the_jobs_of_one_environment_may_sign_in(rendered: Path) -> None:
     assert branches["member"].endswith("/workloadIdentityPools/gitlab/attribute.project/team/research")
 
 
-def test_on_azure_the_jobs_of_one_environment_are_let_in(rendered: Path) -> None:
+def test_on_azure_the_jobs_of_one_environment_may_sign_in(rendered: Path) -> None:
     trust = role_of("azure", rendered, DEPLOY).trust
     assert trust["subject"] == "repo:team/research:environment:production"
     assert (trust["issuer"], trust["audiences"]) == (

@@ -1,4 +1,4 @@
-"""A stack keeps of the user's kubeconfig where the cluster is, and never who the user is."""
+"""References to the user's kubeconfig: a stack stores the cluster's address, and never credentials."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "
 
 
 def entry(name: str, **cluster: Any) -> dict[str, Any]:
-    """One context with its cluster and user."""
+    """Return a kubeconfig with one context, its cluster and its user."""
     reached = {"server": "https://10.0.0.1:6443", "certificate-authority-data": AUTHORITY, **cluster}
     return {
         "contexts": [{"name": name, "context": {"cluster": f"c-{name}", "user": f"u-{name}"}}],
@@ -63,7 +63,7 @@ def merged(*entries: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """A home with all these users, the files that they name, and a second kubeconfig."""
+    """Variables of a home with all these users, the files that they name, and a second kubeconfig."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "token").write_text(f"{TOKEN}\n")
     (folder / "dev.crt").write_text(CERTIFICATE)
@@ -81,7 +81,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_a_reference_has_the_cluster_and_nobodys_credential(name: str, environ: Mapping[str, str]) -> None:
+def test_a_reference_has_the_cluster_and_no_credential(name: str, environ: Mapping[str, str]) -> None:
     text = kubeconfig_without_credentials(name, environ)
     held = text + "".join(_decoded(text))
     assert not [secret for secret in (TOKEN, KEY, CERTIFICATE, "an old one") if secret in held]
@@ -98,7 +98,7 @@ def test_a_reference_has_the_cluster_and_nobodys_credential(name: str, environ: 
 
 
 def _decoded(text: str) -> list[str]:
-    """What stands in it in base64."""
+    """Return the decoded base64 values in a text."""
     found = [word for word in text.split() if len(word) > 7]
     decoded = []
     for word in found:
@@ -150,7 +150,7 @@ def test_the_first_file_that_has_a_name_wins_and_files_lie_beside_it(environ: Ma
 def test_a_client_signs_in_by_the_command_line(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Kubernetes' clients run it: the provider's, kubectl, and ours."""
+    """The clients are the provider's, kubectl, and ours."""
     monkeypatch.setenv("KUBECONFIG", environ["KUBECONFIG"])
     monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:/usr/bin:/bin")
     client = connect(kubeconfig_without_credentials("token", environ))
@@ -165,7 +165,7 @@ def of(tmp_path: Path, user: Mapping[str, Any], **cluster: Any) -> Mapping[str, 
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster", "output"),
+    ("user", "cluster", "message"),
     [
         ({"username": "me", "password": KEY}, {}, "username, password"),
         ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider"),
@@ -177,10 +177,10 @@ def of(tmp_path: Path, user: Mapping[str, Any], **cluster: Any) -> Mapping[str, 
         ),
     ],
 )
-def test_what_cannot_be_referred_to_is_refused_in_the_preview(
-    user: Mapping[str, Any], cluster: Mapping[str, Any], output: str, tmp_path: Path
+def test_kubeconfigs_that_cannot_be_referenced_are_refused_in_the_preview(
+    user: Mapping[str, Any], cluster: Mapping[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=output) as error:
+    with pytest.raises(InputError, match=message) as error:
         kubeconfig_without_credentials("dev", of(tmp_path, user, **cluster))
     assert KEY not in str(error.value)
 

@@ -1,3 +1,5 @@
+"""The plan of the shipped CoreWeave stack: pools, bucket policy, InfiniBand, volumes and access."""
+
 from __future__ import annotations
 
 import json
@@ -67,7 +69,7 @@ def test_every_input_fits_the_sdks_types(coreweave_plan: Plan) -> None:
 def test_a_bucket_policy_gives_each_team_its_folder_and_administrators_the_bucket(
     coreweave: Stack, rendered: Path
 ) -> None:
-    """CoreWeave rejects whom a bucket's policy does not name."""
+    """CoreWeave refuses principals that a bucket's policy does not name."""
     of = "arn:aws:iam::ab1cd2:coreweave/"
     asked = BucketPolicySpec(
         administrators=(f"{of}ci",), teams={"research": f"{of}research", "platform": f"{of}platform"}
@@ -132,15 +134,15 @@ def test_infiniband_labels_are_the_levels_of_the_topology(coreweave_plan: Plan) 
     assert levels == ["fabric", "superpod", "leafgroup", "hostname"]
 
 
-def test_a_pod_asks_for_infiniband_as_coreweave_gives_it(coreweave_plan: Plan) -> None:
+def test_a_pod_requests_coreweaves_infiniband_resource(coreweave_plan: Plan) -> None:
     runtime = coreweave_plan.named("ClusterTrainingRuntime")["torch-ib-coreweave"]
     pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/ib": 1}
-    assert pod["terminationGracePeriodSeconds"] == 420  # longer than 300, that of nodes that last
+    assert pod["terminationGracePeriodSeconds"] == 420  # longer than 300, that of pools without notice
     assert list(fabric_lint.pod(pod, 2, "ib-coreweave")) == []
 
 
-def test_a_team_has_a_shared_volume_of_its_own(coreweave_plan: Plan) -> None:
+def test_each_team_has_a_separate_shared_volume(coreweave_plan: Plan) -> None:
     claims = coreweave_plan.named("PersistentVolumeClaim")
     assert set(claims) == {"team-research/checkpoints", "team-platform/checkpoints", "trainyard-logs/logs"}
     for claim in claims.values():
@@ -163,7 +165,7 @@ def test_the_kubeconfig_takes_the_token_from_the_environment(coreweave_plan: Pla
     assert "CW-SECRET" not in coreweave_plan.outputs["kubeconfig"]
 
 
-def test_the_object_store_has_an_endpoint_inside_and_one_outside(coreweave_plan: Plan) -> None:
+def test_the_object_store_has_an_internal_and_an_external_endpoint(coreweave_plan: Plan) -> None:
     store = coreweave_plan.outputs["objectStore"]
     assert (store["endpoint"], store["outside"]) == ("http://cwlota.com", "https://cwobject.com")
     assert store["secret"] == "object-store"
@@ -189,7 +191,7 @@ def test_a_teams_groups_are_those_of_the_tokens(coreweave_plan: Plan) -> None:
     assert (member["kind"], member["name"]) == ("Group", "research")
 
 
-def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(
+def test_the_number_of_autoscaled_nodes_is_no_drift_on_coreweave(
     coreweave: Stack, rendered: Path
 ) -> None:
     more = {"name": "cpu", "capacity": "on-demand", "num_nodes": 4, "machine": "turin-gp"}

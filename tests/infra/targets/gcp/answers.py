@@ -1,4 +1,4 @@
-"""Outputs that Google Cloud would compute, as far as our program builds on them."""
+"""Fake values of the outputs that Google Cloud computes and our program uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DNS_NAME = "gke-0123456789abcdef-123456789012.europe-west1.gke.goog"
 
 
 def computed(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return outputs of a resource by its type: readable names instead of generated ones."""
+    """Return the outputs of a resource by its type, with readable names in place of generated ones."""
     found: dict[str, Any] = {} if "name" in inputs else {"name": f"{name}-0a1b2c3"}
     if token == "gcp:container/cluster:Cluster":
         endpoints = {"dnsEndpointConfig": {**_dns(inputs), "endpoint": DNS_NAME}}

@@ -1,4 +1,4 @@
-"""Variations of the stacks that we ship."""
+"""Variants of the shipped Google Cloud stacks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def pool(machine: str, **fields: Any) -> NodePoolSpec:
 
 
 def with_pools(stack: Stack, *pools: NodePoolSpec) -> Stack:
-    """The system pool and these; for the target's part alone, since queues and checks are left out."""
+    """Return a stack with its system pool and these, without queues and validation, for `cluster_plan`."""
     return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": (), "job": None})
 
 
 def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
-    """A whole stack with one queue over these pools, checked as a user's file is."""
+    """Return a whole stack with one queue over these pools, validated as a user's file is."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["provider"] |= provider
     data["pools"] = [data["pools"][0], *(each.model_dump(mode="json", exclude_none=True) for each in pools)]

@@ -1,4 +1,4 @@
-"""What a stack brings along is used, and neither made nor removed."""
+"""Existing Google Cloud resources, such as a VPC or a cluster, are used, and neither created nor deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def found(gcp: Stack, rendered: Path) -> Plan:
     return cluster_plan(with_provider(gcp, network=NETWORK, kms_key=KEY, existing_bucket=True), rendered)
 
 
-def test_an_existing_vpc_is_used_and_fabrics_still_have_their_own(found: Plan) -> None:
+def test_an_existing_vpc_is_used_and_fabrics_have_separate_vpcs(found: Plan) -> None:
     assert "training-vpc" not in found.named("Network")
     assert "training-rdma" in found.named("Network")
     assert not any("servicenetworking" in each.type or "router" in each.type for each in found.resources)
@@ -90,8 +90,8 @@ def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, r
     assert attributes == {"ip": "10.9.8.7", "filesystem": "data/checkpoints/research"}
 
 
-def test_the_address_of_a_share_is_not_known_before_it_is_made(gcp: Stack, rendered: Path) -> None:
-    """In an existing network all inputs are known, and so are they at a preview."""
+def test_the_address_of_a_share_is_unknown_before_it_exists(gcp: Stack, rendered: Path) -> None:
+    """In an existing network all inputs are known at a preview."""
     filestore = FilestoreSpec(kind="filestore", capacity_gib=18000)
     found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered, preview=True)
     volumes = [each["spec"] for each in found.named("PersistentVolume").values()]
@@ -124,14 +124,14 @@ def test_an_existing_cluster_is_no_resource_of_the_stack(beside: Plan) -> None:
     assert set(beside.named("CryptoKey")) == {"training-data-key"}
 
 
-def test_pools_go_into_it_by_names_that_nobody_else_has(beside: Plan) -> None:
+def test_its_pools_have_unique_names(beside: Plan) -> None:
     pools = beside.named("NodePool")
     assert pools
     assert {each["cluster"] for each in pools.values()} == {"shared"}
     assert all(each["name"].startswith("training-") for each in pools.values())
 
 
-def test_its_teams_are_let_in_and_nobody_else(beside: Plan, gcp: Stack) -> None:
+def test_only_its_teams_get_access(beside: Plan, gcp: Stack) -> None:
     bindings = {
         (each["role"], each["member"])
         for each in beside.named("IAMMember").values()
@@ -142,7 +142,7 @@ def test_its_teams_are_let_in_and_nobody_else(beside: Plan, gcp: Stack) -> None:
     assert {member for _, member in bindings} == groups
 
 
-def test_a_team_of_the_admins_is_let_in_too_since_its_owner_grants_the_admins_access(
+def test_a_team_of_the_admins_gets_access_too_since_only_the_owner_grants_admins_access(
     in_a_cluster: Stack, rendered: Path
 ) -> None:
     assert isinstance(in_a_cluster.provider, GcpSpec)
@@ -158,7 +158,7 @@ def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside
     assert {each.deleted_with for each in objects} == {""}
 
 
-def test_it_is_reached_by_its_dns_name_or_by_its_address_and_its_own_authority(
+def test_it_is_reached_by_its_dns_name_or_by_its_address_and_certificate_authority(
     beside: Plan, in_a_cluster: Stack, rendered: Path
 ) -> None:
     def cluster(found: Plan) -> dict[str, str]:

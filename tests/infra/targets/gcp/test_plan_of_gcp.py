@@ -1,3 +1,5 @@
+"""The plans of the shipped Google Cloud stacks."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +21,7 @@ from tests.infra.targets.gcp.answers import CERTIFICATE
 from tests.infra.targets.gcp.stacks import with_provider
 
 CHECKPOINT_SECONDS = 10
-"""GKE leaves pods 15 seconds: a checkpoint of this stack must be as quick as that."""
+"""GKE's grace period on preemption is 15 seconds, in which a checkpoint of this stack must fit."""
 OF_NO_REGION = ("compute/firewall", "compute/network:", "compute/globalAddress", "iAMMember", "IAMMember")
 
 
@@ -89,7 +91,7 @@ def test_no_resource_has_a_duplicate(gcp_plan: Plan, tpu_plan: Plan) -> None:
         assert len(urns) == len(set(urns))
 
 
-def test_objects_go_with_the_cluster(gcp_plan: Plan) -> None:
+def test_objects_are_deleted_with_the_cluster(gcp_plan: Plan) -> None:
     objects = [each for each in gcp_plan.resources if each.type.startswith("kubernetes:")]
     owners = {each.deleted_with.rpartition("$")[2] for each in objects}
     assert owners == {"gcp:container/cluster:Cluster::training"}
@@ -127,7 +129,7 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_re
     assert "Instance" not in retained_kinds
 
 
-def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
+def test_break_glass_members_may_grant_themselves_all_rights_for_an_hour_with_a_reason(
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
     assert isinstance(gcp.provider, GcpSpec)
@@ -142,7 +144,7 @@ def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
     granted = made.inputs["privilegedAccess"]["gcpIamAccess"]
     assert granted["roleBindings"] == [{"role": "roles/container.admin"}]
     assert granted["resource"] == "//cloudresourcemanager.googleapis.com/projects/example-training"
-    # Nobody of them may do anything before that, and the policies let it pass though it is in no region.
+    # Before that they have no rights; the entitlement is in no region, and the policies accept it.
     assert not [each for each in plan.resources if each.inputs.get("member") == on_call]
     assert findings("gcp", plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
     assert list(sdk.problems(made.type, made.inputs)) == []

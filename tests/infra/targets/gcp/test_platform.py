@@ -1,4 +1,4 @@
-"""What the platform makes of Google Cloud's settings, without knowing the cloud."""
+"""The platform's objects on Google Cloud: pods by fabric, installers, queues, volumes and access."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_pod_on_roce_needs_no_privilege_and_no_path_of_the_node(gcp_plan: Plan
     assert {f"team-research/{claim}" for claim in claims} <= set(gcp_plan.named("PersistentVolumeClaim"))
 
 
-def test_tcpxo_brings_its_daemon_and_is_a_named_exception_of_the_teams_that_use_it(mega_plan: Plan) -> None:
+def test_tcpxos_daemon_is_in_each_pod_and_an_exception_of_the_teams_that_use_it(mega_plan: Plan) -> None:
     template = job(mega_plan, "torch-tcpxo")
     daemon = template["spec"]["initContainers"][0]
     assert daemon["name"] == "tcpxo-daemon"
@@ -113,7 +113,7 @@ def installers(found: Plan) -> dict[str, Any]:
     return {name: each for name, each in daemon_sets if name != "trainyard-logs/collector"}
 
 
-def test_installers_run_where_their_fabric_is(gcp_plan: Plan, mega_plan: Plan, tpu_plan: Plan) -> None:
+def test_installers_run_on_nodes_with_their_fabric(gcp_plan: Plan, mega_plan: Plan, tpu_plan: Plan) -> None:
     assert set(installers(gcp_plan)) == {
         "kube-system/nccl-rdma-installer",
         "kube-system/memory-lock",
@@ -152,8 +152,8 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
     }
 
 
-def test_without_claims_kueue_only_keeps_quota_until_a_job_has_ended(gcp_plan: Plan) -> None:
-    """A JobSet that restarts would run Jobs again whose quota is free."""
+def test_without_claims_kueue_retains_the_quota_until_a_job_has_ended(gcp_plan: Plan) -> None:
+    """Else a JobSet that restarts would run Jobs whose quota has been freed."""
     assert kueue(gcp_plan)["featureGates"] == {"ReclaimablePods": False}
 
 
@@ -176,7 +176,7 @@ def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
     assert asked("torch-ici", 4)["limits"] == {"google.com/tpu": "4"}
 
 
-def test_nodes_on_call_are_asked_for_before_a_job_is_admitted(queued_plan: Plan, gcp_plan: Plan) -> None:
+def test_queued_nodes_are_requested_before_a_job_is_admitted(queued_plan: Plan, gcp_plan: Plan) -> None:
     (check,) = queued_plan.named("ClusterQueue")["gpu"]["spec"]["admissionChecksStrategy"]["admissionChecks"]
     assert check["onFlavors"] == ["queued"]
     admission = queued_plan.named("AdmissionCheck")[check["name"]]["spec"]
@@ -241,7 +241,7 @@ def test_each_team_mounts_its_own_folder(gcp_plan: Plan, tpu_plan: Plan) -> None
     assert bucket["mountOptions"] == ["only-dir=checkpoints/research"]
 
 
-def test_a_teams_jobs_reach_their_own_part_of_the_bucket_by_identity(gcp_plan: Plan) -> None:
+def test_a_teams_jobs_reach_their_folder_of_the_bucket_by_workload_identity(gcp_plan: Plan) -> None:
     rights = gcp_plan.named("ManagedFolderIamMember")["training-team-research"]
     assert rights["managedFolder"] == "checkpoints/research/"
     assert rights["member"].endswith("/subject/ns/team-research/sa/default")

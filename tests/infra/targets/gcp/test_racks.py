@@ -1,4 +1,4 @@
-"""Racks of A4X: placed by a workload policy, their NICs given by DRANET, their NVLink by NVIDIA's driver."""
+"""Racks of A4X: placed by a workload policy, NICs by DRANET, and NVLink domains by NVIDIA's DRA driver."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node_pool_is_a_rack_that_a_separate_policy_places(found: Plan) -> Non
 RACKS = ("gb200-0", "gb200-1", "part-0")
 
 
-def test_nics_come_by_dranet_and_networks_are_those_of_the_other_machines(found: Plan) -> None:
+def test_dranet_provides_nics_on_the_networks_of_the_other_machines(found: Plan) -> None:
     pools = found.named("NodePool")
     assert pools["racks-gb200-0"]["networkConfig"]["acceleratorNetworkProfile"] == "auto"
     assert "additionalNodeNetworkConfigs" not in pools["racks-gb200-0"]["networkConfig"]
@@ -81,7 +81,7 @@ def test_pods_claim_their_nics_and_a_channel_of_their_domain(found: Plan) -> Non
     assert {each["metadata"]["namespace"] for each in domains.values()} == {"team-research", "team-vision"}
 
 
-def test_pods_stand_the_taint_of_arm_machines(stack: Stack, rendered: Path) -> None:
+def test_pods_tolerate_the_taint_of_arm_machines(stack: Stack, rendered: Path) -> None:
     pools = pools_of(stack, rendered)
     arm = {"key": "kubernetes.io/arch", "operator": "Exists", "effect": "NoSchedule"}
     assert arm in pools["gb200"].tolerations
@@ -110,14 +110,14 @@ def test_nvidias_driver_gets_the_root_of_gkes_gpu_driver(found: Plan) -> None:
     assert {quota["metadata"]["namespace"] for quota in quotas} == {release["namespace"], "trainyard-logs"}
 
 
-def test_nccls_plugin_is_that_of_the_processors(found: Plan) -> None:
+def test_nccls_plugin_is_for_the_machines_architecture(found: Plan) -> None:
     images = {}
     for name, each in found.named("DaemonSet").items():
         if name == "trainyard-logs/collector":
             continue
         spec = each["spec"]["template"]["spec"]
         if "initContainers" not in spec:
-            continue  # memory-lock has nothing of NCCL
+            continue  # memory-lock does not install NCCL
         (expression,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"
         ][0]["matchExpressions"]
@@ -128,12 +128,12 @@ def test_nccls_plugin_is_that_of_the_processors(found: Plan) -> None:
     }
 
 
-def test_the_image_of_jobs_is_for_both_kinds_of_processors(stack: Stack) -> None:
+def test_the_image_of_jobs_is_for_both_architectures(stack: Stack) -> None:
     image = stack.provider.model_dump()["training_image"]
     assert inventory(stack, Artifacts.from_environment()).architectures[image] == ("amd64", "arm64")
 
 
-def test_the_policies_ask_for_a_word_on_the_vendors_chart_alone(found: Plan) -> None:
-    output = [each for each in findings("gcp", found) if not each.startswith("residency-")]
-    assert all("kubernetes-hidden-objects" in each for each in output)
-    assert len(output) == 1
+def test_the_policies_refuse_only_the_vendors_chart_which_needs_an_exemption(found: Plan) -> None:
+    violations = [each for each in findings("gcp", found) if not each.startswith("residency-")]
+    assert all("kubernetes-hidden-objects" in each for each in violations)
+    assert len(violations) == 1

@@ -1,3 +1,5 @@
+"""The local target on an existing cluster: by a context, or by the name of a kind cluster."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -42,7 +44,7 @@ def on_a_context(local: Stack, rendered: Path, kubeconfig: Path) -> Plan:
     return plan(with_cluster(local, ContextCluster(context="dev")), rendered)
 
 
-def test_a_stack_on_a_context_makes_no_cluster_and_deletes_none(on_a_context: Plan) -> None:
+def test_a_stack_on_a_context_creates_and_deletes_no_cluster(on_a_context: Plan) -> None:
     assert not on_a_context.named("EmbeddedCluster")
     assert {each.deleted_with for each in on_a_context.resources} == {""}
     assert on_a_context.outputs["endpoint"] == "https://127.0.0.1:6443"

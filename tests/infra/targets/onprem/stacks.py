@@ -1,4 +1,4 @@
-"""Variations of the stack that we ship."""
+"""Variants of the shipped on-premises stack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.spec import Stack, parse
 
 
 def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
-    """The stack with its NVIDIA pool alone, its NICs reached in another way; checked as a user's file is."""
+    """Return the stack with only its NVIDIA pool and another access to NICs, validated as users' are."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
     system, h100, _ = data["pools"]
     provider = copy.deepcopy(data["provider"])

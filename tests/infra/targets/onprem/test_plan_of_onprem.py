@@ -1,3 +1,5 @@
+"""The plan of the shipped on-premises stack."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -25,7 +27,7 @@ def test_the_policies_let_the_plan_pass(onprem_plan: Plan) -> None:
     assert findings("onprem", onprem_plan) == []
 
 
-def test_nodes_are_labelled_with_what_queues_look_for(onprem_plan: Plan) -> None:
+def test_nodes_have_the_labels_that_queues_select(onprem_plan: Plan) -> None:
     (topology,) = onprem_plan.named("Topology").values()
     levels = [each["nodeLabel"] for each in topology["spec"]["levels"]]
     assert levels == ["trainyard.dev/spine", "trainyard.dev/leaf", "kubernetes.io/hostname"]

@@ -1,4 +1,4 @@
-"""What vendors' operators are asked for, and what pods get from them."""
+"""The vendors' operators on premises: their settings, their order, and the resources that pods request."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def node_pod(found: Plan, runtime: str) -> dict[str, Any]:
 
 
 def depends_on(found: Plan, kind: str) -> set[str]:
-    """Kinds of the resources that those of a kind wait for."""
+    """Return the kinds of the resources that those of a kind wait for."""
     return {
         urn.rpartition("::")[0].rpartition(":")[2]
         for each in found.resources
@@ -75,7 +75,7 @@ def test_the_one_policy_has_what_the_access_needs_and_no_more(
 
 @pytest.mark.parametrize(("link", "prefix"), [("infiniband", "ib"), ("ethernet", "roce")])
 @pytest.mark.parametrize("access", ["shared", "hostdev", "sriov"])
-def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
+def test_pods_request_the_resource_of_the_device_plugin(
     access: NicAccess, link: Link, prefix: str, pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
@@ -120,7 +120,7 @@ def test_pods_have_an_interface_for_each_nic_on_the_network_that_is_made(
 
 
 def test_pods_that_share_roce_nics_have_an_address_on_each(pinned: Artifacts) -> None:
-    """RoCE uses addresses, and those of the node are in no pod."""
+    """RoCE needs addresses, and pods do not have those of the node."""
     interfaces = tuple(f"ens{index}np0" for index in range(8))
     shared = nics("shared", link="ethernet", interfaces=interfaces, pools=(POOL,), pool="cards")
     made = [each for each in networks(shared) if each["kind"] == "MacvlanNetwork"]
@@ -133,8 +133,8 @@ def test_pods_that_share_roce_nics_have_an_address_on_each(pinned: Artifacts) ->
     assert set(images_used(shared, images, "ubuntu24.04")) >= {images["multus"], images["nv-ipam"]}
 
 
-def test_virtual_functions_of_one_range_answer_for_themselves() -> None:
-    """Of eight interfaces in one range, any would answer for any: the plugins behind see to that."""
+def test_virtual_functions_of_one_range_answer_arp_only_for_themselves() -> None:
+    """Of eight interfaces in one range any would answer for the others; a chained plugin prevents that."""
     made = list(networks(nics("sriov", link="ethernet", mtu=4220, pools=(POOL,), pool="cards")))
     functions, network = made[-2], made[-1]
     assert functions["spec"]["mtu"] == 4220
@@ -145,20 +145,21 @@ def test_virtual_functions_of_one_range_answer_for_themselves() -> None:
     assert not any({"mtu", "metaPlugins"} & each["spec"].keys() for each in of_infiniband)
 
 
-def test_nccl_is_reported_what_only_the_owner_of_the_ethernet_knows(onprem: Stack, rendered: Path) -> None:
+def test_nccl_gets_the_ethernet_settings_of_the_stack_file(onprem: Stack, rendered: Path) -> None:
     asked: dict[str, Any] = {"link": "ethernet", "pool": "storage", "traffic_class": 41, "gid_index": 3}
     found = plan(on_infiniband(onprem, "roce-sriov", ipoib=None, **asked), rendered)
     template = node_pod(found, "torch-roce-sriov")
     (container,) = template["spec"]["containers"]
-    output = {each["name"]: each.get("value") for each in container["env"]}
-    assert (output["NCCL_IB_TC"], output["NCCL_IB_GID_INDEX"], output["NCCL_IB_DISABLE"]) == ("41", "3", "0")
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    names = ("NCCL_IB_TC", "NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE")
+    assert [variables[name] for name in names] == ["41", "3", "0"]
     assert container["resources"]["limits"]["rdma/roce"] == 8
     asked_for = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
     assert asked_for == ["nvidia-network-operator/roce"] * 8
     assert list(fabric_lint.pod(template["spec"], 2, "roce-sriov")) == []
 
 
-def test_addresses_are_given_where_a_pool_is_named_and_only_there() -> None:
+def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
     with_pool = list(networks(nics("sriov", pools=(POOL,), pool="cards")))
     without = list(networks(nics("sriov")))
     assert with_pool[0]["kind"] == "IPPool"
@@ -166,7 +167,7 @@ def test_addresses_are_given_where_a_pool_is_named_and_only_there() -> None:
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_nics_come_before_gpus_and_wait_for_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
+def test_nic_drivers_are_installed_before_gpu_drivers_and_after_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
     for found in (onprem_plan, sriov_plan):
         releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
         waited_for = " ".join(releases["gpu-operator"].dependencies)
@@ -176,7 +177,7 @@ def test_nics_come_before_gpus_and_wait_for_their_definitions(onprem_plan: Plan,
     assert depends_on(sriov_plan, "SriovIBNetwork") == {"NicClusterPolicy"}
 
 
-def test_node_features_are_found_once(onprem_plan: Plan) -> None:
+def test_node_feature_discovery_is_installed_once(onprem_plan: Plan) -> None:
     found = onprem_plan.named("Release")
     assert found["network-operator"]["values"]["nfd"]["enabled"] is True
     assert found["gpu-operator"]["values"]["nfd"]["enabled"] is False
@@ -256,7 +257,7 @@ def test_images_are_found_wherever_pods_are() -> None:
     assert moved["spec"]["image"] == "not a container's"
 
 
-def test_a_drivers_image_is_named_by_the_system_that_it_is_built_for(pinned: Artifacts) -> None:
+def test_a_drivers_image_is_tagged_by_its_operating_system(pinned: Artifacts) -> None:
     images = pinned.published["network-operator"].images
     used = images_used(nics("shared"), images, "rhel9.4")
     assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]

@@ -1,3 +1,5 @@
+"""Addresses of NFS servers in a stack file."""
+
 from __future__ import annotations
 
 import pytest
@@ -13,6 +15,6 @@ def test_an_nfs_server_has_a_name_or_an_address_of_either_version(server: str) -
 
 
 @pytest.mark.parametrize("server", ["[fd00::5]", "nfs.example.com:/training", "nfs.example.com:2049", ""])
-def test_brackets_shares_and_ports_are_no_part_of_an_nfs_server(server: str) -> None:
+def test_brackets_shares_and_ports_are_refused_in_an_nfs_server(server: str) -> None:
     with pytest.raises(ValidationError, match="server"):
         NfsSpec(kind="nfs", server=server, share="/training")

@@ -1,1 +1,1 @@
-"""A target that sells nothing: what a new one has to bring, and no more."""
+"""The smallest possible target: the parts that a new one must have, and no more."""

@@ -1,4 +1,4 @@
-"""What asks the toy's cloud: where its boxes are, by their labels."""
+"""The toy target's account: it finds boxes by their labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.finder import Finder
 
 Ask = Callable[[str], str | None]
-"""Label → ID of the box that has it; None where there is none."""
+"""Label → ID of the box with it, or None."""
 BOX = "toys:index:Box"
 
 
@@ -31,7 +31,7 @@ class ToyFinder(Finder):
 
 
 class ToyAccount:
-    """A cloud that nobody has an account in."""
+    """An account in a cloud that does not exist."""
 
     def preflight(self, _stack: Stack) -> Preflight:
         return Preflight("the boxes", why_unreadable="Toy: nobody has an account")
@@ -43,7 +43,7 @@ class ToyAccount:
         raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
 
     def finder(self, _stack: Stack, ask: Ask | None = None) -> ToyFinder:
-        """Return what looks for boxes."""
+        """Return the finder of a stack's boxes."""
         if ask is None:
             raise HostError([Problem("Toy", "no credentials", "an account", "there is none to be had")])
         return ToyFinder(ask)

@@ -16,7 +16,7 @@ from tests.infra.targets.toy.spec import ToySpec
 
 
 class ToyCluster(Cluster):
-    """Settings and outputs of the contract, a provider, and one resource."""
+    """The toy target's component: settings and outputs of the contract, a provider, and one resource."""
 
     KIND: ClassVar[ProviderKind] = "toy"
 

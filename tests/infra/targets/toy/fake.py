@@ -12,8 +12,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 
 
-class Toys(Anything):
-    """A cloud of boxes, each known by its label."""
+class ToyCloud(Anything):
+    """A fake cloud of boxes, each with a label."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class Toys(Anything):
 
 @contextmanager
 def _start(_stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    """The program of a rehearsal is a separate process: it registers the target when it starts."""
+    """Start the fake. A rehearsal's program is a separate process, and registers the target at its start."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("import tests.infra.targets.toy.registered\n")
-    toys = Toys()
+    toys = ToyCloud()
     yield RunningFake({"toys": toys}, toys.boxes.get, {"PYTHONPATH": f"{folder}:{ROOT}"})
 
 

@@ -17,7 +17,7 @@ class ToySpec(ProviderSpec):
 
 
 def the_address_has_a_scheme(provider: ToySpec) -> Iterator[Finding]:
-    """A check of this target alone."""
+    """A validator of this target."""
     if not provider.address.startswith("https://"):
         yield ("provider", "address"), provider.address, "an address with https://", "put it before"
 

@@ -1,4 +1,4 @@
-"""docs/adding-a-target.md is complete: a target is a folder, and a line in the registry."""
+"""docs/adding-a-target.md is complete: the toy target needs only a folder and a line in the registry."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trainyard.price import show_price
 
 @pytest.fixture(scope="module")
 def registered() -> Iterator[None]:
-    """The line of a new target."""
+    """Add the toy target's line to the registry."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry.TARGETS, "toy", "tests.infra.targets.toy.target:TARGET")
         yield
 
 
 def stack_on_toys(local: Stack, **provider: Any) -> Stack:
-    """The local stack's file with another provider: pools, queues, teams and job are the same."""
+    """Return the local stack with the toy target as its provider, and with the same pools and queues."""
     data = local.model_dump(mode="json", by_alias=True, exclude_none=True)
     return parse({**data, "provider": {"kind": "toy", "address": "https://toy.invalid", **provider}})
 
@@ -37,7 +37,7 @@ def toy_plan(registered: None, local: Stack, rendered: Path) -> Plan:
     return plan(stack_on_toys(local), rendered)
 
 
-def test_the_platform_comes_with_it(toy_plan: Plan, local: Stack) -> None:
+def test_its_plan_has_the_platform(toy_plan: Plan, local: Stack) -> None:
     assert set(toy_plan.named("ClusterQueue")) == {queue.name for queue in local.queues}
     portable = {"torch-distributed", "mpi-distributed"}
     assert set(toy_plan.named("ClusterTrainingRuntime")) == set(local.runtimes) | portable
@@ -45,12 +45,12 @@ def test_the_platform_comes_with_it(toy_plan: Plan, local: Stack) -> None:
     assert {claim["spec"]["storageClassName"] for claim in claims} == {"toys"}
 
 
-def test_the_stacks_own_job_runs_there_unchanged(toy_plan: Plan, local_plan: Plan) -> None:
+def test_the_stacks_job_is_unchanged(toy_plan: Plan, local_plan: Plan) -> None:
     assert toy_plan.outputs["job"] == local_plan.outputs["job"]
     assert toy_plan.outputs["kind"] == "toy"
 
 
-def test_its_checks_are_made(registered: None, local: Stack) -> None:
+def test_its_validators_run(registered: None, local: Stack) -> None:
     with pytest.raises(InputError, match="an address with https://"):
         stack_on_toys(local, address="toy.invalid")
 

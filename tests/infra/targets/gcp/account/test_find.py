@@ -1,4 +1,4 @@
-"""What a project has of a stack is found by name, and a made-up name by its beginning."""
+"""Finds a stack's resources in a Google Cloud project: by name, or by the prefix of a generated name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RING = {"location": "europe-west1", "name": "training-keys-1a2b3c4"}
 
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
-    """Make a resource as a fake does; return its ID."""
+    """Create a resource in a fake; return its ID."""
     identity = GcpProject(*PLACE).create(RequestedResource(token, name, inputs)).id
     ResourceStore(folder).put(
         StoredResource(f"urn:pulumi:s::p::{token}::{name}", identity, dict(inputs), dict(inputs))
@@ -38,7 +38,7 @@ def finder(tmp_path: Path) -> GcpFinder:
     return GcpFinder("training", *PLACE, GcpAnswers(tmp_path, *PLACE))
 
 
-def test_a_made_up_name_is_found_by_its_beginning(tmp_path: Path, finder: GcpFinder) -> None:
+def test_a_generated_name_is_found_by_its_prefix(tmp_path: Path, finder: GcpFinder) -> None:
     announced = {**RING, "name": "training-keys-9999999"}
     assert finder.find_announced("gcp:kms/keyRing:KeyRing", "training-keys", announced) is None
     ring = made(tmp_path, "gcp:kms/keyRing:KeyRing", "training-keys", RING)
@@ -54,14 +54,14 @@ def test_a_made_up_name_is_found_by_its_beginning(tmp_path: Path, finder: GcpFin
     assert finder.find_announced(*sought, {**fresh, "keyRing": UNKNOWN}) is None
 
 
-def test_two_of_one_made_up_name_are_reported(tmp_path: Path, finder: GcpFinder) -> None:
+def test_two_resources_with_the_same_prefix_are_reported(tmp_path: Path, finder: GcpFinder) -> None:
     for end in ("1a2b3c4", "5d6e7f8"):
         made(tmp_path, "gcp:kms/keyRing:KeyRing", end, {**RING, "name": f"training-keys-{end}"})
     with pytest.raises(TrainyardError, match="training-keys-1a2b3c4, training-keys-5d6e7f8"):
         finder.find_announced("gcp:kms/keyRing:KeyRing", "training-keys", RING)
 
 
-def test_a_bucket_is_taken_with_the_stacks_label_alone(tmp_path: Path, finder: GcpFinder) -> None:
+def test_a_bucket_is_adopted_only_with_the_stacks_label(tmp_path: Path, finder: GcpFinder) -> None:
     bucket = {"name": "checkpoints", "labels": {"trainyard-stack": "other"}}
     made(tmp_path, BUCKET, "training-bucket", bucket)
     assert finder.find_announced(BUCKET, "training-bucket", bucket) is None
@@ -69,7 +69,7 @@ def test_a_bucket_is_taken_with_the_stacks_label_alone(tmp_path: Path, finder: G
     assert finder.find_announced(BUCKET, "training-bucket", bucket) == ("checkpoints", {})
 
 
-def test_a_part_is_looked_for_in_its_whole(tmp_path: Path, finder: GcpFinder) -> None:
+def test_a_part_is_found_in_its_parent_resource(tmp_path: Path, finder: GcpFinder) -> None:
     nat = {"router": "nat-1a2b3c4", "name": "training-nat-5d6e7f8"}
     token = "gcp:compute/routerNat:RouterNat"
     router = {"name": "nat-1a2b3c4", "region": "europe-west1"}
@@ -92,7 +92,7 @@ def test_a_member_of_a_policy_is_found_by_its_role(tmp_path: Path, finder: GcpFi
     assert finder.find_announced(token, "data-key-filestore", {**member, "member": "user:a@b"}) is None
 
 
-def test_folders_are_spelled_for_a_url() -> None:
+def test_folder_names_are_quoted_in_urls() -> None:
     url = address("gcp:storage/folder:Folder", {"bucket": "b", "name": "checkpoints/research/"})
     assert url == "https://storage.googleapis.com/storage/v1/b/b/folders/checkpoints%2Fresearch%2F"
 
@@ -125,7 +125,7 @@ def _form(identity: str) -> str:
     return re.sub(r"\{+[^}]+\}+", "{}", identity)
 
 
-def test_a_finder_that_asks_at_another_address_than_the_api_finds_nothing(
+def test_a_finder_with_a_wrong_address_finds_nothing(
     tmp_path: Path, finder: GcpFinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = "gcp:kms/keyRing:KeyRing"

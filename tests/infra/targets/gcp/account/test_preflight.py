@@ -1,4 +1,4 @@
-"""What a project lacks is known before `up`; a fake answers for Google."""
+"""The preflight of a Google Cloud project reports what it lacks before `up`; a fake serves the APIs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUCKET = "/storage/v1/b/example-training-checkpoints"
 
 
 class FakeGcpProject:
-    """A project that has all; a test takes something away."""
+    """A fake project that lacks nothing; tests remove parts of it."""
 
     def __init__(self) -> None:
         self.number = "123456789012"
@@ -62,28 +62,28 @@ class FakeGcpProject:
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path.endswith("services:batchGet"):
-            return output(services=[self._service(name) for name in request.url.params.get_list("names")])
+            return ok(services=[self._service(name) for name in request.url.params.get_list("names")])
         if path.endswith(":testIamPermissions"):
             asked = json.loads(request.content)["permissions"]
-            return output(permissions=[right for right in asked if right not in self.lacking])
+            return ok(permissions=[right for right in asked if right not in self.lacking])
         if "/machineTypes/" in path:
             offered = not self.no_machines_in or self.no_machines_in not in path
-            return output(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
+            return ok(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
         if "/quotaInfos/" in path:
             if self.families is None:
                 return httpx.Response(403, json={"error": {"message": "the API is off"}})
-            return output(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
+            return ok(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
         if "/clusters/" in path:
             name = path.rpartition("/")[2]
             return (
-                output(**self.cluster)
+                ok(**self.cluster)
                 if name == "shared"
                 else httpx.Response(404, json={"error": {"message": "no"}})
             )
         if "/instances/" in path:
             point = self.lustre
             return (
-                output(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
+                ok(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
             )
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
@@ -93,14 +93,14 @@ class FakeGcpProject:
             REGION: {"quotas": self.region},
             RESERVATION: self.reservation,
         }
-        return output(**answers[path])
+        return ok(**answers[path])
 
     def _service(self, name: str) -> dict[str, Any]:
         service = name.rpartition("/")[2]
         return {"config": {"name": service}, "state": "DISABLED" if service in self.off else "ENABLED"}
 
 
-def output(**data: Any) -> httpx.Response:
+def ok(**data: Any) -> httpx.Response:
     return httpx.Response(200, json=data)
 
 
@@ -109,7 +109,7 @@ def quota(metric: str, limit: float, usage: float = 0) -> dict[str, Any]:
 
 
 def limit(value: int, **dimensions: str) -> dict[str, Any]:
-    """An entry of the Cloud Quotas API, which spells numbers as texts."""
+    """Return an entry of the Cloud Quotas API, which has numbers as strings."""
     return {"details": {"value": str(value)}, "dimensions": dimensions}
 
 
@@ -141,11 +141,11 @@ def found(stack: Stack, project: FakeGcpProject) -> dict[str, str]:
     return {problem.path: problem.got for problem in problems(stack, spec, gcp)}
 
 
-def test_a_project_that_has_all_has_no_problem(stack: Stack, project: FakeGcpProject) -> None:
+def test_a_project_that_lacks_nothing_has_no_problem(stack: Stack, project: FakeGcpProject) -> None:
     assert found(stack, project) == {}
 
 
-def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: FakeGcpProject) -> None:
+def test_an_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(stack: Stack, project: FakeGcpProject) -> None:
     assert isinstance(stack.provider, GcpSpec)
     access = stack.provider.access.model_copy(update={"dns_endpoint": False})
     private = with_provider(stack, access=access)
@@ -192,21 +192,21 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: F
         ),
     ],
 )
-def test_what_is_lacking_is_reported(
+def test_each_missing_part_is_reported(
     stack: Stack, project: FakeGcpProject, change: dict[str, Any], path: str, got: str
 ) -> None:
     for name, value in change.items():
         setattr(project, name, value)
-    output = found(stack, project)
-    assert output[path] == got
-    assert {other for other in output if other != path} <= {"pools[system].zones"}
+    problems = found(stack, project)
+    assert problems[path] == got
+    assert {other for other in problems if other != path} <= {"pools[system].zones"}
 
 
-def test_an_existing_bucket_is_looked_for(stack: Stack, project: FakeGcpProject) -> None:
+def test_a_missing_existing_bucket_is_reported_for_gcp(stack: Stack, project: FakeGcpProject) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data["provider"]["existing_bucket"] = True
-    output = found(parse(data), project)
-    assert output == {"storage.object_store.bucket": "example-training-checkpoints does not exist"}
+    problems = found(parse(data), project)
+    assert problems == {"storage.object_store.bucket": "example-training-checkpoints does not exist"}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_an_existing_bucket_is_looked_for(stack: Stack, project: FakeGcpProject)
         ("", {"provider.filesystem.existing": "scratch: not in europe-west1-b"}),
     ],
 )
-def test_an_existing_lustre_is_looked_for(
+def test_an_existing_lustre_must_match_the_file(
     mount_point: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -262,11 +262,11 @@ def test_an_existing_cluster_matches_the_file(
     }
     project.cluster |= change
     project.lacking = {"container.clusters.create"}
-    output = found(parse(data), project)
-    assert {path.rpartition(".")[2]: got for path, got in output.items()} == problem
+    problems = found(parse(data), project)
+    assert {path.rpartition(".")[2]: got for path, got in problems.items()} == problem
 
 
-def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(
+def test_the_rights_of_break_glass_access_are_checked_if_it_is_declared(
     stack: Stack, project: FakeGcpProject
 ) -> None:
     project.off = {"privilegedaccessmanager.googleapis.com"}
@@ -294,19 +294,19 @@ IN_REGION = "NVIDIA_H200 in europe-west1"
         ([limit(0), limit(32, region="europe-west1")], None, None),
     ],
 )
-def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
+def test_quotas_of_machine_families_come_from_the_cloud_quotas_api(
     stack: Stack, project: FakeGcpProject, entries: list[Any], path: str | None, got: str | None
 ) -> None:
     project.families[SPOT_H200] = entries
     assert found(stack, project) == ({path: got} if path else {})
 
 
-def test_a_quota_that_may_not_be_read_is_reported_as_unknown(stack: Stack, project: FakeGcpProject) -> None:
+def test_a_quota_that_cannot_be_read_is_reported_as_unknown(stack: Stack, project: FakeGcpProject) -> None:
     project.families = None  # type: ignore[assignment]
     assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
 
 
-def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: FakeGcpProject) -> None:
+def test_on_demand_machines_count_by_their_family(stack: Stack, project: FakeGcpProject) -> None:
     (reserved,) = (pool for pool in stack.pools if pool.name == "reserved")
     on_demand = reserved.model_copy(update={"capacity": "on-demand", "reservation": None})
     pools = tuple(on_demand if pool is reserved else pool for pool in stack.pools)
@@ -322,7 +322,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     spec = tpus.provider
     assert isinstance(spec, GcpSpec)
     bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
-    nothing = GcpClient("token", httpx.MockTransport(lambda _: output()))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: ok()))
     (problem,) = _short_families(bought, spec, nothing)
     assert problem.path.endswith("CT6E in europe-west4")
     assert problem.allowed == "none"
@@ -331,7 +331,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
 
 
 def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
-    """Two machines in a separate pool."""
+    """Make a pool of two machines."""
     topology = {"topology": machine.topologies[0]} if machine.topologies else {}
     usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
     pool = NodePoolSpec.model_validate({**usual, **topology})
@@ -339,10 +339,10 @@ def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
 
 
 @pytest.mark.parametrize("machine", catalog.machines(cloud="gcp"), ids=lambda machine: machine.name)
-def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
+def test_every_machine_of_the_catalogue_has_a_quota_that_is_checked(machine: Machine, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GcpClient("token", httpx.MockTransport(lambda _: output(quotas=[quota("NETWORKS", 99)])))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: ok(quotas=[quota("NETWORKS", 99)])))
     unit = machine.num_accelerators or machine.vcpus
     reported_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
     assert [each.got for each in reported_of] == [f"{2 * unit} are needed"]
@@ -355,17 +355,17 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: M
         ("spot", "PREEMPTIBLE-TPU7X-per-project-region, tpu7x in europe-west1"),
     ],
 )
-def test_tpu7x_has_separate_quotas_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
+def test_tpu7x_has_separate_quotas_by_capacity_type(capacity: str, asked: str, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GcpClient("token", httpx.MockTransport(lambda _: output()))
+    nothing = GcpClient("token", httpx.MockTransport(lambda _: ok()))
     (problem,) = _short_families(
         [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
     )
     assert (problem.path, problem.got) == (f"quota: {asked}", "8 are needed")
 
 
-def test_a_machine_whose_quota_is_not_known_here_is_reported(stack: Stack) -> None:
+def test_a_machine_whose_quota_is_unknown_is_reported(stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
     newer = replace(catalog.machine("gcp", "n4-standard-16"), name="n9-standard-16")

@@ -1,4 +1,4 @@
-"""Every machine of the catalogue as a pool, bought in every way that it is sold."""
+"""Node pools of GKE: every machine of the catalogue, in each capacity type, with its NICs and TPU slices."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_accelerators_drivers_and_disks_are_the_machines(machine: Machine, all_m
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_every_node_has_our_key_its_own_identity_and_no_way_in(machine: Machine, all_machines: Plan) -> None:
+def test_every_node_has_our_key_a_separate_identity_and_no_public_address(machine: Machine, all_machines: Plan) -> None:
     found = made(all_machines, machine.name)
     node = found["nodeConfig"]
     assert node["bootDiskKmsKey"] == "CryptoKey/training-data-key"
@@ -84,7 +84,7 @@ def test_every_node_has_our_key_its_own_identity_and_no_way_in(machine: Machine,
     assert found["networkConfig"]["enablePrivateNodes"] is True
 
 
-def test_nics_of_a_machine_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
+def test_nics_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
     def subnets(machine: str) -> list[str]:
         network = made(all_machines, machine)["networkConfig"]
         return [each["subnetwork"] for each in network.get("additionalNodeNetworkConfigs", [])]
@@ -120,7 +120,7 @@ def test_tcpxo_has_a_network_per_nic_and_all_networks_its_mtu(all_machines: Plan
     assert mtus["training-vpc"] == mtus["training-gvnic-1"] == 8244
 
 
-def test_pods_can_ask_for_each_nic_by_name(all_machines: Plan) -> None:
+def test_pods_can_request_each_nic_by_name(all_machines: Plan) -> None:
     asked = {
         name for each in catalog.fabrics() if not each.nvlink_domain for name in each.interfaces.values()
     }
@@ -136,7 +136,7 @@ def test_pods_can_ask_for_each_nic_by_name(all_machines: Plan) -> None:
     )
 
 
-def test_with_dranet_gke_makes_the_networks(gcp: Stack, rendered: Path) -> None:
+def test_with_dranet_gke_creates_the_networks(gcp: Stack, rendered: Path) -> None:
     dranet = pool("a3-ultragpu-8g", fabric="roce-dra")
     found = cluster_plan(with_pools(gcp, dranet), rendered)
     config = made(found, "work")
@@ -146,15 +146,15 @@ def test_with_dranet_gke_makes_the_networks(gcp: Stack, rendered: Path) -> None:
     assert found.named("Cluster")["training"]["enableMultiNetworking"] is False
 
 
-def test_what_is_bought_on_demand_is_placed_together_and_touches_no_reservation(bought: Plan) -> None:
+def test_on_demand_nodes_are_placed_compactly_and_use_no_reservation(bought: Plan) -> None:
     found = made(bought, "on-demand")
     assert found["placementPolicy"] == {"type": "COMPACT"}
     assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
     assert "autoscaling" not in found
 
 
-def test_node_pools_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bought: Plan) -> None:
-    """One that asks for nodes when it is made fails where there are none: only the system pool may."""
+def test_node_pools_of_jobs_are_created_empty_and_resized_afterwards(bought: Plan) -> None:
+    """A pool that does not get its nodes at creation fails, which only the system pool may do."""
     pools, sizes = bought.named("NodePool"), bought.named("NodePoolSize")
     begun = {name for name, each in pools.items() if each.get("initialNodeCount") == 0}
     assert begun == pools.keys() - {"training-system"}
@@ -164,7 +164,7 @@ def test_node_pools_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards
     assert sizes["training-spot"]["labels"] == {"trainyard.dev/pool": "spot"}
 
 
-def test_spot_takes_what_exists(bought: Plan) -> None:
+def test_spot_pools_have_no_placement_and_no_reservation(bought: Plan) -> None:
     found = made(bought, "spot")
     assert found["nodeConfig"]["spot"] is True
     assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
@@ -184,7 +184,7 @@ def test_a_reservation_is_named_and_decides_the_placement(bought: Plan) -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("flexible", 24 * 3600), ("queued", 7 * 24 * 3600)])
-def test_nodes_on_call_begin_with_none_and_end_by_themselves(bought: Plan, name: str, seconds: int) -> None:
+def test_queued_node_pools_start_empty_and_their_nodes_have_a_limited_lifetime(bought: Plan, name: str, seconds: int) -> None:
     found = made(bought, name)
     assert found["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
     assert found["initialNodeCount"] == 0
@@ -253,7 +253,7 @@ def test_nodes_are_counted_per_zone(gcp_plan: Plan) -> None:
         ),
     ],
 )
-def test_what_gcp_lacks_is_refused_with_the_alternative(
+def test_combinations_that_gcp_lacks_are_refused_with_the_alternative(
     gcp: Stack, fields: dict[str, Any], path: str, words: str
 ) -> None:
     stack = with_pools(gcp, pool(**fields))
