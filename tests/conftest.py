@@ -1,4 +1,4 @@
-"""What every test starts from."""
+"""Environment, signals and settings that all tests share."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.tiers import pytest_ignore_collect, pytest_itemcollected
 
 __all__ = ["pytest_ignore_collect", "pytest_itemcollected"]
 
-# helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
+# The helm, kubectl and pulumi of this clone, which `make test` has prepared, precede those of the host.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
 
-# The tests' servers are on this host, which no proxy forwards to.
+# The tests' servers are on loopback, which must bypass proxies.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(
     (*filter(None, [os.environ.get("NO_PROXY", os.environ.get("no_proxy"))]), "127.0.0.1", "localhost")
 )
 
-# Time is not what a property is about, and two busy cores have little of it.
+# Properties have no deadline, since a busy host is slow.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# A shell's `make test &` has it ignored, which a child cannot undo: Ctrl-C is among what is tested.
+# A shell's `make test &` ignores SIGINT, which children inherit, but tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# As in the engine's program: searched for garbage at Python's own pace, a plan takes twice as long.
+# As in the engine's program: with Python's default threshold of collections, a plan takes twice as long.
 gc.set_threshold(100_000)
 
 

@@ -1,4 +1,4 @@
-"""Patches by path: of cases that each break a sound document in one place, and of golden plans."""
+"""Patches of documents by path: for cases that break a valid document in one place, and golden plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = re.compile(r'[^.\[\]"]+')
 def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with the values that `patch` gives by path: `a.b[0]`, `a["b.c"]`.
 
-    Null takes a key or an entry out; the index after a list's last one adds an entry.
+    Null removes a key or an entry; the index after a list's last one adds an entry.
     """
     broken: Any = copy.deepcopy(dict(sound))
     for path, value in patch.items():
@@ -37,9 +37,9 @@ def _key(index: str, quoted: str, name: str) -> str | int:
 
 
 def difference(old: Any, new: Any, path: str = "") -> dict[str, Any]:
-    """Return the shortest patch that makes `new` of `old`, both as JSON has them.
+    """Return the shortest patch that turns `old` into `new`, both JSON documents.
 
-    Its only path is "" where the whole is to be replaced.
+    Its only path is "" if the whole document is replaced.
     """
     if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
         return {}

@@ -1,4 +1,4 @@
-"""Waits for processes of tests, and kills them."""
+"""Waiting for conditions, free ports, and kills, for tests that start processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 import psutil
 
 TIMEOUT_SECONDS: Final = 180.0
-"""Long enough for a busy computer; it costs nothing where the event comes at once."""
+"""Timeout that is long enough for a busy host; it costs nothing if the event comes at once."""
 _PORTS: Final = range(20_000, 30_000)
-"""Below those that Linux gives to connections, of which other tests open many meanwhile."""
+"""Ports below those that Linux assigns to connections, which other tests open meanwhile."""
 
 
 def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda: "") -> None:
-    """Return once the condition holds; if it never does, `output` gives the details."""
+    """Wait until the condition holds; if it never does, the error has the text of `output`."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"waited for {TIMEOUT_SECONDS:g} s: {output()}"
@@ -26,7 +26,7 @@ def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda
 
 
 def free_port() -> int:
-    """A port of this host for a server that needs a number."""
+    """Return a port of this host for a server that cannot choose one itself."""
     while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as listener, suppress(OSError):
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def kill(process: psutil.Process, only: str | None = None) -> None:
-    """Kill it (if it bears this name); one that has ended by itself in the meantime is no error."""
+    """Kill a process (if it has the name `only`); it is no error if it has ended meanwhile."""
     with suppress(psutil.NoSuchProcess):
         if only in (None, process.name()):
             process.kill()

@@ -1,7 +1,6 @@
-"""`make soak` in parts: what has passed is noted, and not run again until any of the code has changed.
+"""A pytest plugin (`-p tests.soak`) for `make soak` in parts: passed tests do not run again with the same code.
 
-A plugin for pytest, `-p tests.soak`. The note is `.trainyard/soak.txt`: a digest of all Python and YAML
-files, then the tests that passed with them, whose names hold their seeds.
+`.trainyard/soak.txt` has a digest of all Python and YAML files, and the tests that have passed with them.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ SOURCES = (
 
 
 @dataclass(frozen=True)
-class Notes:
-    """Which tests have passed with this code."""
+class SoakNotes:
+    """The file with the tests that have passed with this code."""
 
     file: Path
     repository: Path
 
     @cached_property
     def digest(self) -> str:
-        """Of all that a test may depend on."""
+        """Return the digest of all files that tests may depend on."""
         found = hashlib.sha256()
         files = (path for name in SOURCES for path in (self.repository / name).rglob("*"))
         for path in sorted(path for path in files if path.suffix in {".py", ".yaml"}):
@@ -47,12 +46,12 @@ class Notes:
         return found.hexdigest()
 
     def passed(self) -> set[str]:
-        """Those that need not run again."""
+        """Return the tests that need not run again."""
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         return set(lines[1:]) if lines[:1] == [self.digest] else set()
 
     def add(self, name: str) -> None:
-        """Note one that has passed."""
+        """Store a test that has passed."""
         if not self.passed():
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.write_text(f"{self.digest}\n")
@@ -60,7 +59,7 @@ class Notes:
             notes.write(f"{name}\n")
 
 
-NOTES = Notes(REPOSITORY / ".trainyard" / "soak.txt", REPOSITORY)
+NOTES = SoakNotes(REPOSITORY / ".trainyard" / "soak.txt", REPOSITORY)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

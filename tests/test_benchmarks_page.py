@@ -1,4 +1,4 @@
-"""Figures on the pages of the benchmarks are those in benchmarks/results."""
+"""The figures on the benchmarks' pages are those in benchmarks/results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def changed(before: Mapping[Path, str], after: Mapping[Path, str], page: Path) -> list[str]:
-    """Rows of a page's table that were not there before."""
+    """Return the rows of a page's table that are new."""
     old = before[page].splitlines()
     return [line for line in after[page].splitlines() if line not in old and line.startswith("|")]
 
@@ -47,7 +47,7 @@ def test_a_sample_that_changes_changes_both_pages(results: Path) -> None:
         before = after
 
 
-def test_the_summary_leaves_no_missed_target_out(results: Path) -> None:
+def test_the_summary_names_every_missed_target(results: Path) -> None:
     before = write_pages(results)
     stored = json.loads((results / "pools.json").read_text())
     figure = next(each for each in stored["figures"] if each["claim"] == "preview of 50 pools")

@@ -1,4 +1,4 @@
-"""The layout that docs/architecture.md promises: what knows of one target is in that target's folder."""
+"""The layout of docs/architecture.md: code for one target is in its folder, and class names are unique."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SDKS = ("boto3", "botocore", "googleapiclient", "kubernetes", "pulumi")
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
-    """Production modules outside of the targets' folders and of their fakes."""
+    """Yield the production modules outside of the targets' folders and of their fakes."""
     for package in PRODUCTION:
         for file in sorted((ROOT / package).rglob("*.py")):
             path = file.relative_to(ROOT)
@@ -32,7 +32,7 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def asked_by_class(tree: ast.Module) -> Iterator[str]:
-    """Calls such as `isinstance(provider, AwsSpec)`."""
+    """Yield calls such as `isinstance(provider, AwsSpec)`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
             names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
@@ -40,7 +40,7 @@ def asked_by_class(tree: ast.Module) -> Iterator[str]:
 
 
 def asked_by_name(tree: ast.Module) -> Iterator[str]:
-    """Conditions such as `kind == "aws"`, `kind in ("aws", "gcp")` and `case "aws":`."""
+    """Yield conditions such as `kind == "aws"`, `kind in ("aws", "gcp")` and `case "aws":`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides: list[ast.expr] = [node.left, *node.comparators]
@@ -56,7 +56,7 @@ def asked_by_name(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("asked", [asked_by_class, asked_by_name])
-def test_nothing_outside_of_a_targets_folder_asks_which_target_it_is(asked: object) -> None:
+def test_no_code_outside_of_a_targets_folder_checks_the_targets_kind(asked: object) -> None:
     assert callable(asked)
     found = {str(path): list(asked(tree)) for path, tree in modules()}
     assert {path: lines for path, lines in found.items() if lines} == {}
@@ -65,7 +65,7 @@ def test_nothing_outside_of_a_targets_folder_asks_which_target_it_is(asked: obje
 @pytest.mark.parametrize(
     "text", ["isinstance(provider, AwsSpec)", 'kind == "aws"', 'kind in ("local", "onprem")', "kind != 'gcp'"]
 )
-def test_such_a_question_would_be_found(text: str) -> None:
+def test_such_checks_are_found(text: str) -> None:
     tree = ast.parse(text)
     assert [*asked_by_class(tree), *asked_by_name(tree)]
 
@@ -94,11 +94,11 @@ SAME_CLASS_NAME = frozenset(
         "TrainyardCallback",
     }
 )  # fmt: skip
-"""Class names that stand several times for the same thing."""
+"""Class names that several modules use for the same thing."""
 
 
 def classes() -> Iterator[tuple[str, Path]]:
-    """Every class of the project, and its file."""
+    """Yield every class of the project and its file."""
     listed = subprocess.run(
         ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
@@ -112,6 +112,6 @@ def test_a_class_name_stands_for_one_thing() -> None:
     files: dict[str, list[Path]] = {}
     for name, file in classes():
         files.setdefault(name, []).append(file)
-    repeated = {name: places for name, places in files.items() if len(places) > 1}
-    assert {name: places for name, places in repeated.items() if name not in SAME_CLASS_NAME} == {}
+    repeated = {name: modules for name, modules in files.items() if len(modules) > 1}
+    assert {name: modules for name, modules in repeated.items() if name not in SAME_CLASS_NAME} == {}
     assert SAME_CLASS_NAME - repeated.keys() == set(), "names that are not repeated any more"

@@ -1,3 +1,5 @@
+"""Patches by path (`tests/patches.py`): applying one, and finding the shortest."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +18,7 @@ DATA = st.recursive(
 
 
 @given(st.dictionaries(KEYS, DATA, max_size=4), st.dictionaries(KEYS, DATA, max_size=4))
-def test_a_difference_makes_the_new_of_the_old(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_difference_turns_the_old_document_into_the_new_one(old: dict[str, Any], new: dict[str, Any]) -> None:
     patch = difference(old, new)
     assert repr_of(patch[""] if "" in patch else changed(old, patch)) == repr_of(new)
     assert difference(new, new) == {}

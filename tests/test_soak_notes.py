@@ -1,4 +1,4 @@
-"""A soak that was stopped continues where it was; one whose code has changed begins anew."""
+"""A soak that was stopped continues where it was; after a change of the code, all tests run again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.paths import REPOSITORY
-from tests.soak import Notes
+from tests.soak import SoakNotes
 
 LONG = """
 import pytest
@@ -21,7 +21,7 @@ def test_kills(seed):
 PROGRAM = """
 import pathlib, sys, pytest, tests.soak
 notes, folder = map(pathlib.Path, sys.argv[1:])
-tests.soak.NOTES = tests.soak.Notes(notes, folder)
+tests.soak.NOTES = tests.soak.SoakNotes(notes, folder)
 sys.exit(pytest.main(["-p", "tests.soak", "-v", "-c", "/dev/null", "--rootdir", sys.argv[2], sys.argv[2]]))
 """
 
@@ -36,7 +36,7 @@ def soak(folder: Path, fails: int) -> str:
     ).stdout
 
 
-def test_what_has_passed_is_not_run_again(tmp_path: Path) -> None:
+def test_tests_that_have_passed_do_not_run_again(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in soak(tmp_path, fails=2)
     assert "1 failed, 2 deselected" in soak(tmp_path, fails=2)
 
@@ -46,12 +46,12 @@ def test_once_the_code_or_a_stack_has_changed_all_run_again(name: str, tmp_path:
     file = tmp_path / name
     file.parent.mkdir(parents=True)
     file.write_text("1")
-    before = Notes(tmp_path / "soak.txt", tmp_path)
+    before = SoakNotes(tmp_path / "soak.txt", tmp_path)
     for name in ("one[3]", "two"):
         before.add(name)
-    assert Notes(before.file, tmp_path).passed() == {"one[3]", "two"}
+    assert SoakNotes(before.file, tmp_path).passed() == {"one[3]", "two"}
     file.write_text("2")
-    after = Notes(before.file, tmp_path)
+    after = SoakNotes(before.file, tmp_path)
     assert after.passed() == set()
     after.add("two")
-    assert Notes(before.file, tmp_path).passed() == {"two"}
+    assert SoakNotes(before.file, tmp_path).passed() == {"two"}

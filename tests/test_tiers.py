@@ -1,3 +1,5 @@
+"""Tiers of tests (`tests/tiers.py`): markers read from a file's text, and which files are imported."""
+
 from __future__ import annotations
 
 import re
@@ -18,7 +20,7 @@ def sets(*groups: str) -> set[frozenset[str]]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder of tests with packages of two tiers; what the slow one imports does not exist."""
+    """A folder of tests with packages of two tiers, of which the slow one imports a missing module."""
     (tmp_path / "conftest.py").write_text(
         "from tests.tiers import pytest_ignore_collect, pytest_itemcollected\n"
     )
@@ -74,7 +76,7 @@ def test_markers_are_read_from_a_files_text(tree: Path, text: str, expected: set
     assert markers_of(file) == expected
 
 
-def test_what_holds_no_test_of_the_tier_is_not_imported(tree: Path) -> None:
+def test_files_without_a_test_of_the_tier_are_not_imported(tree: Path) -> None:
     found = collected(tree, "-m", "unit and not soak")
     assert found.returncode == 0, found.stdout
     assert "test_fast.py::test_it" in found.stdout

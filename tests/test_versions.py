@@ -1,4 +1,4 @@
-"""One version everywhere, and what a release writes."""
+"""The version: the same in all files, and written to all of them by a release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRESENT = package_schema()["version"]
 
 
 def test_one_version_is_stated_everywhere() -> None:
-    """A program's SDK asks for the tag that the schema names, and a page's command for the same."""
+    """A program's SDK installs the tag that the schema names, and the pages' commands use the same."""
     found = versions.stated()
     assert {file: named for file, named in found.items() if named - {PRESENT}} == {}
     assert all(found[file] for file in [*versions.STATED, "README.md", "docs/package.md"])

@@ -1,8 +1,8 @@
-"""Tiers: which `make` target runs a test, as the marker of that name; `pyproject.toml` lists them.
+"""Tiers: markers with the names of the `make` targets that run a test; `pyproject.toml` lists them.
 
 A test's tier is its marker, else that of its file (`pytestmark`), else that of the nearest package whose
-`__init__.py` has a `pytestmark`, else `unit`. With `-m`, a file that holds no test of the wanted tier is not
-imported: the SDK of one cloud alone, and PyTorch, take seconds. So markers are read from the text.
+`__init__.py` has a `pytestmark`, else `unit`. With `-m`, files without a test of the tier are not imported,
+since PyTorch or a cloud's SDK takes seconds to import. So markers are read from the text.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ ROOT = Path(__file__).parent
 DEFAULT = "unit"
 TIERS = frozenset({DEFAULT, "clouds", "training", "cluster", "engine", "ranks"})
 SOAK = "soak"
-"""Beside a tier: a test that takes too long for it."""
+"""Additional marker of a test that takes too long for its tier."""
 KNOWN = TIERS | {SOAK}
 _MARKER = re.compile(r"\bpytest\.mark\.(\w+)")
 _OF_ALL = re.compile(r"^pytestmark\b.*?(?=^[\w@#]|\Z)", re.MULTILINE | re.DOTALL)
-"""The statement, up to the next one."""
+"""The `pytestmark` statement, up to the next statement."""
 _NAME = re.compile(r"\w+")
 _OPERATORS = frozenset({"and", "or", "not"})
 
 
 @cache
 def markers_of(file: Path) -> frozenset[frozenset[str]]:
-    """The markers, of those known here, that a test of the file can have together."""
+    """Return the sets of known markers that a test of the file can have."""
     text = file.read_text()
     of_all = _known("".join(_OF_ALL.findall(text)))
     named = _known(text)
@@ -41,7 +41,7 @@ def markers_of(file: Path) -> frozenset[frozenset[str]]:
 
 @cache
 def tier_of(folder: Path) -> str:
-    """The tier of the files of a folder that name none."""
+    """Return the tier of a folder's files that name none."""
     package = folder / "__init__.py"
     declared = _known(package.read_text()) & TIERS if package.exists() else ()
     for tier in declared:
@@ -56,7 +56,7 @@ def is_wanted(markers: frozenset[str], expression: str) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files, and folders of files, that hold nothing that `-m` selects."""
+    """Ignore files and folders without a test that `-m` selects."""
     expression = config.option.markexpr
     if not expression or not KNOWN.issuperset(set(_NAME.findall(expression)) - _OPERATORS):
         return None
@@ -71,7 +71,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test the tier of its folder where neither it nor its file names one."""
+    """Give a test the tier of its folder if neither it nor its file names one."""
     if not {marker.name for marker in item.iter_markers()} & TIERS:
         item.add_marker(tier_of(item.path.parent))
     markers = KNOWN.intersection(marker.name for marker in item.iter_markers())

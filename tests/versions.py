@@ -1,4 +1,4 @@
-"""A release's version: everywhere it is stated, so that a test compares all and a release writes all."""
+"""All files that state the version, which a test compares and `make release` writes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STATED: Mapping[str, str] = {
     "policies/PulumiPolicy.yaml": r"^version: (.+)$",
     "policies/pack.py": r'^VERSION = "(.+)"$',
 }
-"""File → the line that states it."""
+"""File → pattern of the line that states the version."""
 PAGES = ("README.md", "docs/*.md", "templates/*/*.md", "templates/*/Pulumi.yaml")
 NAMED = r"(?:trainyard(?:\*|\.git)?|git\+URL)(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)|# a tag, v(\d+\.\d+\.\d+)"
-"""A release, as commands of the pages name it."""
+"""Pattern of a release in commands on the pages."""
 CHANGELOG = "CHANGELOG.md"
 UNRELEASED = "## Unreleased\n"
 _HEADING = re.compile(r"^## (\d+\.\d+\.\d+) - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
@@ -29,7 +29,7 @@ Version = tuple[int, ...]
 
 
 def files(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
-    """Yield each file that states a version, and the pattern by which it does."""
+    """Yield each file that states a version, and the pattern of the statement."""
     yield from ((root / name, pattern) for name, pattern in STATED.items())
     yield from ((page, NAMED) for glob in PAGES for page in sorted(root.glob(glob)))
 
@@ -47,7 +47,7 @@ def stated(root: Path = ROOT) -> dict[str, set[str]]:
 
 
 def write(version: str, on: date, root: Path = ROOT) -> list[Path]:
-    """State a version everywhere, with its heading in the changelog; return the files that changed."""
+    """Write a version to all files, and its heading to the changelog; return the files that changed."""
     changed = []
     for file, pattern in files(root):
         text = re.sub(pattern, _with(version), before := file.read_text(), flags=re.MULTILINE)
@@ -61,7 +61,7 @@ def write(version: str, on: date, root: Path = ROOT) -> list[Path]:
 
 
 def problem(version: str, root: Path = ROOT) -> str:
-    """Return why this cannot be the next release; empty where it can."""
+    """Return why this cannot be the next release; empty if it can."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return f"got {version!r}; allowed: X.Y.Z"
     text = (root / CHANGELOG).read_text()

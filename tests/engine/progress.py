@@ -1,4 +1,4 @@
-"""Progress for tests: it records its lines, and shows none."""
+"""A fake Progress that records its lines and prints none."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from engine.provider.resource import Cancelled
 
 
 class RecordedProgress:
-    """A Progress and its only Task at once."""
+    """A Progress that is also its only Task."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.status: list[str] = []
 
     def check(self) -> None:
-        """Never interrupted."""
+        """Do nothing: it is never interrupted."""
 
     def log(self, text: str) -> None:
         self.lines.append(text)
@@ -30,7 +30,7 @@ class RecordedProgress:
 
 
 class InterruptedProgress(RecordedProgress):
-    """The user has pressed Ctrl-C."""
+    """A Progress after Ctrl-C."""
 
     def check(self) -> None:
         raise Cancelled

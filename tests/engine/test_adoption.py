@@ -1,4 +1,4 @@
-"""What a preview announces enters a state in an order in which no later preview is refused."""
+"""Adoption of existing resources into a state, in an order with which no later preview is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find(unfinished: Unfinished) -> Found | None:
     return Found(f"id-{unfinished.name}")
 
 
-def test_what_is_protected_waits_until_all_that_it_builds_on_is_known() -> None:
+def test_a_protected_resource_is_adopted_after_its_dependencies_are_known() -> None:
     provider = {"urn": PROVIDER, "type": "pulumi:providers:gcp", "custom": True, "inputs": {"region": "r"}}
     plain = announced("plain", inputs={"key": UNKNOWN})
     protected = announced("protected", inputs={"key": UNKNOWN}, protect=True)
@@ -41,7 +41,7 @@ def test_what_is_protected_waits_until_all_that_it_builds_on_is_known() -> None:
     assert names(second) == ["mine", "plain", "protected"]
 
 
-def test_values_that_are_never_known_keep_nothing_out_of_the_state() -> None:
+def test_values_that_remain_unknown_do_not_prevent_the_adoption() -> None:
     provider = {"urn": PROVIDER, "type": "pulumi:providers:gcp", "custom": True, "inputs": {}}
     protected = announced("protected", inputs={"key": UNKNOWN}, protect=True)
     state, found = adopted(EMPTY, [provider, protected], find)

@@ -1,4 +1,4 @@
-"""A state that is elsewhere: what is asked of the engine about it, and how its secrets are encrypted."""
+"""States in a bucket: how the engine lists stacks and pending operations, and which key encrypts secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.test_engine import EngineBench
 
 
 class FakePulumiService:
-    """Output of `pulumi` for stacks in a bucket; names have their organization before them."""
+    """A fake of `pulumi` for stacks in a bucket, whose names begin with their organization."""
 
     def __init__(self, **stacks: dict[str, Any]) -> None:
         self.stacks = stacks
@@ -35,7 +35,7 @@ def test_a_stack_in_a_bucket_is_known_by_its_name() -> None:
     assert backend.is_empty("prod")
 
 
-def test_an_operation_that_was_cut_off_is_seen_in_a_bucket_too() -> None:
+def test_an_interrupted_operation_is_found_in_a_bucket_too() -> None:
     backend = RemoteBackend(FakePulumiService(cut={"pending_operations": [{}]}, whole={"resources": []}))
     assert backend.has_pending_operations("cut")
     assert not backend.has_pending_operations("whole")
@@ -46,7 +46,7 @@ def bench(tmp_path: Any) -> EngineBench:
     return EngineBench(tmp_path)
 
 
-def test_a_new_stack_gets_the_key_that_its_file_names(bench: EngineBench) -> None:
+def test_a_new_stack_gets_the_key_of_its_file(bench: EngineBench) -> None:
     bench.stack_file.write_text("secretsprovider: awskms://alias/state\nconfig:\n  tiny:size: 3\n")
     bench.engine.up("dev", RecordedProgress())
     (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
@@ -55,14 +55,14 @@ def test_a_new_stack_gets_the_key_that_its_file_names(bench: EngineBench) -> Non
     assert copy.endswith("encryptionsalt: v1:salt\nsecretsprovider: awskms://alias/state\n")
 
 
-def test_the_key_of_the_environment_is_for_stacks_that_name_none(bench: EngineBench) -> None:
+def test_the_key_of_the_environment_is_for_stacks_without_a_key(bench: EngineBench) -> None:
     variables = {**bench.engine._environment, "SECRETS_PROVIDER": "gcpkms://key"}
     Engine(bench.paths, variables).up("dev", RecordedProgress())
     (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
     assert made[-2:] == ["--secrets-provider", "gcpkms://key"]
 
 
-def test_a_separate_state_takes_no_key_of_another_one() -> None:
+def test_a_separate_state_does_not_use_the_key_of_another_one() -> None:
     own = "config:\n  tiny:size: 3\n"
     assert (
         without_encryption(f"secretsprovider: awskms://a\nencryptedkey: x\n{own}encryptionsalt: v1:s\n")

@@ -1,3 +1,5 @@
+"""Runs of the engine with a fake `pulumi`: files, interrupts, locks, interrupted operations and events."""
+
 from __future__ import annotations
 
 import json
@@ -55,7 +57,7 @@ if words[:2] == ["stack", "import"]:
 
 
 class EngineBench:
-    """A project, a state folder, and a program that stands for the engine and notes what it is asked."""
+    """A project, a state folder, and a fake `pulumi` that records its calls."""
 
     def __init__(self, folder: Path, *, dawdle: bool = False, stubborn: bool = False) -> None:
         self.paths = Paths(cache=folder / "cache", state=folder / "state", repository=folder / "repo")
@@ -77,7 +79,7 @@ class EngineBench:
         self.engine = Engine(self.paths, {"PATH": path, "PULUMI_HOME": str(folder / "home")})
 
     def asked(self) -> list[tuple[list[str], str]]:
-        """Arguments and TMPDIR of each start so far."""
+        """Return the arguments and TMPDIR of each start so far."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [tuple(json.loads(line)) for line in lines]
 
@@ -86,11 +88,11 @@ class EngineBench:
         return [" ".join(each[:2]) if each[0] == "stack" else each[0] for each in words]
 
     def wait_for_up(self) -> None:
-        """Return when the engine is at work, its signal handler set."""
+        """Wait until the fake runs `up` and has its signal handler."""
         wait_for(Path(f"{self.log}.ready").exists)
 
     def interrupt(self) -> None:
-        """As Ctrl-C does, once whoever runs the engine listens to it."""
+        """Send SIGINT, as Ctrl-C does, once the code that runs the engine handles it."""
         wait_for(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -107,7 +109,7 @@ def bench(tmp_path: Path) -> EngineBench:
     return EngineBench(tmp_path)
 
 
-def test_the_stack_file_of_the_repository_is_never_written_to(bench: EngineBench) -> None:
+def test_the_stack_file_of_the_repository_is_never_changed(bench: EngineBench) -> None:
     before = bench.stack_file.read_text()
     result = bench.engine.up("dev", RecordedProgress())
     assert result.changes == {"create": 2}
@@ -117,7 +119,7 @@ def test_the_stack_file_of_the_repository_is_never_written_to(bench: EngineBench
     assert str(copy) in bench.asked()[-1][0]
 
 
-def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(bench: EngineBench) -> None:
+def test_files_of_the_kubernetes_provider_from_pulumi_by_hand_are_deleted(bench: EngineBench) -> None:
     left = bench.paths.engine / "tmp" / "kubeconfig123"
     left.parent.mkdir()
     left.write_text("admin")
@@ -125,7 +127,7 @@ def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(be
     assert not left.exists()
 
 
-def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: EngineBench) -> None:
+def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_adopted(bench: EngineBench) -> None:
     bench.engine.up("dev", RecordedProgress())
     bench.stack_file.write_text("config:\n  tiny:size: 3\nencryptionsalt: v1:other\n")
     bench.engine.up("dev", RecordedProgress())
@@ -145,7 +147,7 @@ def test_the_organisations_configuration_is_passed_to_every_policy_pack(bench: E
         assert asked[begin + 4 : begin + 8] == ["--policy-pack", "two", *given[2:]]
 
 
-def test_a_stack_is_made_once(bench: EngineBench) -> None:
+def test_a_stack_is_initialized_once(bench: EngineBench) -> None:
     assert not bench.engine.exists("dev")
     bench.engine.up("dev", RecordedProgress())
     bench.engine.up("dev", RecordedProgress())
@@ -160,7 +162,7 @@ def test_temporary_files_are_in_a_private_folder_that_is_deleted_after_the_run(b
     assert not folder.exists()
 
 
-def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
+def test_after_one_interrupt_the_engine_shuts_down_by_itself(tmp_path: Path) -> None:
     bench, lines = EngineBench(tmp_path, dawdle=True), RecordedProgress()
 
     def interrupt() -> None:
@@ -176,7 +178,7 @@ def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_interrupt_ends_the_engine_and_its_plugins_at_once(tmp_path: Path) -> None:
+def test_a_second_interrupt_kills_the_engine_and_its_plugins(tmp_path: Path) -> None:
     bench, lines = EngineBench(tmp_path, dawdle=True, stubborn=True), RecordedProgress()
     program = _named("pulumi-resource-kubernetes", bench.paths.state)
     plugins_left: list[subprocess.Popen[bytes]] = []
@@ -231,7 +233,7 @@ def test_a_lock_of_a_running_engine_or_of_another_host_is_respected(bench: Engin
 
 
 def _named(name: str, folder: Path) -> str:
-    """A program of that name that sleeps: `sleep` itself, under another name."""
+    """Start `sleep` under this name."""
     program = folder / "programs" / name
     program.parent.mkdir(exist_ok=True)
     program.write_bytes(Path("/bin/sleep").read_bytes())
@@ -239,7 +241,7 @@ def _named(name: str, folder: Path) -> str:
     return str(program)
 
 
-def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(bench: EngineBench) -> None:
+def test_interrupted_operations_are_removed_from_the_state(bench: EngineBench) -> None:
     bench.engine.up("dev", RecordedProgress())
     cut_off = {"checkpoint": {"latest": {"resources": [], "pending_operations": [{"type": "creating"}]}}}
     bench.backend.state_file("dev").write_text(json.dumps(cut_off))
@@ -249,7 +251,7 @@ def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(be
     assert imported["deployment"] == {"resources": []}
 
 
-def test_only_parts_of_our_own_engine_are_ended(bench: EngineBench) -> None:
+def test_only_processes_of_our_engine_are_killed(bench: EngineBench) -> None:
     folder = bench.paths.state
     plugin = _named("pulumi-resource-kubernetes", folder)
     ours, others = os.environ | {MARKER: str(bench.paths.engine)}, os.environ | {MARKER: "/elsewhere"}
@@ -265,7 +267,7 @@ def test_only_parts_of_our_own_engine_are_ended(bench: EngineBench) -> None:
             process.wait()
 
 
-def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: EngineBench) -> None:
+def test_an_orphaned_engine_gets_sigterm_before_it_is_killed(bench: EngineBench) -> None:
     asked = bench.paths.state / "asked"
     engine = bench.paths.state / "programs" / "pulumi"
     engine.parent.mkdir()
@@ -281,7 +283,7 @@ def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: EngineBench) -> 
     assert orphan.poll() is not None
 
 
-def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
+def test_an_orphan_that_has_just_ended_is_no_error(
     bench: EngineBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = subprocess.Popen(["sleep", "600"])
@@ -293,7 +295,7 @@ def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
     assert not seen.is_running()
 
 
-def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
+def test_the_engine_shuts_down_when_its_command_is_killed(tmp_path: Path) -> None:
     bench = EngineBench(tmp_path, dawdle=True)
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, '.');"
@@ -415,8 +417,8 @@ def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems
     }
     report.take(event(policyEvent=evaluated))
     assert len(report.problems) == problems
-    output = str(report.problems[0]) if problems else lines.lines[0]
-    assert "trainyard/spot-taint" in output and "spot nodes need a taint" in output
+    text = str(report.problems[0]) if problems else lines.lines[0]
+    assert "trainyard/spot-taint" in text and "spot nodes need a taint" in text
     assert not problems or "{policy: spot-taint, resource: 'kubernetes:" in report.problems[0].fix
 
 
@@ -435,7 +437,7 @@ def test_a_urn_is_reported_as_type_and_name() -> None:
     assert label("") == ""
 
 
-def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found() -> None:
+def test_resources_that_a_killed_engine_has_created_are_adopted_if_they_are_found() -> None:
     def pending(name: str, **more: object) -> dict[str, object]:
         urn = f"urn:pulumi:s::p::aws:ec2/vpc:Vpc::{name}"
         resource = {"urn": urn, "custom": True, "type": "aws:ec2/vpc:Vpc", "inputs": {"cidrBlock": name}}
@@ -455,7 +457,7 @@ def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found
     assert "pending_operations" not in json.loads(text)["deployment"]
 
 
-def test_half_written_attributes_are_removed_and_whole_ones_retained(tmp_path: Path) -> None:
+def test_partially_written_attributes_are_removed_and_complete_ones_retained(tmp_path: Path) -> None:
     folder = tmp_path / ".pulumi" / "stacks" / "p"
     folder.mkdir(parents=True)
     for name, text in {"dev.json.attrs": "", "dev.json.bak.attrs": '{"md5": "x"}', "dev.json": ""}.items():

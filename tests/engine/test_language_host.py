@@ -1,3 +1,5 @@
+"""The language host's gRPC service: programs, plugins, policy packs, their environments, and their end."""
+
 from __future__ import annotations
 
 import json
@@ -127,9 +129,9 @@ def test_a_missing_virtual_environment_is_reported_with_the_command_that_makes_i
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Python that takes the machine's place: it may be written to, and has pip."""
-    folder = tmp_path / "machine"
+def host_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A writable Python with pip in place of the host's."""
+    folder = tmp_path / "host_python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = next(folder.glob("lib/python3*/site-packages"))
     (site / "pip.pth").write_text(str(Path(pip.__file__).parent.parent))
@@ -150,14 +152,14 @@ def plugin(tmp_path: Path) -> language_pb2.ProgramInfo:
 
 
 def test_a_plugin_that_names_no_virtual_environment_has_a_separate_one(
-    host: language_pb2_grpc.LanguageRuntimeStub, machine: Path, plugin: language_pb2.ProgramInfo
+    host: language_pb2_grpc.LanguageRuntimeStub, host_python: Path, plugin: language_pb2.ProgramInfo
 ) -> None:
     folder = plugin.root_directory
     install = language_pb2.InstallDependenciesRequest(directory=folder, info=plugin, is_plugin=True)
     list(host.InstallDependencies(install))
-    assert list(machine.rglob("needed*")) == []
+    assert list(host_python.rglob("needed*")) == []
     installed = next(Path(folder).glob("venv/lib/python3*/site-packages/needed.py"))
-    # In place of the SDK, which starts a policy pack.
+    # A fake of the SDK, which starts a policy pack.
     (installed.parent / "pulumi").mkdir()
     (installed.parent / "pulumi" / "policy.py").write_text("import needed; print(needed.WHERE)")
     for kind in ("resource", "analyzer"):
@@ -166,8 +168,8 @@ def test_a_plugin_that_names_no_virtual_environment_has_a_separate_one(
         assert b"".join(answer.stdout for answer in answers).decode().strip() == str(installed)
 
 
-def test_a_plugin_that_is_not_installed_does_not_run_with_the_machines_python(
-    host: language_pb2_grpc.LanguageRuntimeStub, machine: Path, plugin: language_pb2.ProgramInfo
+def test_a_plugin_that_is_not_installed_does_not_run_with_the_hosts_python(
+    host: language_pb2_grpc.LanguageRuntimeStub, host_python: Path, plugin: language_pb2.ProgramInfo
 ) -> None:
     folder = plugin.root_directory
     request = language_pb2.RunPluginRequest(info=plugin, pwd=folder, kind="resource", env=["PATH=/usr/bin"])
@@ -206,7 +208,7 @@ def test_a_plugin_streams_its_output_and_its_exit_code(
     assert answers[-1].exitcode == 5
 
 
-def test_a_policy_pack_starts_where_a_folder_has_the_name_of_a_standard_module(
+def test_a_policy_pack_starts_although_a_folder_has_the_name_of_a_standard_module(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     (tmp_path / "platform").mkdir()
@@ -219,7 +221,7 @@ def test_a_policy_pack_starts_where_a_folder_has_the_name_of_a_standard_module(
     assert (b"".join(answer.stdout for answer in answers), answers[-1].exitcode) == (b"pack runs\n", 0)
 
 
-def test_the_engine_hears_of_the_plugins_that_the_environment_needs_ours_included(
+def test_the_engine_gets_the_plugins_that_the_environment_needs_ours_included(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     answer = host.GetRequiredPackages(language_pb2.GetRequiredPackagesRequest(info=program(tmp_path)))
@@ -228,7 +230,7 @@ def test_the_engine_hears_of_the_plugins_that_the_environment_needs_ours_include
     assert found["trainyard"] == ("resource", "0.1.0")
 
 
-def test_dependencies_name_what_nothing_else_requires(
+def test_direct_dependencies_are_those_that_no_other_package_requires(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     def names(transitive: bool) -> set[str]:
@@ -249,13 +251,13 @@ def test_the_program_runs_with_the_python_that_about_reports(
     assert answer.version == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def test_without_the_option_the_machines_python_runs_the_program(tmp_path: Path) -> None:
+def test_without_the_option_the_hosts_python_runs_the_program(tmp_path: Path) -> None:
     environment = ProgramEnvironment(tmp_path, {})
     assert environment.python.name == "python3"
     assert "VIRTUAL_ENV" not in environment.variables({})
 
 
-def test_a_relative_virtual_environment_is_found_from_the_project_not_from_the_caller(tmp_path: Path) -> None:
+def test_a_relative_virtual_environment_is_relative_to_the_project_not_to_the_caller(tmp_path: Path) -> None:
     with pytest.raises(ProgramEnvironmentError, match=str(tmp_path / ".venv")):
         _ = ProgramEnvironment(tmp_path, {"toolchain": "uv"}).python
 
@@ -288,7 +290,7 @@ def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "exec.py"
     script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
     environment = os.environ | {EXEC_VARIABLE: str(script)}
-    # A shell stands for the engine: it starts the host and is then killed.
+    # A shell takes the engine's place: it starts the host and is then killed.
     line = f"{sys.executable} -m engine.language_host 127.0.0.1:1 & wait"
     engine = subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, text=True, env=environment)
     assert engine.stdout is not None

@@ -1,4 +1,4 @@
-"""A plugin ends when it is asked to, at any moment."""
+"""A plugin's server ends on SIGTERM at any moment, also right after it has printed its port."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ STOPPED_AT_A_LINE = """
 import os, signal, sys, threading
 from engine.plugin_server import PluginServer
 
-left = int(sys.argv[1])
+remaining = int(sys.argv[1])
 
 def end():
     os.kill(os.getpid(), signal.SIGTERM)
 
 def trace(frame, event, argument):
-    global left
-    left -= event == "line"
-    if left == 0:
+    global remaining
+    remaining -= event == "line"
+    if remaining == 0:
         sys.settrace(None)
         end()
     return trace
@@ -32,14 +32,14 @@ class Port:
         sys._getframe().f_back.f_trace = trace
 
 sys.stdout = Port()
-# The same word once more: a plugin that waits without a line of Python is asked while it does.
+# SIGTERM once more, for a plugin that waits without executing a line of Python.
 timer = threading.Timer(1, end)
 timer.daemon = True
 timer.start()
 PluginServer(on_stop=lambda: None).run()
 """
 LINES = (2, 5, 8, 11, 14)
-"""Lines after the port; at those from 5 on, a `threading.Event` deadlocked with its `wait`."""
+"""Numbers of lines after the port; from the 5th on, a `threading.Event` deadlocked with its `wait`."""
 
 
 def test_a_plugin_that_is_stopped_right_after_its_port_ends() -> None:

@@ -1,3 +1,5 @@
+"""Progress as plain lines for logs, and as bars for terminals."""
+
 from __future__ import annotations
 
 import io
@@ -59,7 +61,7 @@ def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]
 
 
-def test_words_that_look_like_markup_are_reported_as_they_are() -> None:
+def test_text_that_looks_like_markup_is_printed_unchanged() -> None:
     stream = io.StringIO()
     progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
     with progress.task("build [/one]") as task:

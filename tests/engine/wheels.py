@@ -1,4 +1,4 @@
-"""Packages that install without a network."""
+"""Wheels of small packages, which install without a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 
 def write_wheel(folder: Path, name: str) -> Path:
-    """A package of one module that prints its path, in a wheel."""
+    """Write a wheel of a package with one module, which prints its path."""
     wheel = folder / f"{name}-1.0-py3-none-any.whl"
     files = {
         f"{name}.py": "WHERE = __file__\n",

@@ -9,7 +9,7 @@ import pytest
 from engine.paths import REPOSITORY
 
 PYTHON = """#!/bin/sh
-# Stands for a Python: `-c` answers by what is asked, `-m venv` makes an environment of the same kind.
+# A fake Python: `-c` answers the bootstrap's questions, `-m venv` makes an environment with this fake.
 echo "$@" >> "{log}"
 case "$*" in
 *version_info*"<"*) exit {old} ;;
@@ -26,7 +26,7 @@ esac
 
 
 class Clone:
-    """A clone with the bootstrap in it, and a machine with a Python that stands for the real one."""
+    """A clone with the bootstrap script, and a PATH with a fake Python."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.machine = folder / "clone", folder / "log", folder / "machine"
@@ -74,7 +74,7 @@ def test_a_second_run_installs_nothing(clone: Clone) -> None:
     assert "uv" not in clone.log.read_text()
 
 
-def test_the_developers_environment_serves_the_user_too(clone: Clone) -> None:
+def test_the_developers_environment_is_used_by_the_user_too(clone: Clone) -> None:
     clone.install_python()
     clone.bootstrap("dev")
     clone.bootstrap("local")
@@ -82,7 +82,7 @@ def test_the_developers_environment_serves_the_user_too(clone: Clone) -> None:
 
 
 @pytest.mark.parametrize("file", ["requirements/local.txt", "pyproject.toml", ".venv/.stamp-local"])
-def test_what_changed_is_installed_again(clone: Clone, file: str) -> None:
+def test_a_changed_lock_is_installed_again(clone: Clone, file: str) -> None:
     clone.install_python()
     clone.bootstrap("local")
     (clone.folder / file).write_text("changed")

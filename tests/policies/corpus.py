@@ -1,7 +1,7 @@
-"""The corpus: compliant resources, and cases that each break one property of one of them.
+"""The corpus of the policies: compliant resources, and cases that each break one property of one of them.
 
-Every case is a pair, the compliant resource and its twin, evaluated with the same configuration unless the
-one thing that differs is a piece of configuration.
+Each case is a pair: the compliant resource and its violating twin. Both are evaluated with the same
+configuration, unless the difference is in the configuration.
 """
 
 from __future__ import annotations
@@ -38,55 +38,55 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
 }
 UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER = "$unknown", "$this", "$this-and-another"
-"""Stand for an output of another resource, of the one that a companion is beside, and of both together."""
+"""Placeholders for an output of another resource, of the resource beside a companion, and of both."""
 MEASUREMENT: Mapping[str, Any] = {"seconds": 60, "days_ago": 10}
-"""Of a checkpoint, beside the stack."""
+"""Measured time of a checkpoint."""
 
 
 @dataclass(frozen=True)
-class World:
-    """What surrounds a resource: what is not a property of it."""
+class StackContext:
+    """The inputs of an evaluation besides the resource, as JSON."""
 
     config: str
     parameters: str
     measurement: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object) -> World:
-        """Texts, so that equal worlds are equal and can share one run of the engine."""
+    def of(cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object) -> StackContext:
+        """Make a context of texts, so that equal contexts are equal and can share a run of the engine."""
         return cls(*(json.dumps(part, sort_keys=True) for part in (config, parameters, measurement)))
 
 
 @dataclass(frozen=True)
 class Twin:
-    """One resource of a pair, and the stack that it is evaluated in."""
+    """One resource of a pair, and the context that it is evaluated in."""
 
     name: str
     type: str
     props: Mapping[str, Any]
     protect: bool
     component: bool
-    world: World
+    context: StackContext
     beside: tuple[Twin, ...] = ()
-    """What is declared with it: `$this` in their properties is this resource's id."""
+    """Companions that are declared with it: `$this` in their properties is this resource's ID."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pair: the clean twin, and the one that violates `policy`."""
+    """A pair: the compliant twin, and the one that violates `policy`."""
 
     policy: str
     message: str
-    """The violation, word for word, without the remedy."""
+    """The violation's exact text, without the remedy."""
     also: frozenset[str]
-    """Other policies that need the same property."""
+    """Other policies that the same property violates."""
     clean: Twin
     violating: Twin
 
 
 @cache
 def load() -> list[Case]:
-    """All cases, named after policy, resource and their number in the file."""
+    """Return all cases, named after policy, resource and their number in the file."""
     compliant = read(FOLDER / "compliant.yaml")
     files = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != "compliant")
     return [
@@ -98,7 +98,7 @@ def load() -> list[Case]:
 
 @cache
 def read(file: Path) -> Any:
-    """A file of the corpus as data."""
+    """Return the content of a file of the corpus."""
     return yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
 
 
@@ -114,7 +114,7 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
         props=base["props"],
         protect=base.get("protect", False),
         component=base.get("component", False),
-        world=World.of({**config, **_alone(base, f"{name}-clean")}, parameters, measurement),
+        context=StackContext.of({**config, **_alone(base, f"{name}-clean")}, parameters, measurement),
     )
     beside = {kind: compliant[kind] for kind in base.get("beside", ())}
     clean = replace(clean, beside=_beside(clean, beside, {}))
@@ -122,13 +122,13 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
         key: value for key, value in {**config, **entry.get("set_config", {})}.items() if value is not None
     }
     changed |= _alone(base, f"{name}-violates")
-    world = World.of(changed, parameters, entry.get("set_measurement", measurement))
+    context = StackContext.of(changed, parameters, entry.get("set_measurement", measurement))
     violating = replace(
         clean,
         name=f"{name}-violates",
         props=patches.changed(base["props"], entry.get("set", {})),
         protect=entry.get("set_protect", clean.protect),
-        world=world,
+        context=context,
     )
     violating = replace(violating, beside=_beside(violating, beside, entry.get("set_beside", {})))
     message = entry["message"].replace("$make-known", MAKE_KNOWN)
@@ -136,14 +136,14 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
 
 
 def _alone(base: Mapping[str, Any], name: str) -> dict[str, str]:
-    """What gives a twin a separate run, where the policy adds up what a run declares."""
+    """Return the key that gives a twin a separate run, for policies that sum over a run's resources."""
     return {"test:alone": name} if base.get("alone") else {}
 
 
 def _beside(
     twin: Twin, entries: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Mapping[str, Any] | None]
 ) -> tuple[Twin, ...]:
-    """Companions of a twin, each with its change; a change of null leaves it out."""
+    """Return the companions of a twin, each with its change; a change of null omits it."""
     return tuple(
         Twin(
             f"{twin.name}-{kind}",
@@ -153,7 +153,7 @@ def _beside(
             ),
             protect=False,
             component=False,
-            world=twin.world,
+            context=twin.context,
         )
         for kind, entry in entries.items()
         if changes.get(kind, {}) is not None
@@ -168,8 +168,8 @@ def _dated(data: Any) -> Any:
 
 
 def evaluated(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:
-    """Evaluate a twin without the engine, as the analyzer would."""
-    parameters = json.loads(twin.world.parameters)
+    """Evaluate a twin as the analyzer does, without the engine."""
+    parameters = json.loads(twin.context.parameters)
     names = {policy.name for policy in policies}
     evaluator = PolicyEvaluator(
         policies, parameters={name: value for name, value in parameters.items() if name in names}
@@ -185,26 +185,26 @@ def evaluated(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Findi
 
 
 def _depends_on(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
-    """The engine's dependencies of properties that come from other resources; none for `$unknown`."""
+    """Return the dependencies of properties on other resources, as the engine sends them."""
     made = {THIS: (this,), THIS_AND_ANOTHER: (this, "urn:another")}
     marks = {name: mark for name, value in props.items() for mark in made if mentions(value, mark)}
     return {name: made[mark] for name, mark in marks.items()}
 
 
 def mentions(value: Any, mark: str) -> bool:
-    """Whether a property is the mark, or has it somewhere inside."""
+    """Whether a property is the mark or contains it."""
     if isinstance(value, Mapping):
         return any(mentions(item, mark) for item in value.values())
     return value == mark or (isinstance(value, list) and any(mentions(item, mark) for item in value))
 
 
 def resource_of(twin: Twin) -> Resource:
-    """The twin as the analyzer hands it to the policies."""
-    world = twin.world
+    """Return the twin as the analyzer passes it to the policies."""
+    context = twin.context
     stack = EvaluatedStack(
-        config={key: json.dumps(value) for key, value in json.loads(world.config).items()},
+        config={key: json.dumps(value) for key, value in json.loads(context.config).items()},
         today=TODAY,
-        measurement=measurement(world),
+        measurement=measurement(context),
         measurement_file="checkpoint.test.json",
     )
     props = PropertyBlock(with_unknown(twin.props, UNKNOWN))
@@ -212,21 +212,21 @@ def resource_of(twin: Twin) -> Resource:
     return Resource(twin.type, twin.name, urn, props=props, stack=stack, protect=twin.protect)
 
 
-def measurement(world: World) -> Measurement | None:
-    """The measurement that lies beside the stack in this world."""
-    data = json.loads(world.measurement)
+def measurement(context: StackContext) -> Measurement | None:
+    """Return the measurement of this context."""
+    data = json.loads(context.measurement)
     if data is None:
         return None
     return Measurement(data["seconds"], day(data["days_ago"]), data.get("assumed", False))
 
 
 def day(days_ago: int) -> date:
-    """The date so many days ago."""
+    """Return the date `days_ago` days before today."""
     return TODAY - timedelta(days=days_ago)
 
 
 def with_unknown(value: Any, unknown: object) -> Any:
-    """The value with `unknown` in place of every `$unknown`, `$this` and what is made of it."""
+    """Return the value with `unknown` in place of each placeholder."""
     if isinstance(value, str) and value in (UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER):
         return unknown
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The real engine over fake providers: what a test declares is evaluated as a user's stack would be."""
+"""The real engine with fake providers and the policy pack, for resources that a test declares."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "k
 PROJECT = "guarded"
 
 CHANNEL_OPTIONS = _grpc_settings._GRPC_CHANNEL_OPTIONS
-# A program still calls an engine that a violation ended, and gRPC shares that failure with all channels to
-# the port for some seconds: an engine that is given the port next would be refused without being asked.
+# A program still calls an engine that a violation has ended, and gRPC shares that failure between all
+# channels to the port for some seconds: calls to the next engine with this port would fail at once.
 CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
 
 
@@ -36,29 +36,29 @@ class Verdict:
 
     policy: str
     resource: str
-    """Logical name; empty for what concerns the stack as a whole."""
+    """Logical name; empty for violations of the whole stack."""
     level: str
     message: str
 
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """Output and result of one preview or update."""
+    """Output and result of a preview or an update."""
 
     succeeded: bool
     output: str
     verdicts: tuple[Verdict, ...]
     created: tuple[str, ...]
-    """Logical names of what the fakes really made."""
+    """Logical names of the resources that the fakes created."""
     state: Mapping[str, Mapping[str, Any]]
-    """Logical name → properties of what exists at the end."""
+    """Logical name → properties of the resources at the end."""
 
     def refused(self, level: str = "mandatory") -> set[tuple[str, str]]:
-        """(policy, resource) of the verdicts of that level."""
+        """Return (policy, resource) of the verdicts of a level."""
         return {(verdict.policy, verdict.resource) for verdict in self.verdicts if verdict.level == level}
 
     def message(self, policy: str, resource: str) -> str:
-        """The text of one verdict."""
+        """Return the text of one verdict."""
         return next(v.message for v in self.verdicts if (v.policy, v.resource) == (policy, resource))
 
 
@@ -68,7 +68,7 @@ def declare(resource_type: str, name: str, **props: Any) -> pulumi.CustomResourc
 
 
 class PolicyEngine:
-    """Runs inline programs in a private folder; previews, which leave no state, share one stack."""
+    """Runs inline programs in a private folder; previews, which change no state, share one stack."""
 
     def __init__(self, folder: Path) -> None:
         self._reused: automation.Stack | None = None

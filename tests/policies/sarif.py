@@ -1,7 +1,7 @@
-"""What SARIF 2.1.0 allows and requires of the part that the reports use.
+"""A model of the part of SARIF 2.1.0 that the reports use, for validation.
 
-OASIS's own schema comes with no package that could be pinned. When this was written, on 2026-11-22, a report
-was held against it by hand (`sarif-schema-2.1.0.json` of oasis-tcs/sarif-spec): it is valid.
+No package that could be pinned has OASIS's schema. On 2026-11-22 a report was validated with it by hand
+(`sarif-schema-2.1.0.json` of oasis-tcs/sarif-spec).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Message(_Object):
 
 
 class SarifProperties(_Object):
-    """A bag: what code scanning takes from it, and tags."""
+    """A property bag: the keys that code scanning reads, and tags."""
 
     security_severity: str = Field(alias="security-severity", pattern=r"^(10|\d)\.\d$")
     tags: Annotated[list[str], AfterValidator(_are_different)]

@@ -1,4 +1,4 @@
-"""What the engine sends to the pack before anything is evaluated."""
+"""The pack's analyzer service: its configuration, exemptions, and policies that sum over resources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exemption(policy: str) -> dict[str, str]:
     return {"policy": policy, "resource": "*", "owner": "o", "reason": "r", "expires": "2199-01-01"}
 
 
-def test_every_policy_is_introduced_to_the_engine() -> None:
+def test_every_policy_is_registered_with_the_engine() -> None:
     info = Analyzer(POLICIES).GetAnalyzerInfo(None, CONTEXT)
     assert [policy.name for policy in info.policies] == [policy.name for policy in POLICIES]
     assert all(policy.remediation_steps and policy.severity for policy in info.policies)
@@ -51,43 +51,44 @@ def test_an_exemption_from_a_policy_that_does_not_exist_stops_the_run() -> None:
         configured(exemptions=[exemption("residency-regoin")])
 
 
-def test_nobody_is_exempt_from_the_policy_on_exemptions() -> None:
+def test_the_policy_on_exemptions_has_no_exemptions() -> None:
     with pytest.raises(AbortedError, match="got policy 'exemptions'"):
         configured(exemptions=[exemption("exemptions")])
 
 
-def test_regions_that_cannot_be_understood_stop_the_run() -> None:
+def test_invalid_regions_stop_the_run() -> None:
     with pytest.raises(AbortedError, match=r"allowed: \{allowed: "):
         configured(residency=["eu-*"])
 
 
-def test_what_is_understood_reaches_the_policies() -> None:
+def test_a_valid_configuration_reaches_the_policies() -> None:
     analyzer = configured(residency={"allowed": ["eu-*"]})
     assert analyzer.stack.residency.permits("eu-west-1")
     assert not analyzer.stack.residency.permits("us-east-1")
 
 
-def test_the_pool_that_passes_the_stacks_ceiling_is_refused_and_those_before_it_are_not() -> None:
+def test_only_the_pool_that_exceeds_the_stacks_ceiling_is_refused() -> None:
     analyzer = Analyzer(POLICIES)
     ceilings = analyzer_pb2.ConfigureAnalyzerRequest()
     ceilings.policyConfig["cost-ceilings"].enforcementLevel = analyzer_pb2.MANDATORY
     ceilings.policyConfig["cost-ceilings"].properties.update({"hourly_usd": 140})
     analyzer.Configure(ceilings, CONTEXT)
-    output = [analyzer.Analyze(node_group(f"pool-{index}"), CONTEXT).diagnostics for index in (0, 1, 1, 2)]
-    assert [len(found) for found in output] == [0, 0, 0, 1]
+    groups = [node_group(f"pool-{index}") for index in (0, 1, 1, 2)]
+    diagnostics = [analyzer.Analyze(group, CONTEXT).diagnostics for group in groups]
+    assert [len(found) for found in diagnostics] == [0, 0, 0, 1]
     message = "203.19 USD/h for 1 pool, with all declared before; allowed: 140.00 USD/h at most"
-    assert message in output[-1][0].message
+    assert message in diagnostics[-1][0].message
 
 
-def test_a_bucket_that_the_program_only_reads_is_not_asked_for_its_locks() -> None:
+def test_a_bucket_that_the_program_only_reads_needs_no_locks() -> None:
     analyzer = configured()
     made, read = (
         analyzer_pb2.AnalyzerResource(type=BUCKET, name=name, urn=f"urn:pulumi:s::p::{BUCKET}::{name}")
         for name in ("made", "read")
     )
     analyzer.Analyze(analyzer_pb2.AnalyzeRequest(type=BUCKET, name="made", urn=made.urn), CONTEXT)
-    output = analyzer.AnalyzeStack(analyzer_pb2.AnalyzeStackRequest(resources=[made, read]), CONTEXT)
-    assert {(each.policyName, each.urn) for each in output.diagnostics} == {
+    answer = analyzer.AnalyzeStack(analyzer_pb2.AnalyzeStackRequest(resources=[made, read]), CONTEXT)
+    assert {(each.policyName, each.urn) for each in answer.diagnostics} == {
         ("security-bucket-companions", made.urn)
     }
 

@@ -1,4 +1,4 @@
-"""What the ceilings count besides machines: control planes and NAT, by dated prices or one's own."""
+"""Cost ceilings besides machines: control planes and NAT, by the catalogue's prices or configured ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
 
 def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **parameters: Any) -> list[str]:
-    """The policy's violations for a cluster, with a ceiling of 0 unless one is given."""
+    """Return the policy's violations for a cluster, by default with a ceiling of 0."""
     evaluator = PolicyEvaluator(
         (ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}}
     )
@@ -31,7 +31,7 @@ def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **paramet
 
 
 @pytest.mark.parametrize(
-    ("network", "output"),
+    ("network", "cost"),
     [
         ({"nat": "none"}, "0.30 USD/h for 1 pool and a control plane"),
         ({"nat": "one"}, "0.35 USD/h for 1 pool, a control plane and NAT"),
@@ -39,12 +39,10 @@ def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **paramet
         ({"nat": "one", "existing": VPC}, "0.30 USD/h for 1 pool and a control plane"),
     ],
 )
-def test_the_control_plane_and_the_gateways_that_the_stack_makes_count(
-    network: dict[str, Any], output: str
-) -> None:
+def test_the_control_plane_and_the_stacks_nat_gateways_count(network: dict[str, Any], cost: str) -> None:
     provider = {"kind": "aws", "region": "us-east-1", "zones": ZONES, "network": network}
     (message,) = refusals(provider, [POOL])
-    assert f"got {output};" in message
+    assert f"got {cost};" in message
 
 
 def test_cloud_nat_counts_no_more_than_32_machines() -> None:
@@ -55,11 +53,11 @@ def test_cloud_nat_counts_no_more_than_32_machines() -> None:
     assert "got 33.10 USD/h for 1 pool, a control plane and NAT;" in message
 
 
-def test_a_service_without_a_price_is_refused_and_one_of_ones_own_stands_in() -> None:
+def test_a_service_without_a_price_is_refused_unless_a_price_is_configured() -> None:
     provider = {"kind": "aws", "region": "cn-north-1", "zones": ["cn-north-1a"], "network": {"nat": "one"}}
     own = {"prices": {"m7i.xlarge": 0.2}, "hourly_usd": 10}
-    output = refusals(provider, [POOL], **own)
-    assert [each.partition(";")[0] for each in output] == [
+    found = refusals(provider, [POOL], **own)
+    assert [each.partition(";")[0] for each in found] == [
         "stack.provider: got eks-cluster, which has no price in cn-north-1",
         "stack.provider.network.nat: got nat-gateway, which has no price in cn-north-1",
     ]
@@ -67,19 +65,19 @@ def test_a_service_without_a_price_is_refused_and_one_of_ones_own_stands_in() ->
     assert refusals(provider, [POOL], **own, service_prices=services) == []
 
 
-def test_a_ceiling_of_pools_asks_for_no_price_of_services() -> None:
+def test_a_ceiling_for_pools_needs_no_prices_of_services() -> None:
     provider = {"kind": "aws", "region": "eu-west-1", "zones": ["eu-west-1a"], "network": {"nat": "one"}}
     own = {"prices": {"m7i.xlarge": 0.2}, "hourly_usd": None, "pool_hourly_usd": 10}
     assert refusals(provider, [POOL], **own) == []
 
 
-def test_a_stack_on_machines_of_ones_own_costs_nothing() -> None:
+def test_an_on_premises_stack_costs_nothing() -> None:
     pools = [{"name": "gpu", "capacity": "on-demand", "accelerator": {"model": "h100"}, "num_nodes": 8}]
     assert refusals({"kind": "onprem", "context": "datacenter"}, pools, pool_hourly_usd=0) == []
     assert refusals({"kind": "local"}, pools, pool_hourly_usd=0) == []
 
 
-def test_prices_of_coreweave_go_by_the_zone() -> None:
+def test_prices_of_coreweave_are_by_zone() -> None:
     pools = [{"name": "gpu", "capacity": "spot", "machine": "gd-8xh100ib-i128", "num_nodes": 2}]
     (message,) = refusals({"kind": "coreweave", "zone": "US-EAST-04A"}, pools)
     assert "got 39.42 USD/h for 1 pool;" in message
@@ -114,7 +112,7 @@ CLUSTER = "trainyard:infra:AwsCluster"
         (f"{CLUSTER}$my:lib:Pools$", "nodes", False),
     ],
 )
-def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_again(
+def test_only_children_of_a_counted_cluster_are_not_counted_again(
     parents: str, name: str, counts: bool
 ) -> None:
     evaluator = PolicyEvaluator((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
@@ -129,7 +127,7 @@ def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_ag
     assert [finding.violation.property for finding in evaluator.evaluate(group)] == ["instanceTypes"] * counts
 
 
-def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
+def test_a_child_of_a_cluster_that_was_not_counted_is_counted() -> None:
     evaluator = PolicyEvaluator((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
     kind = "aws:eks/nodeGroup:NodeGroup"
     urn = f"urn:pulumi:s::p::{CLUSTER}${kind}::nodes"
@@ -139,7 +137,7 @@ def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
     assert "USD/h for 1 pool;" in finding.message
 
 
-def test_an_existing_filesystem_is_bought_by_its_owner() -> None:
+def test_an_existing_filesystem_is_not_counted() -> None:
     existing = {"id": "fs-0123456789abcdef0"}
     filesystem = {"kind": "lustre", "capacity_gib": 4800, "throughput": 250}
     provider = {"kind": "aws", "region": "us-east-1", "zones": ZONES, "network": {"nat": "none"}}

@@ -1,4 +1,4 @@
-"""One checkpoint against the notice of each target."""
+"""The policy on checkpoint time: a checkpoint must fit into the target's preemption notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"mod
 
 
 def refusals(kind: str, seconds: float) -> list[str]:
-    """The policy's violations for a stack with a spot pool whose checkpoint takes so long."""
+    """Return the policy's violations for a stack with a spot pool whose checkpoint takes `seconds`."""
     props = PropertyBlock(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
     stack = EvaluatedStack(today=TODAY, measurement=Measurement(seconds, TODAY))
     component = "trainyard:infra:AnyCluster"

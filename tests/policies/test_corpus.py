@@ -1,4 +1,4 @@
-"""The corpus: every pair is evaluated right, by the policies alone and by the real engine."""
+"""Every pair of the corpus is evaluated correctly, by the policies alone and under the real engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.policies.corpus import (
     THIS_AND_ANOTHER,
     Case,
     Twin,
-    World,
+    StackContext,
     day,
     evaluated,
     load,
@@ -50,7 +50,7 @@ def test_twins_differ_in_one_property() -> None:
 
 
 NO_PROPERTY_DECIDES = {("residency-region", "aws-native:*")}
-"""Its resources have no region: `test_region` evaluates them by their provider's."""
+"""A provider whose resources have no region: `test_region` evaluates its regions."""
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -70,36 +70,36 @@ def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     assert not any(f.policy is policy for case in own for f in evaluated(case.violating, rest))
 
 
-def by_world() -> dict[World, dict[str, Twin]]:
-    """Twins by name, together with all that are evaluated in the same world."""
-    worlds: dict[World, dict[str, Twin]] = defaultdict(dict)
+def by_context() -> dict[StackContext, dict[str, Twin]]:
+    """Return context → the twins by name that are evaluated in it."""
+    contexts: dict[StackContext, dict[str, Twin]] = defaultdict(dict)
     for case in CASES:
         for twin in (case.clean, case.violating):
-            worlds[twin.world][twin.name] = twin
-    return worlds
+            contexts[twin.context][twin.name] = twin
+    return contexts
 
 
-WORLDS = by_world()
-ALONE = [world for world in WORLDS if "test:alone" in world.config]
-"""Each has a run of the engine to itself, with one resource."""
-AT_EVERY_CHANGE = [world for world in WORLDS if world not in ALONE[2:]]
+CONTEXTS = by_context()
+ALONE = [context for context in CONTEXTS if "test:alone" in context.config]
+"""Contexts with a separate run of the engine for one resource."""
+AT_EVERY_CHANGE = [context for context in CONTEXTS if context not in ALONE[2:]]
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    "worlds",
+    "contexts",
     [
         pytest.param(AT_EVERY_CHANGE, id="all that share a run, and one pair that is alone"),
         pytest.param(ALONE[2:], id="every pair that is alone", marks=pytest.mark.soak),
     ],
 )
 def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
-    engine: PolicyEngine, worlds: list[World]
+    engine: PolicyEngine, contexts: list[StackContext]
 ) -> None:
     expected = {case.violating.name: case for case in CASES}
-    for world in worlds:
-        twins = WORLDS[world]
-        run = ask_the_engine(engine, world, list(twins.values()))
+    for context in contexts:
+        twins = CONTEXTS[context]
+        run = ask_the_engine(engine, context, list(twins.values()))
         assert run.created == ()
         found = printed(run, twins)
         assert found.keys() == expected.keys() & twins.keys(), run.output
@@ -110,7 +110,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
 
 
 def printed(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
-    """Twin → policy → the violation; default providers are not among the twins."""
+    """Return twin → policy → the printed violation, without default providers."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:
         if "covers no violation" not in verdict.message and not verdict.resource.startswith("default"):
@@ -120,7 +120,7 @@ def printed(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]
 
 
 def stack_twin(twins: dict[str, Twin]) -> str:
-    """The twin that is the stack itself: the engine names it after project and stack."""
+    """Return the twin that is the stack resource, which the engine names after project and stack."""
     return next(name for name, twin in twins.items() if twin.type == "pulumi:pulumi:Stack")
 
 
@@ -134,20 +134,20 @@ PREVENTED = {case.policy: case for case in reversed(CASES)}
     [policy for policy in POLICIES if policy.level is EnforcementLevel.MANDATORY],
     ids=lambda policy: policy.name,
 )
-def test_what_a_policy_refuses_is_not_made_where_the_preview_is_skipped(
+def test_a_refused_resource_is_not_created_even_if_the_preview_is_skipped(
     engine: PolicyEngine, policy: Policy
 ) -> None:
     twin = PREVENTED[policy.name].violating
-    run = ask_the_engine(engine, twin.world, [twin], operation="up")
+    run = ask_the_engine(engine, twin.context, [twin], operation="up")
     assert not run.succeeded
     assert policy.name in {name for name, _ in run.refused()}
     assert set(run.created) <= {"unknown"}
 
 
 def ask_the_engine(
-    engine: PolicyEngine, world: World, twins: list[Twin], operation: str = "preview"
+    engine: PolicyEngine, context: StackContext, twins: list[Twin], operation: str = "preview"
 ) -> PolicyRun:
-    """Preview the twins in their world, or make them with no preview."""
+    """Preview the twins in their context, or create them without a preview."""
 
     def program() -> None:
         unknown = declare("aws:sqs/queue:Queue", "unknown", region="eu-west-1").id
@@ -155,21 +155,21 @@ def ask_the_engine(
             make(twin, unknown)
 
     files = {}
-    if measured := json.loads(world.measurement):
+    if measured := json.loads(context.measurement):
         found = "assumed" if measured.get("assumed") else "measured"
         content = {"seconds": measured["seconds"], found: day(measured["days_ago"]).isoformat()}
         files["checkpoint.test.json"] = json.dumps(content)
     return engine.run(
         program,
         operation=operation,
-        config=json.loads(world.config),
-        pack_config=json.loads(world.parameters),
+        config=json.loads(context.config),
+        pack_config=json.loads(context.parameters),
         files=files,
     )
 
 
 def make(twin: Twin, unknown: pulumi.Output[str]) -> None:
-    """Declare a twin; the stack is there without being declared."""
+    """Declare a twin; the stack resource exists without a declaration."""
     props = with_unknown(twin.props, unknown)
     options = pulumi.ResourceOptions(protect=twin.protect)
     if twin.type.startswith("pulumi:providers:"):
@@ -185,7 +185,7 @@ def make(twin: Twin, unknown: pulumi.Output[str]) -> None:
 def _placed(
     props: Mapping[str, Any], this: pulumi.Output[str], unknown: pulumi.Output[str]
 ) -> dict[str, Any]:
-    """Properties of a companion: what points at its resource is made of that one's id."""
+    """Return a companion's properties, with references to its resource's ID."""
     points = {THIS: this, THIS_AND_ANOTHER: pulumi.Output.all(this, unknown).apply(lambda ids: ids[0])}
 
     def placed(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Interfaces are counted against the machine types of all node groups that use a launch template."""
+"""The policy on EFA: a launch template must have the interfaces of its node groups' machine types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
 
 
 def refusals(template: Mapping[str, Any], *groups: Mapping[str, Any], **parameters: Any) -> list[str]:
-    """The policy's violations for a template with one EFA interface, and the given groups."""
+    """Return the policy's violations for a template with one EFA interface, and the given groups."""
     props = PropertyBlock({"networkInterfaces": ONE, **template})
     members = [
         RelatedResource(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))
@@ -46,28 +46,28 @@ def group(*machines: str, template: object = UNKNOWN) -> dict[str, Any]:
 def test_a_template_with_one_interface_is_refused_for_a_machine_with_sixteen(
     template: Mapping[str, Any], wanted: object
 ) -> None:
-    (output,) = refusals(template, group("p5en.48xlarge", template=wanted))
-    assert output == "networkInterfaces: got 1 EFA interface; allowed: 16 on p5en.48xlarge"
+    (refusal,) = refusals(template, group("p5en.48xlarge", template=wanted))
+    assert refusal == "networkInterfaces: got 1 EFA interface; allowed: 16 on p5en.48xlarge"
 
 
 def test_every_group_and_each_of_its_machine_types_counts() -> None:
-    output = refusals({}, group("p5en.48xlarge", "p5.48xlarge"), group("p4d.24xlarge"))
-    assert [each.rpartition(" on ")[2] for each in output] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
+    found = refusals({}, group("p5en.48xlarge", "p5.48xlarge"), group("p4d.24xlarge"))
+    assert [each.rpartition(" on ")[2] for each in found] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
 
 
 def test_groups_of_another_template_do_not_count() -> None:
-    (output,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
-    assert output.startswith("instanceType: got EFA interfaces for no machine type;")
+    (refusal,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
+    assert refusal.startswith("instanceType: got EFA interfaces for no machine type;")
 
 
-def test_a_machine_type_that_is_not_known_at_preview_is_refused() -> None:
-    (output,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
-    assert output.startswith("instanceTypes: got a value not known at preview;")
+def test_an_unknown_machine_type_is_refused_at_preview() -> None:
+    (refusal,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
+    assert refusal.startswith("instanceTypes: got a value not known at preview;")
 
 
-def test_a_machine_type_that_the_catalogue_lacks_has_its_number_in_a_parameter() -> None:
-    (output,) = refusals({}, group("trn9.32xlarge"))
-    assert "1 EFA interface on trn9.32xlarge, whose number of EFAs is not in the catalogue" in output
+def test_for_a_machine_type_that_the_catalogue_lacks_a_parameter_has_the_number() -> None:
+    (refusal,) = refusals({}, group("trn9.32xlarge"))
+    assert "1 EFA interface on trn9.32xlarge, whose number of EFAs is not in the catalogue" in refusal
     assert refusals({}, group("trn9.32xlarge"), interfaces={"trn9.32xlarge": 1}) == []
 
 

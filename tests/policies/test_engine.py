@@ -1,4 +1,4 @@
-"""The pack under the real engine: what must not be made is refused before it is made."""
+"""The policy pack under the real engine: violations are refused before resources are created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCKS: dict[str, dict[str, object]] = {
     "PublicAccessBlock": dict.fromkeys(BLOCKS, True),
     "Policy": {"policy": {"Statement": [TLS]}},
 }
-"""What an S3 bucket is to have beside it."""
+"""Resources that an S3 bucket must have beside it."""
 
 
 def queue_abroad() -> None:
@@ -42,14 +42,14 @@ def test_a_resource_outside_its_providers_region_is_refused_at_preview(engine: P
     assert "region: got us-east-1; allowed: eu-*" in run.message("residency-region", "abroad")
 
 
-def test_nothing_forbidden_is_made_even_when_the_preview_is_skipped(engine: PolicyEngine) -> None:
+def test_no_violating_resource_is_created_even_when_the_preview_is_skipped(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE, operation="up")
     assert not run.succeeded
     assert "abroad" not in run.created
 
 
 def bucket_with_locks(*kinds: str) -> None:
-    """A bucket, with some of what is to be beside it."""
+    """Declare a bucket with some of the resources that must be beside it."""
     tags = {"owner": "ml", "cost-center": "42"}
     bucket = declare("aws:s3/bucket:Bucket", "data", tags=tags)
     for kind in kinds:
@@ -58,7 +58,7 @@ def bucket_with_locks(*kinds: str) -> None:
 
 
 @pytest.mark.parametrize("locks", [(), tuple(LOCKS)], ids=["no locks", "all locks"])
-def test_an_update_makes_no_bucket_that_no_preview_has_seen(
+def test_an_update_creates_no_bucket_without_a_preview(
     engine: PolicyEngine, locks: tuple[str, ...]
 ) -> None:
     skipped = engine.run(lambda: bucket_with_locks(*locks), config=EUROPE, operation="up")
@@ -67,7 +67,7 @@ def test_an_update_makes_no_bucket_that_no_preview_has_seen(
     assert skipped.created == ()
 
 
-def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: PolicyEngine) -> None:
+def test_an_update_creates_a_bucket_that_has_passed_its_preview(engine: PolicyEngine) -> None:
     def program() -> None:
         bucket_with_locks(*LOCKS)
 
@@ -78,7 +78,7 @@ def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: PolicyEngi
     assert set(made.created) == {"data", *LOCKS}
 
 
-def test_a_preview_that_refuses_takes_back_what_an_earlier_one_has_passed(engine: PolicyEngine) -> None:
+def test_a_refusing_preview_revokes_what_an_earlier_one_has_passed(engine: PolicyEngine) -> None:
     assert engine.run(lambda: bucket_with_locks(*LOCKS), config=EUROPE).succeeded
     assert not engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE).succeeded
     skipped = engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE, operation="up")
@@ -97,7 +97,7 @@ def test_a_value_unknown_at_preview_is_refused_and_named(engine: PolicyEngine) -
     assert "region: got a value not known at preview" in run.message("residency-region", "somewhere")
 
 
-def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: PolicyEngine) -> None:
+def test_the_same_rule_in_the_policy_sdk_ignores_the_unknown_value(engine: PolicyEngine) -> None:
     def program() -> None:
         home = declare("aws:sqs/queue:Queue", "home", region="eu-west-1")
         declare("aws:sqs/queue:Queue", "somewhere", region=home.id)
@@ -130,7 +130,7 @@ def test_a_stack_narrows_the_organisations_regions_and_cannot_widen_them(engine:
     assert run.refused() == {("residency-region", "ireland"), ("residency-region", "virginia")}
 
 
-def test_an_exemption_lets_pass_until_it_expires(engine: PolicyEngine) -> None:
+def test_an_exemption_applies_until_it_expires(engine: PolicyEngine) -> None:
     def exempt(expires: str) -> dict[str, object]:
         exemption = {
             "policy": "residency-region",
@@ -178,7 +178,7 @@ def test_parameters_are_checked_against_their_schema(engine: PolicyEngine) -> No
     assert "residency-declared: allowed: Invalid type" in run.output
 
 
-def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engine: PolicyEngine) -> None:
+def test_remediation_precedes_the_resource_and_changes_nothing_else(engine: PolicyEngine) -> None:
     def program() -> None:
         other = declare("aws:sqs/queue:Queue", "other")
         options = {"httpEndpoint": "enabled", "instanceMetadataTags": other.id}
@@ -195,7 +195,7 @@ def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engi
     assert options["instanceMetadataTags"].startswith("other-")
 
 
-def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: PolicyEngine) -> None:
+def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEngine) -> None:
     account = {
         "location": "westeurope",
         "sku": {"name": "Standard_ZRS"},
@@ -227,7 +227,7 @@ def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: PolicyEng
     assert refused.refused() == {("cost-tags", "account")}
 
 
-def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: PolicyEngine) -> None:
+def test_a_plan_over_the_ceiling_is_refused_and_nothing_is_created(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 3}
     spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
@@ -242,7 +242,7 @@ def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: PolicyEngi
     assert run.created == ()
 
 
-def test_ceilings_hold_for_the_sum_of_all_clusters(engine: PolicyEngine) -> None:
+def test_ceilings_apply_to_the_sum_of_all_clusters(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 1}
     spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
@@ -260,7 +260,7 @@ def test_ceilings_hold_for_the_sum_of_all_clusters(engine: PolicyEngine) -> None
     assert printed in run.message(*last)
 
 
-def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: PolicyEngine) -> None:
+def test_a_type_named_like_our_component_is_counted_by_the_ceilings(engine: PolicyEngine) -> None:
     pool = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
     provider = {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}
 
@@ -283,7 +283,7 @@ def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: Poli
     assert refused == {"trainyard:infra:AwsCluster"}
 
 
-def test_a_secret_is_evaluated_and_never_shown(engine: PolicyEngine) -> None:
+def test_a_secret_is_evaluated_and_never_printed(engine: PolicyEngine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))
 

@@ -1,3 +1,5 @@
+"""The policy evaluator: unknown values, exceptions, enforcement levels and parameters."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -28,7 +30,7 @@ def messages(evaluator: PolicyEvaluator, **props: object) -> list[tuple[Enforcem
     ]
 
 
-def test_what_was_found_before_an_unknown_value_is_reported() -> None:
+def test_violations_before_an_unknown_value_are_reported() -> None:
     first, second = messages(PolicyEvaluator([POLICY]), later=UNKNOWN)
     assert first == (EnforcementLevel.MANDATORY, "first: got bad; allowed: good. A remedy.")
     assert second[0] is EnforcementLevel.MANDATORY
@@ -53,19 +55,19 @@ def test_a_disabled_policy_reports_nothing_and_an_advisory_one_advises() -> None
     )
 
 
-def test_levels_of_policies_that_do_not_exist_are_refused() -> None:
+def test_levels_of_unknown_policies_are_refused() -> None:
     with pytest.raises(PolicyConfigError, match="a-polixy"):
         PolicyEvaluator([POLICY], {"a-polixy": EnforcementLevel.DISABLED})
 
 
-def test_defaults_of_parameters_hold_where_nothing_is_configured() -> None:
+def test_parameters_have_defaults() -> None:
     seen: list[object] = []
 
-    def look(resource: Resource) -> Iterator[Violation]:
+    def within_limit(resource: Resource) -> Iterator[Violation]:
         seen.append(resource.parameters["limit"])
         yield from ()
 
-    policy = replace(POLICY, evaluate=look, parameters={"limit": {"type": "integer", "default": 3}})
+    policy = replace(POLICY, evaluate=within_limit, parameters={"limit": {"type": "integer", "default": 3}})
     messages(PolicyEvaluator([policy]))
     messages(PolicyEvaluator([policy], parameters={"a-policy": {"limit": 5}}))
     assert seen == [3, 5]

@@ -1,4 +1,4 @@
-"""The plain programs of the examples, run as a user runs them: by the command line."""
+"""The plain programs of the examples with the policy pack, run by the command line as users do."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_a_plain_program_is_refused_for_all_reasons_and_passes_without_them(
         pulumi("stack", "init", project=project, environment=environment)
         refused = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert refused.returncode != 0
-        output = set(re.findall(r"^ *- \[mandatory\].*?(\S+)  \(", refused.stdout, re.MULTILINE))
-        assert output == set(EXPECTED[cloud]), refused.stdout
+        violated = set(re.findall(r"^ *- \[mandatory\].*?(\S+)  \(", refused.stdout, re.MULTILINE))
+        assert violated == set(EXPECTED[cloud]), refused.stdout
         pulumi("config", "set", "compliant", "true", project=project, environment=environment)
         passed = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert passed.returncode == 0, passed.stdout

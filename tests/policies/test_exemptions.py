@@ -1,3 +1,5 @@
+"""Exemptions from policies: their fields, their last day, and the resources that they cover."""
+
 from __future__ import annotations
 
 from datetime import date
@@ -15,7 +17,7 @@ DATA = {
 }
 
 
-def test_an_exemption_holds_through_its_last_day() -> None:
+def test_an_exemption_applies_through_its_last_day() -> None:
     exemption = Exemption.parse(DATA, "exemptions[0]")
     assert not exemption.expired(date(2027, 3, 31))
     assert exemption.expired(date(2027, 4, 1))
@@ -34,17 +36,17 @@ def test_a_field_that_is_missing_is_named(field: str) -> None:
         parse_exemptions([{**DATA, field: ""}], "exemptions")
 
 
-def test_a_date_that_is_none_is_refused() -> None:
+def test_an_invalid_date_is_refused() -> None:
     with pytest.raises(PolicyConfigError, match=r"expires: got 'soon'; allowed: a date"):
         parse_exemptions([{**DATA, "expires": "soon"}], "exemptions")
 
 
-def test_a_field_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(PolicyConfigError, match="expiry"):
         parse_exemptions([{**DATA, "expiry": "2027-03-31"}], "exemptions")
 
 
-def test_one_includes_those_of_its_policy_whose_resources_are_among_its_own() -> None:
+def test_an_exemption_includes_those_with_the_same_policy_and_fewer_resources() -> None:
     exemption = Exemption.parse(DATA, "exemptions[0]")
     assert exemption.includes(exemption)
     assert exemption.includes(Exemption.parse({**DATA, "resource": "aws:s3/bucket:Bucket::public-a*"}, "own"))

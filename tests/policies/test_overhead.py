@@ -1,4 +1,4 @@
-"""A call costs little, from the bytes of the request to those of the answer, and grows with their number."""
+"""CPU time of the pack per resource, from the request's bytes to the answer's; it grows linearly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTS = [encoded(case.clean) for case in load()]
 
 
 def seconds(num_resources: int) -> float:
-    """CPU time of so many calls: the corpus, over and over."""
+    """Return the CPU time of calls for this number of resources, which repeat the corpus."""
     server = rpc.RpcServer()
     analyzer = Analyzer(POLICIES)
     config = {key: json.dumps(value) for key, value in CONFIG.items()}
@@ -43,12 +43,12 @@ def seconds(num_resources: int) -> float:
 
 
 ROUNDS = 10
-"""What else runs on the machine makes a round slower and never faster: one that is fast enough will do."""
+"""Number of measurements, of which the fastest counts: other load of the host only slows them down."""
 
 
 def test_a_resource_takes_less_than_a_millisecond() -> None:
     assert any(seconds(1000) < 1.0 for _ in range(ROUNDS))
 
 
-def test_the_time_grows_with_the_number_and_not_faster() -> None:
+def test_the_time_grows_no_faster_than_the_number_of_resources() -> None:
     assert any(seconds(4000) < 8 * seconds(500) * 1.5 for _ in range(ROUNDS))

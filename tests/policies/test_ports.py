@@ -1,4 +1,4 @@
-"""Ports of engines that ended are used again: the tests start many, one after another."""
+"""An engine is reached at a port that an earlier one has used, as in tests that start many engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.policies.engine import CHANNEL_OPTIONS
 
 
 class Listener(engine_pb2_grpc.EngineServicer):
-    """An engine that takes what programs log."""
+    """A fake engine that accepts programs' logs."""
 
     def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: N802
         return empty_pb2.Empty()

@@ -1,3 +1,5 @@
+"""The region of a resource for the policies on residency, and regions that lists permit."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -41,7 +43,7 @@ def test_the_resources_own_region_comes_before_its_providers_and_the_environment
 
 
 def test_resources_with_no_region_of_their_own_are_where_their_provider_is() -> None:
-    """Of `aws-native`, which names no region anywhere else: nothing of the resource is asked."""
+    """Resources of `aws-native` have no region, so only the provider's is read."""
     for provider, allowed in (("us-east-1", False), ("eu-west-1", True)):
         subject = replace(
             resource(provider=provider), type="aws-native:s3:Bucket", stack=EvaluatedStack(config=IN_EUROPE)
@@ -49,7 +51,7 @@ def test_resources_with_no_region_of_their_own_are_where_their_provider_is() -> 
         assert (list(POLICY.evaluate(subject)) == []) is allowed
 
 
-def test_a_region_that_decides_and_is_not_known_is_not_passed_over() -> None:
+def test_an_unknown_region_is_not_replaced_by_a_default() -> None:
     with pytest.raises(UnknownProperty, match=r"^region$"):
         effective(resource(UNKNOWN, "eu-west-1"))
     with pytest.raises(UnknownProperty, match=r"^provider\.region$"):
@@ -77,7 +79,7 @@ def test_a_stack_can_narrow_but_not_widen() -> None:
     assert not Residency(stack=()).permits("eu-west-1")
 
 
-def test_a_jurisdiction_asks_where_a_region_is_and_not_what_it_is_called() -> None:
+def test_a_jurisdiction_depends_on_a_regions_location_not_on_its_name() -> None:
     union = Residency(stack=("in:eu",))
     assert union.permits("eu-west-1")
     assert union.permits("westeurope")
@@ -88,7 +90,7 @@ def test_a_jurisdiction_asks_where_a_region_is_and_not_what_it_is_called() -> No
     assert not Residency(organisation=("in:eu",), stack=("eu-*",)).permits("eu-central-2"), "Zurich"
 
 
-def test_a_country_is_the_region_of_what_is_in_no_cloud() -> None:
+def test_a_resource_outside_of_clouds_has_a_country_as_its_region() -> None:
     union = Residency(stack=("in:eu",))
     assert union.permits("de")
     assert not union.permits("us")
@@ -97,7 +99,7 @@ def test_a_country_is_the_region_of_what_is_in_no_cloud() -> None:
     assert not Residency(stack=("eu-*",)).permits("de")
 
 
-def test_a_jurisdiction_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_jurisdiction_is_refused() -> None:
     stack = EvaluatedStack(config={"trainyard:residency": '{"allowed": ["in:europe"]}'})
     with pytest.raises(
         PolicyConfigError, match=r"trainyard:residency: got 'in:europe'; allowed: in: and one of "

@@ -1,4 +1,4 @@
-"""Reports have the same content in every format, and their readers can parse them."""
+"""Reports of the policies in each format (JSON, SARIF, JUnit, HTML), valid for their readers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_json_distinguishes_violations_and_exemptions(report: PolicyReport) -> N
     ]
 
 
-def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: PolicyReport) -> None:
+def test_sarif_names_the_resource_and_suppresses_exempt_violations(report: PolicyReport) -> None:
     run = json.loads(FORMATS["policies.sarif"](report))["runs"][0]
     assert len(run["tool"]["driver"]["rules"]) == len(POLICIES)
     assert run["automationDetails"]["id"] == "policies/p/s/"
@@ -72,7 +72,7 @@ def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: PolicyRe
     assert exempt["suppressions"][0]["status"] == "accepted"
 
 
-def test_sarif_has_what_its_schema_allows_and_no_more(report: PolicyReport) -> None:
+def test_sarif_is_valid_by_its_schema(report: PolicyReport) -> None:
     log = Log.model_validate_json(FORMATS["policies.sarif"](report))
     rules = [rule.id for rule in log.runs[0].tool.driver.rules]
     assert len(set(rules)) == len(rules)
@@ -91,7 +91,7 @@ def test_sarif_has_what_its_schema_allows_and_no_more(report: PolicyReport) -> N
         ("runs.0.results.1.suppressions.0.kind", "agreed"),
     ],
 )
-def test_what_the_schema_of_sarif_forbids_is_found(report: PolicyReport, path: str, value: object) -> None:
+def test_violations_of_sarifs_schema_are_found(report: PolicyReport, path: str, value: object) -> None:
     data = json.loads(FORMATS["policies.sarif"](report))
     *parents, name = path.split(".")
     place = data
@@ -102,8 +102,8 @@ def test_what_the_schema_of_sarif_forbids_is_found(report: PolicyReport, path: s
         Log.model_validate_json(json.dumps(data))
 
 
-def test_junit_has_what_ci_systems_require_of_it(report: PolicyReport) -> None:
-    """As Jenkins' junit-10.xsd has it, which is stricter than what GitLab and GitHub's actions take."""
+def test_junit_is_valid_for_ci_systems(report: PolicyReport) -> None:
+    """The rules are of Jenkins' junit-10.xsd, which is stricter than GitLab and GitHub's actions."""
     suite = ElementTree.fromstring(FORMATS["policies.xml"](report))
     assert suite.tag == "testsuite"
     assert set(suite.attrib) == {"name", "tests", "failures", "errors"}
@@ -121,7 +121,7 @@ def test_junit_has_what_ci_systems_require_of_it(report: PolicyReport) -> None:
     ]
 
 
-def test_xml_is_whole_whatever_a_property_holds() -> None:
+def test_xml_is_well_formed_whatever_a_property_contains() -> None:
     props = PropertyBlock({"region": "us\x00\x1b[31m-east\ufffe"})
     resource = Resource(
         "aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=EvaluatedStack(config=CONFIG)
@@ -142,7 +142,7 @@ def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: Polic
     assert messages == ["<abroad>: region: got us-east-1; allowed: eu-*"]
 
 
-def test_the_page_is_whole_and_escapes_what_users_wrote(report: PolicyReport) -> None:
+def test_the_page_is_well_formed_and_escapes_users_text(report: PolicyReport) -> None:
     page = FORMATS["policies.html"](report)
     open_tags: list[str] = []
 

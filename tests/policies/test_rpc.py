@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""The pack's gRPC server, asked by a client that is not ours."""
+"""The pack's gRPC server, called by the official gRPC client and by raw HTTP/2 frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.processes import TIMEOUT_SECONDS
 
 
 class Servicer:
-    """Answers with the number of diagnostics in the request's name, or fails as the name asks."""
+    """A fake analyzer: the request's name has the number of diagnostics, or the failure to answer with."""
 
     def Analyze(
         self, request: analyzer_pb2.AnalyzeRequest, context: rpc.Call
@@ -60,13 +60,13 @@ def test_calls_are_answered_one_after_another(client: analyzer_pb2_grpc.Analyzer
         assert [found.message for found in response.diagnostics] == [f"text {index}"]
 
 
-def test_messages_larger_than_any_window_pass_both_ways(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+def test_messages_larger_than_flow_control_windows_pass_both_ways(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
     text = "abcdefgh" * 100_000
     response = client.Analyze(request("5", text))
     assert [found.message == text for found in response.diagnostics] == [True] * 5
 
 
-def test_calls_at_once_do_not_mix(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+def test_concurrent_calls_do_not_mix(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
     texts = [str(index) * 20_000 for index in range(40)]
     with ThreadPoolExecutor(8) as pool:
         responses = pool.map(lambda text: client.Analyze(request("2", text)), texts)
@@ -97,16 +97,16 @@ def test_a_method_that_is_not_served_is_unimplemented(port: int) -> None:
         assert cast(grpc.Call, raised.value).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_who_speaks_something_else_is_hung_up_on(port: int) -> None:
+def test_a_connection_with_another_protocol_is_closed(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with suppress(ConnectionResetError):  # a way to hang up, too
+        with suppress(ConnectionResetError):  # also closes the connection
             while peer.recv(4096):
                 pass
 
 
-def test_a_header_block_split_over_frames_is_put_together() -> None:
-    """No client of ours sends one; the protocol allows it."""
+def test_a_header_block_in_several_frames_is_joined() -> None:
+    """The protocol allows it, although the engine's client does not send one."""
     seen: list[str] = []
 
     def answer(path: str, _request: bytes) -> bytes:
@@ -137,7 +137,7 @@ def test_a_response_waits_for_the_peers_window() -> None:
     assert rest == rpc._frame(rpc.DATA, 0, 1, b"x" * 95) + rpc._frame(rpc.HEADERS, 5, 1, rpc.TRAILERS_OK)
 
 
-def test_pings_are_answered_all_of_them_and_once_a_second() -> None:
+def test_all_pings_are_answered_at_most_once_a_second() -> None:
     connection = rpc.Http2Connection(lambda _path, _request: b"")
     ping, pong = (rpc._frame(rpc.PING, flags, 0, b"12345678") for flags in (0, rpc.ACK))
     assert connection.receive(rpc.PREFACE + ping, 100.0) == pong
@@ -146,7 +146,7 @@ def test_pings_are_answered_all_of_them_and_once_a_second() -> None:
     assert connection.receive(b"", 103.0) == b""
 
 
-def test_a_peer_that_falls_silent_gets_its_ping_answered(port: int) -> None:
+def test_the_ping_of_a_silent_peer_is_answered(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as peer:
         ping = rpc._frame(rpc.PING, 0, 0, b"12345678")
         peer.sendall(rpc.PREFACE + ping + ping)

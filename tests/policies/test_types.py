@@ -1,4 +1,4 @@
-"""Types that policies name are types that providers have: a misspelt one is never evaluated."""
+"""The types that policies name exist in the providers' SDKs: a misspelt type would never be evaluated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.clouds
 
 SDKS = ("pulumi_aws", "pulumi_azure_native", "pulumi_coreweave", "pulumi_gcp", "pulumi_kubernetes")
 REGISTERED = re.compile(r'"([a-z-]+:[^":\s]*:\w+)": "\w+"')
-"""A type in the registry of resources that an SDK's `__init__.py` has as JSON."""
+"""Pattern of a type in the JSON registry of resources in an SDK's `__init__.py`."""
 OTHERS = (
     "pulumi:*",
     "trainyard:*",
@@ -37,13 +37,13 @@ OTHERS = (
 
 
 def registered(package: str) -> set[str]:
-    """Types of an SDK, read without its import, which takes seconds."""
+    """Return the types of an SDK, read from its text, since its import takes seconds."""
     spec = find_spec(package)
     assert spec and spec.origin
     return set(REGISTERED.findall(Path(spec.origin).read_text(encoding="utf-8")))
 
 
-def test_every_type_of_a_policy_is_one_that_its_provider_has() -> None:
+def test_every_type_of_a_policy_exists_in_its_provider() -> None:
     types = set.union(*map(registered, SDKS))
     assert len(types) > 5000
     patterns = {pattern for policy in POLICIES for pattern in (*policy.types, *policy.together_with)}
@@ -57,7 +57,7 @@ GRANTING_NOTHING = {
     "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive",
     "aws:iam/userPoliciesExclusive:UserPoliciesExclusive",
 }
-"""A rule for passwords; names of inline policies that are resources of their own."""
+"""A rule for passwords, and lists of the names of inline policies, which are separate resources."""
 
 
 def test_every_type_that_grants_by_iam_is_evaluated() -> None:

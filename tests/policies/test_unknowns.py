@@ -1,3 +1,5 @@
+"""Reading properties with unknown values, which raises with the path."""
+
 from __future__ import annotations
 
 import pytest
@@ -34,27 +36,27 @@ def test_known_values_are_read_by_path() -> None:
         ("ids", "ids[1]"),
     ],
 )
-def test_reading_what_is_not_known_raises_with_its_path(path: str, named: str) -> None:
+def test_reading_an_unknown_value_raises_with_its_path(path: str, named: str) -> None:
     with pytest.raises(UnknownProperty) as raised:
         PROPS.get(path)
     assert raised.value.path == named
 
 
-def test_a_value_not_known_is_a_value_that_is_set() -> None:
+def test_an_unknown_value_counts_as_set() -> None:
     assert PROPS.has("later")
     assert PROPS.has("block.later")
     assert not PROPS.has("nothing")
     assert not PROPS.has("later.deeper")
 
 
-def test_items_not_known_are_counted_and_a_list_not_known_is_not() -> None:
+def test_unknown_items_are_counted_and_an_unknown_list_is_not() -> None:
     assert PROPS.count("ids") == 2
     assert PROPS.count("absent") == 0
     with pytest.raises(UnknownProperty):
         PROPS.count("later")
 
 
-def test_a_block_knows_where_it_is() -> None:
+def test_a_block_has_its_path() -> None:
     assert PROPS.blocks("list")[0].at("value") == "list[0].value"
 
 

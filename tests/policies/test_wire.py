@@ -1,3 +1,5 @@
+"""The wire format of properties: unknown values, secrets, and patches of remediations."""
+
 from __future__ import annotations
 
 from google.protobuf import json_format, struct_pb2
@@ -17,7 +19,7 @@ def struct(data: dict[str, object]) -> struct_pb2.Struct:
     return json_format.ParseDict(data, struct_pb2.Struct())
 
 
-def test_unknown_values_and_secrets_are_reported_from_plain_ones() -> None:
+def test_unknown_values_and_secrets_are_distinguished_from_plain_ones() -> None:
     properties = struct(
         {"a": UNKNOWN_STRING, "b": [1, 2.5, secret("s")], "c": {"d": secret({"e": "f"})}, "g": None}
     )
@@ -37,7 +39,7 @@ def test_a_patch_changes_its_path_and_nothing_else() -> None:
     assert json_format.MessageToDict(properties)["a"] == {"b": UNKNOWN_STRING}
 
 
-def test_what_touches_a_secret_is_not_shown() -> None:
+def test_values_that_contain_a_secret_are_not_printed() -> None:
     secrets = ("policy", "tags.owner")
     assert Violation("policy.Statement[0].Action", "s3:*", "less").veiled(secrets).got == "[secret]"
     assert Violation("tags", "ml", "x").veiled(secrets).got == "[secret]"

@@ -1,4 +1,4 @@
-"""What the fake asks of AWS in the provider's place."""
+"""AWS's fake: its requests to moto, and the partition of its account."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rehearsal.cloud import RequestedResource
 
 
 @pytest.mark.parametrize(
-    ("region", "output"),
+    ("region", "parameters"),
     [
-        ("us-east-1", {}),  # the one region that S3 refuses as a location
+        ("us-east-1", {}),  # the only region that S3 refuses as a location constraint
         ("us-gov-west-1", {"CreateBucketConfiguration": {"LocationConstraint": "us-gov-west-1"}}),
     ],
 )
-def test_a_bucket_is_asked_for_in_every_region(region: str, output: dict[str, object]) -> None:
+def test_a_bucket_is_requested_with_its_region(region: str, parameters: dict[str, object]) -> None:
     (request,) = requests("aws:s3/bucket:Bucket", "bucket", {"bucket": "checkpoints", "region": region})
-    assert request.parameters == {"Bucket": "checkpoints", **output}
+    assert request.parameters == {"Bucket": "checkpoints", **parameters}
 
 
 @pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("us-east-2", "aws")])

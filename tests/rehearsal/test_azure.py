@@ -1,4 +1,4 @@
-"""Azure's fake: what it answers has the form that the SDK expects, and each resource a unique ID."""
+"""Azure's fake: its answers have the form that the SDK expects, and each resource has a unique ID."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rehearsal.leaks import SECRET
 CLOUD = AzureSubscription("00000000-0000-0000-0000-000000000000")
 
 
-def test_identities_are_reported_in_a_mapping() -> None:
+def test_identities_are_answered_as_a_mapping() -> None:
     identity = {"type": "UserAssigned", "userAssignedIdentities": ["/subscriptions/a"]}
     account = RequestedResource(
         "azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity}
     )
-    output = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
+    inputs = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
     assert CLOUD.planned_outputs(account) == output
     assert CLOUD.create(account).outputs == {"name": "s", **output}
     assert CLOUD.planned_outputs(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 
-def test_resources_of_one_name_in_several_have_separate_ids() -> None:
+def test_resources_of_one_name_in_several_parents_have_separate_ids() -> None:
     def made(endpoint: str) -> str:
         inputs = {
             "privateDnsZoneGroupName": "default",
@@ -40,7 +40,7 @@ def test_resources_of_one_name_in_several_have_separate_ids() -> None:
     assert made("vault").startswith("/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/")
 
 
-def test_a_clusters_kubeconfig_has_a_token_that_a_program_must_leave_out() -> None:
+def test_a_clusters_kubeconfig_has_a_token_that_a_program_must_not_export() -> None:
     answer = CLOUD.answer(CREDENTIALS, {"resourceName": "training"})
     config = yaml.safe_load(base64.b64decode(answer["kubeconfigs"][0]["value"]))
     assert config["clusters"][0]["cluster"]["server"].startswith("https://")

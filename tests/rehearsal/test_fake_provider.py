@@ -1,4 +1,4 @@
-"""The fake keeps what it is given, as a cloud would."""
+"""The fake provider's service: resources persist, faults happen once, and inputs are validated."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_the_engine_attaches_to_the_fake_for_every_package(fake_provider: FakePr
     assert attached == f"aws:{fake_provider.port},gcp:{fake_provider.port}"
 
 
-def test_a_preview_makes_nothing(fake_provider: FakeProvider, provider: ResourceProviderStub) -> None:
+def test_a_preview_creates_nothing(fake_provider: FakeProvider, provider: ResourceProviderStub) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1), preview=True))
     assert made.id == ""
     assert fake_provider.created == []
 
 
-def test_what_is_created_can_be_read_changed_and_deleted(
+def test_a_created_resource_can_be_read_changed_and_deleted(
     fake_provider: FakeProvider, provider: ResourceProviderStub
 ) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1)))
@@ -84,16 +84,16 @@ def serving(cloud: Cloud, folder: Path, faults: Faults | None = None) -> Iterato
         yield ResourceProviderStub(channel)
 
 
-def test_inputs_are_held_against_the_sdks_types(tmp_path: Path) -> None:
+def test_inputs_are_validated_by_the_sdks_types(tmp_path: Path) -> None:
     with serving(Typed({}), tmp_path) as provider:
         wrong = struct(spec={"replicas": "two", "template": {}, "selector": {}, "pods": 1})
         failures = provider.Check(provider_pb2.CheckRequest(urn=WEB, news=wrong)).failures
-    output = [failure.reason for failure in failures]
-    assert "spec.replicas: got 'two'; an integer is allowed" in output
-    assert any(reason.startswith("spec.pods: is not a property of this type") for reason in output)
+    reasons = [failure.reason for failure in failures]
+    assert "spec.replicas: got 'two'; an integer is allowed" in reasons
+    assert any(reason.startswith("spec.pods: is not a property of this type") for reason in reasons)
 
 
-def test_what_is_unknown_at_preview_passes_and_secrets_are_looked_into(tmp_path: Path) -> None:
+def test_unknown_values_pass_at_preview_and_secrets_are_validated(tmp_path: Path) -> None:
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": "many"}
     with serving(Typed({}), tmp_path) as provider:
         later = struct(spec={"replicas": UNKNOWN, "template": {}, "selector": {}})
@@ -103,7 +103,7 @@ def test_what_is_unknown_at_preview_passes_and_secrets_are_looked_into(tmp_path:
     assert "spec.replicas" in failure.reason
 
 
-def test_what_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> None:
+def test_a_resource_that_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> None:
     def spec(replicas: int, app: str) -> struct_pb2.Struct:
         return struct(spec={"replicas": replicas, "selector": {"matchLabels": {"app": app}}})
 
@@ -114,7 +114,7 @@ def test_what_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> None:
         assert list(provider.Diff(other).replaces) == ["spec.selector"]
 
 
-def test_what_exists_outlives_the_stand_in(tmp_path: Path) -> None:
+def test_resources_outlive_the_fakes_process(tmp_path: Path) -> None:
     with serving(Anything({}), tmp_path) as provider:
         made = provider.Create(provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1)))
     with serving(Anything({}), tmp_path) as provider:
@@ -123,7 +123,7 @@ def test_what_exists_outlives_the_stand_in(tmp_path: Path) -> None:
     assert all(file.stat().st_mode & 0o077 == 0 for file in tmp_path.iterdir())
 
 
-def test_the_creation_that_is_to_fail_fails_once(tmp_path: Path) -> None:
+def test_a_creation_with_an_injected_fault_fails_once(tmp_path: Path) -> None:
     request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
     with serving(Anything({}), tmp_path, Faults(fail="Deployment", fail_at=2)) as provider:
         provider.Create(request)
@@ -132,12 +132,12 @@ def test_the_creation_that_is_to_fail_fails_once(tmp_path: Path) -> None:
         provider.Create(request)
 
 
-def test_a_group_without_capacity_exists_and_is_not_well(tmp_path: Path) -> None:
+def test_a_group_without_capacity_exists_and_its_creation_fails(tmp_path: Path) -> None:
     group = struct(labels={"trainyard.dev/pool": "spot"})
     request = provider_pb2.CreateRequest(urn=WEB, properties=group)
     starving = serving(Anything({}), tmp_path, Faults(no_capacity="spot"))
-    output = "InsufficientInstanceCapacity in pool spot"
-    with starving as provider, pytest.raises(grpc.RpcError, match=output) as failed:
+    message = "InsufficientInstanceCapacity in pool spot"
+    with starving as provider, pytest.raises(grpc.RpcError, match=message) as failed:
         provider.Create(request)
     assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
     assert len(ResourceStore(tmp_path)._resources) == 1
@@ -157,7 +157,7 @@ def test_a_type_to_fail_is_read_with_its_number(text: str, parsed: tuple[str, in
 
 
 @pytest.mark.parametrize("text", [":2", "NodeGroup:0"])
-def test_what_names_no_creation_is_refused(text: str) -> None:
+def test_an_invalid_fault_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="TYPE or TYPE:NTH"):
         parse_fail(text)
 
@@ -172,7 +172,7 @@ def test_a_name_that_gcp_requires_is_generated_once(tmp_path: Path) -> None:
     assert name.startswith("nat-")
 
 
-def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_survives_changes(
+def test_computed_parts_of_a_property_are_unknown_at_preview_and_are_kept_by_updates(
     tmp_path: Path,
 ) -> None:
     cloud = Anything({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})
@@ -190,7 +190,7 @@ def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_survives_
         assert plain(provider.Update(change).properties) == {**both, "size": 2}
 
 
-def test_an_engine_is_killed_once_with_nothing_under_way(tmp_path: Path) -> None:
+def test_an_engine_is_killed_once_and_with_no_operation_under_way(tmp_path: Path) -> None:
     killed: list[int] = []
     store = ResourceStore(tmp_path)
     injector = Injector(Faults(crash_after=3), lambda: killed.append(len(list(store))))

@@ -1,4 +1,4 @@
-"""The fake for Google Cloud evaluates inputs by the SDK's types, and names what is not named."""
+"""Google Cloud's fake: inputs are validated by the SDK's types, and missing names are generated."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
 
 
-def test_what_fits_the_types_is_taken() -> None:
+def test_valid_inputs_are_accepted() -> None:
     assert problems("gcp:compute/router:Router", ROUTER) == []
 
 
 @pytest.mark.parametrize(
-    ("inputs", "word"),
+    ("inputs", "message"),
     [
         ({"netwrok": "n"}, "did you mean 'network'?"),
         ({**ROUTER, "region": ["europe-west1"]}, "a string is allowed"),
     ],
 )
-def test_what_does_not_is_refused_by_property(inputs: Mapping[str, Any], word: str) -> None:
-    assert any(word in reason for _, reason in problems("gcp:compute/router:Router", inputs))
+def test_an_invalid_input_is_refused_at_its_property(inputs: Mapping[str, Any], message: str) -> None:
+    assert any(message in reason for _, reason in problems("gcp:compute/router:Router", inputs))
 
 
-def test_what_must_exist_is_asked_for() -> None:
+def test_missing_required_inputs_are_refused() -> None:
     assert ("cluster", "is missing") in problems("gcp:container/nodePool:NodePool", {})
 
 
@@ -51,11 +51,11 @@ def test_what_must_exist_is_asked_for() -> None:
         ("gcp:lustre/instance:Instance", None),
     ],
 )
-def test_a_name_is_made_up_where_the_provider_does_it(token: str, name: str | None) -> None:
+def test_a_name_is_generated_where_the_provider_does_so(token: str, name: str | None) -> None:
     assert GcpProject("example-training", "europe-west1").autoname(token) == name
 
 
-def test_outputs_and_replacements_are_of_properties_that_the_sdk_knows() -> None:
+def test_outputs_and_replacements_are_properties_of_the_sdk() -> None:
     for token, outputs in OUTPUTS.items():
         assert outputs.keys() <= sdk.outputs_of(token).keys(), token
     for token, paths in table("rehearsal.gcp", "replacements").items():
@@ -124,7 +124,7 @@ NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/2
         ("gcp:filestore/instance:Instance", {"tier": "ZONEL"}, "tier", "ZONAL"),
     ],
 )
-def test_a_value_that_the_sdk_has_as_text_is_validated_by_the_discovery_documents(
+def test_a_value_that_is_a_string_in_the_sdk_is_validated_by_the_discovery_documents(
     token: str, inputs: Mapping[str, Any], path: str, word: str
 ) -> None:
     needed = {"gcp:container/nodePool:NodePool": {"cluster": "training"}}.get(token, {})
@@ -133,11 +133,11 @@ def test_a_value_that_the_sdk_has_as_text_is_validated_by_the_discovery_document
     assert len(refused) == 1
 
 
-def test_what_is_not_known_yet_has_any_value() -> None:
+def test_an_unknown_value_is_valid_for_any_type() -> None:
     assert not list(discovery.problems("gcp:compute/network:Network", {"routingMode": UNKNOWN}))
 
 
-def test_an_empty_text_is_as_none() -> None:
+def test_an_empty_string_counts_as_missing() -> None:
     placement = {"policyName": "rack", "type": ""}
     pool = {"cluster": "training", "placementPolicy": placement, "maxPodsPerNode": ""}
     assert [path for path, _ in discovery.problems("gcp:container/nodePool:NodePool", pool)] == [

@@ -1,4 +1,4 @@
-"""What a user has configured for AWS does not reach a rehearsal: moto answers it in this process."""
+"""A user's AWS configuration does not affect a rehearsal, whose requests moto answers in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rehearsal.aws.models import client
 pytestmark = pytest.mark.clouds
 
 
-def test_a_profile_and_another_endpoint_of_the_users_are_not_read(
+def test_the_users_profile_and_endpoint_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:9\n")

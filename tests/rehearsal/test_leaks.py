@@ -1,4 +1,4 @@
-"""A secret is found wherever it can be read, and nothing else is taken for one."""
+"""The search for leaked secrets: it finds them in any readable form, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
     text = f"said {PLANTED[kind]} and went on"
     manifest = json.dumps({"manifest": json.dumps({"text": text})})
     kubeconfig = base64.b64encode(text.encode()).decode()
-    for output in (text, manifest, f"kubeconfig = {kubeconfig}", f'"data": "{kubeconfig}"'):
-        assert kinds_in(output) == {kind}, output
+    for line in (text, manifest, f"kubeconfig = {kubeconfig}", f'"data": "{kubeconfig}"'):
+        assert kinds_in(line) == {kind}, line
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
         "HF_TOKEN",
     ],
 )
-def test_a_secret_is_known_by_the_name_that_it_stands_under(key: str) -> None:
+def test_a_secret_is_recognized_by_its_key(key: str) -> None:
     value = "kX9+fJ2/qL0vB7nM"
     config = yaml.safe_dump({"users": [{"user": {key: value}}]})
-    for output in (config.splitlines()[-1], json.dumps({key: value}), json.dumps(json.dumps({key: value}))):
-        assert kinds_in(output) == {"a password, key or token under its name"}, output
+    for line in (config.splitlines()[-1], json.dumps({key: value}), json.dumps(json.dumps({key: value}))):
+        assert kinds_in(line) == {"a password, key or token under its name"}, line
 
 
-def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass() -> None:
-    for output in (
+def test_encrypted_values_and_references_to_secrets_are_not_leaks() -> None:
+    for line in (
         f'"ciphertext": "v1:cPvIxatAAuc0cPvI:{BYTES}"',
         f'"integrity": "sha512-{BYTES}"',
         '"password": {"secretKeyRef": {"name": "object-store"}}',
@@ -67,7 +67,7 @@ def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass(
         "pad_token: endoftext",
         "-----BEGIN CERTIFICATE-----",
     ):
-        assert kinds_in(output) == set(), output
+        assert kinds_in(line) == set(), line
 
 
 def test_a_known_secret_is_named_and_a_leak_has_the_first_location_of_its_line(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_known_secret_is_named_and_a_leak_has_the_first_location_of_its_line(t
     assert leaks_in(lines_of([first, second]), known) == [Leak(f"{first}:2", "the passphrase")]
 
 
-def test_the_plans_of_all_stacks_have_no_secret_but_those_that_the_engine_encrypts() -> None:
-    """The golden files show secrets in the clear: the engine's state must not."""
+def test_the_plans_of_all_stacks_have_only_secrets_that_the_engine_encrypts() -> None:
+    """The golden files have them in plain text; the engine's state must not."""
     golden = sorted((ROOT / "tests" / "golden").rglob("*.yaml"))
     found = {Path(leak.file.rpartition(":")[0]).name for leak in leaks_in(lines_of(golden))}
     assert found == {"local.yaml"}, "that of the cluster of this host"

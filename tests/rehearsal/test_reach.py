@@ -1,4 +1,4 @@
-"""An API server answers where the cloud lets the engine's network in, and nowhere else."""
+"""A rehearsal's API server answers only if the stack's settings admit the network that the engine runs in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OPEN: Mapping[str, Inputs] = {
 
 
 class ReachableClouds:
-    """The clouds of a stack whose engine runs somewhere."""
+    """The fakes of a stack whose engine runs at `origin`."""
 
     def __init__(self, kind: str, origin: str) -> None:
         control_plane = fake_of(kind).control_plane
@@ -60,7 +60,7 @@ class ReachableClouds:
         return resource
 
     def answers(self) -> bool:
-        """Whether a Namespace can be made."""
+        """Whether a Namespace can be created."""
         try:
             self.clouds["kubernetes"].create(RequestedResource("kubernetes:core/v1:Namespace", "team", {}))
         except RefusedError as error:
@@ -70,14 +70,14 @@ class ReachableClouds:
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
-def test_a_private_api_server_answers_nobody_outside(kind: str) -> None:
+def test_a_private_api_server_does_not_answer_outside_of_its_network(kind: str) -> None:
     stage = ReachableClouds(kind, HERE)
     stage.make(stage.type, PRIVATE[kind])
     assert not stage.answers()
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_a_limited_one_answers_the_networks_that_are_named(kind: str) -> None:
+def test_a_limited_api_server_answers_the_named_networks(kind: str) -> None:
     for origin, answered in ((HERE, True), (ELSEWHERE, False)):
         stage = ReachableClouds(kind, origin)
         stage.make(stage.type, NAMED[kind])
@@ -85,14 +85,14 @@ def test_a_limited_one_answers_the_networks_that_are_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OPEN)
-def test_one_that_the_cloud_opens_to_all_answers_from_anywhere(kind: str) -> None:
+def test_a_public_api_server_answers_from_anywhere(kind: str) -> None:
     stage = ReachableClouds(kind, ELSEWHERE)
     stage.make(stage.type, OPEN[kind])
     assert stage.answers()
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
-def test_a_runner_inside_reaches_it_and_on_aws_by_a_rule_of_the_group(kind: str) -> None:
+def test_a_runner_in_the_network_reaches_it_on_aws_by_a_security_group_rule(kind: str) -> None:
     stage = ReachableClouds(kind, INSIDE)
     stage.make(stage.type, PRIVATE[kind])
     assert stage.answers() is (kind != "aws")
@@ -111,7 +111,7 @@ def test_a_runner_inside_reaches_it_and_on_aws_by_a_rule_of_the_group(kind: str)
         ("trainyard", "trainyard:kubernetes:CustomResourceDefinitions"),
     ],
 )
-def test_an_endpoint_that_is_closed_answers_no_more(package: str, token: str, operation: str) -> None:
+def test_an_endpoint_that_is_closed_later_does_not_answer(package: str, token: str, operation: str) -> None:
     stage = ReachableClouds("aws", HERE)
     cluster = stage.make(stage.type, NAMED["aws"])
     assert stage.answers()
@@ -119,14 +119,14 @@ def test_an_endpoint_that_is_closed_answers_no_more(package: str, token: str, op
     arguments = [RequestedResource(token, "it", {}), *([{}] if operation == "update" else [])]
     with pytest.raises(RefusedError):
         getattr(stage.clouds[package], operation)(*arguments)
-    stage.make("aws:s3/bucket:Bucket", {})  # the cloud's own API is no matter of the cluster's network
+    stage.make("aws:s3/bucket:Bucket", {})  # the cluster's network does not affect the cloud's API
 
 
-def test_an_existing_cluster_is_its_owners_to_open() -> None:
+def test_an_existing_cluster_always_answers() -> None:
     assert ReachableClouds("aws", ELSEWHERE).answers()
 
 
-def test_the_reason_and_the_next_step_come_before_the_engines_output() -> None:
+def test_the_reason_and_the_next_step_precede_the_engines_output() -> None:
     stage = ReachableClouds("azure", HERE)
     with pytest.raises(TrainyardError) as raised, stage.reach.explained():
         stage.make(stage.type, PRIVATE["azure"])
@@ -155,7 +155,7 @@ def test_other_errors_are_not_changed() -> None:
     assert [each.path for each in raised.value.problems] == ["another"]
 
 
-def test_the_engine_runs_where_the_stack_requires_or_it_is_reported() -> None:
+def test_an_engine_outside_of_the_required_network_is_reported() -> None:
     named = {"provider": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
     assert origin_of("", named) == "192.0.2.64"
     assert origin_of("", {"provider": {}}) == ELSEWHERE

@@ -1,4 +1,4 @@
-"""Refusals of the fakes: every row has its source, and the user gets a next step from the cloud's text."""
+"""Refusals of the clouds in a rehearsal: each has its source, and a next step by the cloud's message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_refusal_has_its_source_and_a_next_step(kind: str, row: KnownRefus
 
 
 @pytest.mark.parametrize("message", ["", "error: something that nobody has met", "exit status 1"])
-def test_what_nobody_knows_gets_no_advice(message: str) -> None:
+def test_an_unknown_message_gets_no_advice(message: str) -> None:
     assert all(target_of(kind).advise(message) == "" for kind in FAKES)
 
 
@@ -76,7 +76,7 @@ def test_a_row_matches_the_requested_operation(
     assert not row.matches(subnet(**inputs), "delete")
 
 
-def test_a_refusal_is_over_once_the_user_has_put_it_right() -> None:
+def test_a_refusal_ends_once_the_user_has_corrected_its_cause() -> None:
     injector = Injector(Faults(refusals=(PLAIN,)), lambda: None)
     for _ in range(2):
         with pytest.raises(Exception, match=r"no, not 10\.0\.0\.0/8"):
@@ -86,7 +86,7 @@ def test_a_refusal_is_over_once_the_user_has_put_it_right() -> None:
     assert not injector.raised
 
 
-def test_what_lasts_for_hours_nobody_puts_right() -> None:
+def test_a_refusal_that_lasts_for_hours_is_not_corrected() -> None:
     lasting = KnownRefusal("no", "", ("Subnet",), "no", "", lasts=True)
     injector = Injector(Faults(refusals=(lasting,)), lambda: None)
     with pytest.raises(Exception, match="no"):
@@ -96,7 +96,7 @@ def test_what_lasts_for_hours_nobody_puts_right() -> None:
         injector.before(subnet())
 
 
-def test_a_deletion_is_refused_and_what_it_was_for_is_still_there(tmp_path: Path) -> None:
+def test_after_a_refused_deletion_the_resource_still_exists(tmp_path: Path) -> None:
     left = KnownRefusal("left", "", ("Subnet",), "in use", "", moment="delete")
     with serving(Anything({}), tmp_path, Faults(refusals=(left,))) as provider:
         made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct()))
@@ -114,7 +114,7 @@ def test_a_half_created_resource_is_reported_to_the_engine_with_its_id(tmp_path:
         assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
 
 
-def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_path: Path) -> None:
+def test_the_repair_of_a_half_created_resource_can_be_refused_in_another_way(tmp_path: Path) -> None:
     rows = [KnownRefusal(name, "", ("Subnet",), name, "", retained=True) for name in ("first", "second")]
     injector = Injector(Faults(refusals=tuple(rows)), lambda: None)
     for name, ask in (("first", injector.after), ("second", injector.mending)):
@@ -125,7 +125,7 @@ def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_p
 
 
 class RefusingEngine(FakeEngine):
-    """An engine whose first `up` is refused, and which reports it with a fix."""
+    """A fake engine whose first `up` is refused, and which reports the refusal with a fix."""
 
     injector: Injector
     fix = "do this"
@@ -150,7 +150,7 @@ def run_rehearsal(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusin
     return rehearse_on(opened, FakeProviders({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
 
 
-def test_a_rehearsal_continues_where_the_user_knows_what_to_do(
+def test_a_rehearsal_continues_after_a_refusal_with_a_next_step(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     done = run_rehearsal(monkeypatch, tmp_path, RefusingEngine(settled()))
@@ -160,7 +160,7 @@ def test_a_rehearsal_continues_where_the_user_knows_what_to_do(
     assert done.phases[1].name == "up after refusals"
 
 
-def test_a_rehearsal_fails_where_a_refusal_has_no_next_step(
+def test_a_rehearsal_fails_after_a_refusal_without_a_next_step(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = RefusingEngine(settled())
@@ -174,7 +174,7 @@ def test_a_refusal_that_nothing_triggers_is_reported_as_survived(tmp_path: Path)
     assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
 
 
-def test_refusals_are_chosen_by_name_and_another_word_lists_them() -> None:
+def test_refusals_are_selected_by_name_and_an_unknown_name_lists_them() -> None:
     session = Session("aws-dev")
     assert {each.name for each in refusing(session, Faults(), [ALL]).refusals} >= {"spot-empty", "no-cards"}
     assert [each.name for each in refusing(session, Faults(), ["new-role"]).refusals] == ["new-role"]

@@ -1,4 +1,4 @@
-"""A rehearsal fails where a program does not settle."""
+"""The phases of a rehearsal with a fake engine: it fails if a phase differs from its preview."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FakeOutcome:
 
 @dataclass
 class FakeEngine:
-    """An engine that answers each operation as the test sets it."""
+    """A fake engine with the outcomes of its operations."""
 
     message: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def settled() -> dict[str, list[Mapping[str, int]]]:
     }
 
 
-def test_a_program_that_settles_passes_all_phases() -> None:
+def test_a_program_that_converges_passes_all_phases() -> None:
     seen: list[Phase] = []
     rehearse(lambda _: FakeEngine(settled()), seen.append)
     assert [phase.name for phase in seen] == ["preview", "up", "up again", "refresh", "update", "destroy"]
@@ -120,17 +120,17 @@ def test_the_engine_attaches_to_the_fakes() -> None:
     assert packages == ["kubernetes", "aws"]
 
 
-class Remembering(FakeEngine):
-    """An engine whose state has what nobody made."""
+class PhantomResourceEngine(FakeEngine):
+    """A fake engine whose state has a resource that does not exist."""
 
     def resources(self) -> Sequence[Mapping[str, Any]]:
         token = "aws:ec2/vpc:Vpc"
         return [{"urn": f"urn:pulumi:s::p::{token}::vpc", "type": token, "custom": True}]
 
 
-def test_a_resource_that_only_the_engine_believes_in_is_named() -> None:
+def test_a_resource_that_only_the_state_has_is_named() -> None:
     with pytest.raises(TrainyardError, match=r"aws:ec2/vpc:Vpc::vpc\n.*does not exist"):
-        rehearse(lambda _: Remembering(settled()))
+        rehearse(lambda _: PhantomResourceEngine(settled()))
 
 
 def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> 
         rehearse_on(lambda _: FakeEngine(settled()), stage)
 
 
-class Leaking(FakeEngine):
-    """An engine whose state shows a secret."""
+class LeakingEngine(FakeEngine):
+    """A fake engine whose state has a secret in plain text."""
 
     def resources(self) -> Sequence[Mapping[str, Any]]:
         outputs = {"kubeconfig": {"users": [f"{SECRET}-kubeconfig"]}}
@@ -148,33 +148,33 @@ class Leaking(FakeEngine):
         return [{"urn": urn, "type": "pulumi:pulumi:Stack", "custom": False, "outputs": outputs}]
 
 
-def test_a_secret_in_the_clear_is_named_and_not_shown() -> None:
+def test_a_secret_in_plain_text_is_named_and_not_printed() -> None:
     with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in the clear") as raised:
-        rehearse(lambda _: Leaking(settled()))
+        rehearse(lambda _: LeakingEngine(settled()))
     assert SECRET not in str(raised.value)
 
 
-def test_a_secret_that_can_be_read_in_a_file_ends_the_rehearsal() -> None:
-    class Writing(FakeEngine):
+def test_a_secret_in_a_file_fails_the_rehearsal() -> None:
+    class LeakingFilesEngine(FakeEngine):
         def leaks(self) -> Sequence[Leak]:
             return [Leak("history/one.json:7", "a private key")]
 
     with pytest.raises(TrainyardError, match=r"history/one\.json:7\n.*a private key in the clear"):
-        rehearse(lambda _: Writing(settled()))
+        rehearse(lambda _: LeakingFilesEngine(settled()))
 
 
-def test_an_up_that_fails_by_itself_is_no_fault_that_was_asked_for(tmp_path: Path) -> None:
-    class Broken(FakeEngine):
+def test_an_up_that_fails_does_not_count_as_the_injected_fault(tmp_path: Path) -> None:
+    class FailingUpEngine(FakeEngine):
         def up(self) -> FakeOutcome:
             raise TrainyardError([Problem("the program", "a bug", "none", "mend it")])
 
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
     with pytest.raises(TrainyardError, match="a bug"):
-        rehearse_on(lambda _: Broken(settled()), stage)
+        rehearse_on(lambda _: FailingUpEngine(settled()), stage)
 
 
-class Protected(FakeEngine):
-    """An engine that refuses to destroy what is protected, after it has deleted the first `num_deleted`."""
+class RefusesDestroyEngine(FakeEngine):
+    """A fake engine that refuses to destroy protected resources, after `num_deleted` deletions."""
 
     num_deleted = 0
 
@@ -200,14 +200,14 @@ class Protected(FakeEngine):
         return FakeOutcome({"same": 2})
 
 
-def test_a_destroy_of_what_is_protected_is_refused_first() -> None:
-    rehearsal = rehearse(lambda _: Protected())
+def test_a_destroy_of_protected_resources_is_refused_before_any_deletion() -> None:
+    rehearsal = rehearse(lambda _: RefusesDestroyEngine())
     assert [phase.name for phase in rehearsal.phases][-2:] == ["unprotect", "destroy"]
 
 
 def test_a_destroy_that_is_refused_too_late_is_named() -> None:
-    class LateProtected(Protected):
+    class RefusesDestroyLateEngine(RefusesDestroyEngine):
         num_deleted = 1
 
     with pytest.raises(TrainyardError, match=r"one\n.*was deleted though others are protected"):
-        rehearse(lambda _: LateProtected())
+        rehearse(lambda _: RefusesDestroyLateEngine())

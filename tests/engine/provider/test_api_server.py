@@ -1,4 +1,4 @@
-"""Several resources of one cluster connect to it at once."""
+"""Clients of an API server for several resources at once, which must not share temporary certificates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.provider.api_server import connect
 
 
 def kubeconfig() -> str:
-    """Return a kubeconfig that holds its certificates, as the embedded cluster's does."""
+    """Return a kubeconfig with embedded certificates, as the embedded cluster's has."""
     data = {key: base64.b64encode(key.encode()).decode() for key in ("certificate", "key", "authority")}
     user = {"client-certificate-data": data["certificate"], "client-key-data": data["key"]}
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": data["authority"]}
@@ -30,7 +30,7 @@ def kubeconfig() -> str:
     )
 
 
-def test_a_client_is_given_no_certificate_that_another_thread_still_writes(
+def test_a_client_gets_no_certificate_file_that_another_thread_still_writes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def open_slowly(name: str, mode: str) -> IO[Any]:

@@ -1,3 +1,5 @@
+"""The resource `CustomResourceDefinitions`, on a fake API server: apply, wait, adopt, delete."""
+
 from __future__ import annotations
 
 import json
@@ -29,7 +31,7 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
 
 
 class FakeApiServer(BaseHTTPRequestHandler):
-    """As much of an API server as the resource speaks to; a definition is established at its second read."""
+    """A fake API server for definitions, which are established at their second read."""
 
     stored: ClassVar[dict[str, Any]]
     requests: ClassVar[list[tuple[str, str]]]
@@ -121,14 +123,14 @@ def test_a_create_applies_every_definition_and_waits_until_it_is_established(
     assert all("status" in each for each in server.stored.values())
 
 
-def test_a_second_create_finds_all_done(server: type[FakeApiServer], tmp_path: Path) -> None:
+def test_a_second_create_changes_nothing(server: type[FakeApiServer], tmp_path: Path) -> None:
     asked = inputs(server, tmp_path, definition("a.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
     CustomResourceDefinitions().create(asked, RecordedProgress())
     assert server.requests == [("PATCH", "a.x")]
 
 
-def test_an_update_applies_what_changed_and_removes_what_is_not_asked_for(
+def test_an_update_applies_changed_definitions_and_removes_undeclared_ones(
     server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     old = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
@@ -164,7 +166,7 @@ def test_a_delete_removes_them_unless_asked_to_retain_them(
     assert server.stored.keys() == left
 
 
-def test_what_the_api_server_refuses_is_reported_in_its_words(
+def test_a_refusal_of_the_api_server_is_reported_with_its_message(
     server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
@@ -198,13 +200,13 @@ def test_objects_that_outlive_their_operator_are_named_with_the_next_step(
     assert "kubectl patch in-use.x NAME --type=merge" in caught.value.problems[0].fix
 
 
-def test_an_interrupt_is_heard_while_waiting(server: type[FakeApiServer], tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_wait(server: type[FakeApiServer], tmp_path: Path) -> None:
     server.establishes = False
     with pytest.raises(Cancelled):
         CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), InterruptedProgress())
 
 
-def test_a_bundle_that_is_not_what_was_declared_is_refused_with_every_difference(tmp_path: Path) -> None:
+def test_a_bundle_that_differs_from_the_declaration_is_refused_with_every_difference(tmp_path: Path) -> None:
     asked = inputs(None, tmp_path, definition("a.x"), definition("b.x"))
     wrong = {**asked["definitions"], "a.x": "0" * 64, "c.x": "1" * 64}
     with pytest.raises(InputError) as caught:

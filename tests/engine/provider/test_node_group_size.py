@@ -1,4 +1,4 @@
-"""A node group is asked for its nodes and not waited for, on moto."""
+"""The resource `NodeGroupSize` on moto: it requests a node group's nodes and does not wait for them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_plugin_serves_the_type() -> None:
     assert isinstance(load(RESOURCE_TYPES[NodeGroupSize.TYPE]), NodeGroupSize)
 
 
-def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) -> None:
+def test_an_empty_group_is_resized_and_can_be_resized_again(eks: Any) -> None:
     resource = NodeGroupSize()
     assert resource.create(INPUTS, RecordedProgress()) == {}
     assert sizes_of(eks) == {"minSize": 0, "desiredSize": 4, "maxSize": 4}
@@ -60,7 +60,7 @@ def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) ->
     assert sizes_of(eks) == {"minSize": 2, "desiredSize": 2, "maxSize": 2}
 
 
-def test_what_exists_need_not_be_what_was_asked_for(eks: Any) -> None:
+def test_the_number_of_existing_nodes_is_no_drift(eks: Any) -> None:
     assert NodeGroupSize().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
     eks.delete_nodegroup(**GROUP)
     with pytest.raises(ResourceNotFound):
@@ -68,7 +68,7 @@ def test_what_exists_need_not_be_what_was_asked_for(eks: Any) -> None:
     NodeGroupSize().delete(INPUTS, RecordedProgress())
 
 
-def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_update_is_awaited_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     class Busy:
@@ -88,7 +88,7 @@ def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["update", "nodegroup_active", "update"]
 
 
-def test_what_eks_refuses_is_a_problem_with_a_next_step(eks: Any) -> None:
+def test_a_refusal_of_eks_is_a_problem_with_a_next_step(eks: Any) -> None:
     with pytest.raises(TrainyardError, match="aws eks describe-nodegroup") as raised:
         NodeGroupSize().create({**INPUTS, "nodeGroup": "gone"}, RecordedProgress())
     assert "ResourceNotFoundException" in raised.value.problems[0].got

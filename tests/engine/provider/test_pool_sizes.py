@@ -1,4 +1,4 @@
-"""Groups of GKE and AKS are asked for their nodes and not waited for, by the clouds' APIs."""
+"""The resources `NodePoolSize` (GKE) and `AgentPoolSize` (AKS) on fake APIs: they only request nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AZURE = {"agentPool": AGENT_POOL, "size": 4, "labels": {"trainyard.dev/pool": "s
 
 
 class FakeGroupApis:
-    """Both APIs' answers for one group, and their requests; `refusals` come first."""
+    """A fake of both APIs for one group, which records requests; the answers in `refusals` come first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refusals: list[tuple[int, str]] = []
@@ -67,24 +67,24 @@ def test_the_plugin_serves_the_type(kind: type[ResourceHandler]) -> None:
     assert isinstance(load(RESOURCE_TYPES[kind.TYPE]), kind)
 
 
-def test_a_node_pool_is_asked_for_the_nodes_of_each_zone(cloud: FakeGroupApis) -> None:
+def test_a_node_pool_is_resized_to_the_nodes_of_each_zone(cloud: FakeGroupApis) -> None:
     assert NodePoolSize().create(GCP, RecordedProgress()) == {}
     NodePoolSize().update(GCP, {**GCP, "size": 12}, RecordedProgress())
     url = f"https://container.googleapis.com/v1/{NODE_POOL}:setSize"
     assert cloud.asked == [(url, {"nodeCount": 2}), (url, {"nodeCount": 4})]
 
 
-def test_an_agent_pools_minimum_is_raised_and_all_else_is_put_back(cloud: FakeGroupApis) -> None:
+def test_an_agent_pools_minimum_is_raised_and_other_properties_are_unchanged(cloud: FakeGroupApis) -> None:
     assert AgentPoolSize().create(AZURE, RecordedProgress()) == {}
     url = f"https://management.azure.com{AGENT_POOL}?api-version=2025-09-01"
     assert cloud.asked == [(url, {"properties": {**cloud.pool, "minCount": 4}})]
 
 
-def test_the_api_of_agent_pools_is_the_sdks() -> None:
+def test_the_api_version_of_agent_pools_is_the_sdks() -> None:
     assert f"REST API version {agent_pool_size.VERSION}." in inspect.getsource(AgentPool)
 
 
-def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: FakeGroupApis) -> None:
+def test_missing_nodes_are_no_drift_but_another_minimum_is(cloud: FakeGroupApis) -> None:
     assert NodePoolSize().read(GCP, {}, RecordedProgress()).inputs == GCP
     cloud.pool["minCount"] = 4
     assert AgentPoolSize().read(AZURE, {}, RecordedProgress()).inputs == AZURE
@@ -93,7 +93,7 @@ def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: Fak
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
-def test_a_group_that_is_deleted_takes_its_size_along(
+def test_the_size_of_a_deleted_group_is_deleted(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.there = False
@@ -114,7 +114,7 @@ BUSY = [
 
 
 @pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
-def test_another_operation_is_waited_for(
+def test_another_operation_is_awaited_first(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any], status: int, message: str
 ) -> None:
     cloud.refusals = [(status, message)] * 2
@@ -125,7 +125,7 @@ def test_another_operation_is_waited_for(
 
 
 @pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
-def test_an_operation_that_never_ends_is_not_waited_for_without_end(
+def test_the_wait_for_an_operation_that_never_ends_times_out(
     cloud: FakeGroupApis,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[ResourceHandler],
@@ -140,7 +140,7 @@ def test_an_operation_that_never_ends_is_not_waited_for_without_end(
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
-def test_what_is_refused_is_a_problem_with_a_next_step(
+def test_a_refusal_is_a_problem_with_a_next_step(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.refusals = [(403, "no permission")]

@@ -1,3 +1,5 @@
+"""The resource `RotatedKubeconfig` on a fake API server: tokens are issued, stored and renewed."""
+
 from __future__ import annotations
 
 import base64
@@ -21,7 +23,7 @@ SECRET = "/api/v1/namespaces/kueue-system/secrets/fleet-test-far"
 
 
 class FakeApiServers(BaseHTTPRequestHandler):
-    """The API servers of both clusters: issues tokens with a lifetime of its choice, and stores Secrets."""
+    """A fake of both clusters' API servers: it issues tokens with its own lifetime, and stores Secrets."""
 
     secrets: ClassVar[dict[str, Any]]
     asked: ClassVar[list[tuple[str, str, Any]]]
@@ -101,13 +103,13 @@ def test_a_token_is_requested_from_one_cluster_and_stored_in_the_other(inputs: d
     assert "token" not in json.dumps(outputs)
 
 
-def test_its_messages_hold_no_token(inputs: dict[str, Any]) -> None:
+def test_its_messages_have_no_token(inputs: dict[str, Any]) -> None:
     progress = RecordedProgress()
     RotatedKubeconfig().create(inputs, progress)
     assert "token-1" not in str(vars(progress))
 
 
-def test_an_update_is_due_from_the_half_of_the_tokens_life(inputs: dict[str, Any]) -> None:
+def test_an_update_is_due_after_half_of_the_tokens_lifetime(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
     assert resource.due(resource.create(inputs, RecordedProgress())) == ""
     now = datetime.now(UTC)
@@ -115,24 +117,24 @@ def test_an_update_is_due_from_the_half_of_the_tokens_life(inputs: dict[str, Any
         assert resource.due({"renews": (now + timedelta(minutes=minutes)).isoformat()}) == due
 
 
-def test_the_life_that_counts_is_the_one_that_was_given(inputs: dict[str, Any]) -> None:
+def test_the_lifetime_is_that_of_the_issued_token(inputs: dict[str, Any]) -> None:
     FakeApiServers.given = timedelta(seconds=600)
     renews = datetime.fromisoformat(RotatedKubeconfig().create(inputs, RecordedProgress())["renews"])
     assert 290 < (renews - datetime.now(UTC)).total_seconds() < 310
 
 
-def test_a_create_that_was_broken_off_is_due(inputs: dict[str, Any]) -> None:
+def test_after_an_interrupted_create_an_update_is_due(inputs: dict[str, Any]) -> None:
     assert RotatedKubeconfig().due({}) == "expires"
 
 
-def test_an_update_brings_another_token(inputs: dict[str, Any]) -> None:
+def test_an_update_issues_another_token(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
     resource.create(inputs, RecordedProgress())
     resource.update(inputs, {**inputs, "serial": 1}, RecordedProgress())
     assert stored()["users"][0]["user"]["token"] == "token-2"
 
 
-def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) -> None:
+def test_a_deleted_secret_is_created_again(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
     outputs = resource.create(inputs, RecordedProgress())
     assert resource.read(inputs, outputs, RecordedProgress()).outputs == outputs
@@ -149,14 +151,14 @@ def test_it_is_deleted_even_if_it_is_missing_already(inputs: dict[str, Any]) -> 
     resource.delete(inputs, RecordedProgress())
 
 
-def test_a_refusal_is_reported_in_the_servers_words(inputs: dict[str, Any]) -> None:
+def test_a_refusal_is_reported_with_the_servers_message(inputs: dict[str, Any]) -> None:
     FakeApiServers.refusal = "serviceaccounts is forbidden"
     with pytest.raises(TrainyardError, match="serviceaccounts is forbidden"):
         RotatedKubeconfig().create(inputs, RecordedProgress())
     assert FakeApiServers.secrets == {}
 
 
-def test_the_hub_gets_of_the_issuers_kubeconfig_the_way_and_not_the_user() -> None:
+def test_the_hub_gets_the_issuers_address_and_not_its_user() -> None:
     cluster = {"server": "https://10.0.0.1:6443", "certificate-authority-data": "Q0E="}
     user = {"exec": {"command": "aws"}, "client-key-data": "a2V5"}
     given = {

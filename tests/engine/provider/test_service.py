@@ -1,4 +1,4 @@
-"""The protocol around the resource types, spoken to as the engine does."""
+"""The provider's gRPC service with a fake resource type, called as the engine calls it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from engine.stubs import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, statu
 from infra.errors import Problem, TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 
-URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:Lamp::one"
+URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:FakeResource::one"
 
 
-class Lamp(ResourceHandler):
-    """A resource type that remembers what it was asked for and can be made to fail or to dawdle."""
+class FakeResource(ResourceHandler):
+    """A fake resource type that records its calls, and can be made to fail or to take long."""
 
-    TYPE = "test:index:Lamp"
+    TYPE = "test:index:FakeResource"
     REPLACES: ClassVar[frozenset[str]] = frozenset({"socket"})
     OUTPUTS: ClassVar[frozenset[str]] = frozenset({"serial", "pin", "burns"})
     RENEWED: ClassVar[frozenset[str]] = frozenset({"burns"})
@@ -90,7 +90,7 @@ class FakeEngineService(engine_pb2_grpc.EngineServicer):
 
 @dataclass
 class ProviderBench:
-    lamp: Lamp
+    lamp: FakeResource
     engine: FakeEngineService
     provider: provider_pb2_grpc.ResourceProviderStub
     servers: list[grpc.Server] = field(default_factory=list)
@@ -98,7 +98,7 @@ class ProviderBench:
 
 @pytest.fixture
 def bench() -> Iterator[ProviderBench]:
-    lamp, engine = Lamp(), FakeEngineService()
+    lamp, engine = FakeResource(), FakeEngineService()
     engine_server, provider_server = grpc.server(ThreadPoolExecutor(4)), grpc.server(ThreadPoolExecutor(4))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, engine_server)
     address = f"127.0.0.1:{engine_server.add_insecure_port('127.0.0.1:0')}"
@@ -136,7 +136,7 @@ def test_a_wrong_input_is_refused_with_its_property_and_the_reason(bench: Provid
     assert [(f.property, f.reason) for f in answer.failures] == [("watts", "at most 100")]
 
 
-def test_inputs_that_are_not_known_yet_are_checked_later(bench: ProviderBench) -> None:
+def test_unknown_inputs_are_checked_later(bench: ProviderBench) -> None:
     news = properties(watts=500, socket=UNKNOWN_MARK)
     answer = bench.provider.Check(provider_pb2.CheckRequest(urn=URN, news=news))
     assert not answer.failures
@@ -159,7 +159,7 @@ def test_a_property_with_a_secret_inside_is_secret_as_a_whole(bench: ProviderBen
     assert list(made.properties["notes"]["value"]) == ["x", "y"]
 
 
-def test_what_is_declared_secret_is_so_unasked(bench: ProviderBench) -> None:
+def test_an_output_that_the_type_declares_secret_is_secret(bench: ProviderBench) -> None:
     made = bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a")))
     assert dict(made.properties["pin"]) == secret("1234")
     assert made.properties["serial"] == "s1"
@@ -167,7 +167,7 @@ def test_what_is_declared_secret_is_so_unasked(bench: ProviderBench) -> None:
     assert made.refresh_before_update
 
 
-def test_a_preview_of_a_create_makes_nothing_and_leaves_outputs_unknown(bench: ProviderBench) -> None:
+def test_a_preview_of_a_create_creates_nothing_and_has_unknown_outputs(bench: ProviderBench) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a"), preview=True)
     made = bench.provider.Create(request)
     assert (made.id, made.properties["serial"]) == ("", UNKNOWN_MARK)
@@ -191,7 +191,7 @@ def test_a_preview_of_an_update_keeps_the_outputs_known(bench: ProviderBench) ->
     assert bench.lamp.asked == []
 
 
-def test_an_output_whose_time_has_come_is_a_change_though_no_input_is_one(bench: ProviderBench) -> None:
+def test_an_output_that_is_due_is_a_change_without_a_changed_input(bench: ProviderBench) -> None:
     inputs = properties(socket="a", watts=1)
     for burns, paths in ((10, []), (0, ["burns"])):
         olds = properties(socket="a", watts=1, serial="s1", burns=burns)
@@ -244,7 +244,7 @@ def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(b
     assert "serial" not in found.properties
 
 
-def test_an_update_that_fails_leaves_the_state_as_it_was(bench: ProviderBench) -> None:
+def test_a_failed_update_does_not_change_the_state(bench: ProviderBench) -> None:
     def fail(_progress: HandlerProgress) -> None:
         raise OSError("no space left")
 
@@ -280,7 +280,7 @@ def test_a_delete_knows_the_last_inputs(bench: ProviderBench) -> None:
     assert bench.lamp.asked == [("delete", {"socket": "a"})]
 
 
-def test_an_operation_shows_in_its_row_how_far_it_is(bench: ProviderBench) -> None:
+def test_an_operation_reports_its_progress(bench: ProviderBench) -> None:
     def work(progress: HandlerProgress) -> None:
         progress.log("screwing it in")
         with progress.task("warming up"):
@@ -293,7 +293,7 @@ def test_an_operation_shows_in_its_row_how_far_it_is(bench: ProviderBench) -> No
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_does_not_listen(
+def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_ignores_it(
     bench: ProviderBench, deaf: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "CANCEL_GRACE_SECONDS", 0.1 if deaf else TIMEOUT_SECONDS)
@@ -351,7 +351,7 @@ def test_only_the_embedded_clusters_types_import_local() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "True"]
 
 
-def test_the_plugin_prints_its_port_and_needs_none_of_what_makes_a_start_slow() -> None:
+def test_the_plugin_prints_its_port_without_slow_imports() -> None:
     code = (
         "import sys, engine.provider.service;"
         "print([m for m in ('pulumi', 'kubernetes', 'pydantic', 'rich', 'local') if m in sys.modules])"

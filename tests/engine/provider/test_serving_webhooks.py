@@ -1,3 +1,5 @@
+"""The resource `ServingWebhooks`, on a fake API server: dry runs until the webhooks evaluate objects."""
+
 from __future__ import annotations
 
 import json
@@ -30,7 +32,7 @@ UNTRUSTED = (500, f'failed calling webhook "{WEBHOOK}": x509: certificate signed
 
 
 class ScriptedApiServer(BaseHTTPRequestHandler):
-    """Gives the answers that a test has put down, the last one for ever."""
+    """A fake API server with a list of answers, of which it repeats the last one."""
 
     answers: ClassVar[list[tuple[int, str]]]
     asked: ClassVar[list[tuple[str, Any]]]
@@ -69,7 +71,7 @@ def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
     return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probes": PROBES}
 
 
-def test_objects_are_tried_until_the_webhooks_evaluate_them_and_never_made(
+def test_dry_runs_are_repeated_until_the_webhooks_evaluate_objects(
     server: ThreadingHTTPServer,
 ) -> None:
     ScriptedApiServer.answers += [
@@ -112,10 +114,10 @@ def test_a_failed_request_without_a_message_is_no_evidence(
     assert "HTTPError" in progress.lines
 
 
-def test_an_api_server_that_does_not_know_the_webhooks_yet_is_asked_again(
+def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(
     server: ThreadingHTTPServer,
 ) -> None:
-    """It admits what they would change or reject, and a moment later calls them without their CA."""
+    """It first admits what they would change or reject, and then calls them without their CA."""
     ScriptedApiServer.answers += [(201, "as sent"), UNTRUSTED, ADDED, (201, "as sent"), UNTRUSTED, DENIED]
     progress = RecordedProgress()
     ServingWebhooks().create(inputs(server), progress)
@@ -124,14 +126,14 @@ def test_an_api_server_that_does_not_know_the_webhooks_yet_is_asked_again(
     assert f"the API server admits ResourceFlavor without {WEBHOOK}" in progress.lines
 
 
-def test_an_object_that_something_else_rejects_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
+def test_an_object_that_another_webhook_rejects_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
     ScriptedApiServer.answers += [(422, "spec.nodeLabels is wrong")]
     with pytest.raises(TrainyardError, match=r"spec\.nodeLabels is wrong"):
         ServingWebhooks().create(inputs(server), RecordedProgress())
     assert len(ScriptedApiServer.asked) == 1
 
 
-def test_webhooks_that_never_answer_are_an_error_with_their_last_word(
+def test_webhooks_that_never_answer_are_an_error_with_the_last_message(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 0.05)
@@ -140,7 +142,7 @@ def test_webhooks_that_never_answer_are_an_error_with_their_last_word(
         ServingWebhooks().create(inputs(server), RecordedProgress())
 
 
-def test_an_interrupt_is_heard_while_waiting(server: ThreadingHTTPServer) -> None:
+def test_an_interrupt_ends_the_wait_for_webhooks(server: ThreadingHTTPServer) -> None:
     ScriptedApiServer.answers += [(500, "no endpoints available")]
     with pytest.raises(Cancelled):
         ServingWebhooks().create(inputs(server), InterruptedProgress())

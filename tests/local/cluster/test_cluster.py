@@ -1,4 +1,4 @@
-"""What holds without a running cluster; the tests of whole clusters start one."""
+"""The embedded cluster without running processes; tests/e2e/test_cluster.py starts one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.processes import wait_for
 NODES = (NodeConfig(name="spot-0", pool="spot"),)
 
 
-class Api:
-    """Stands for an API server with a node that is not ready; retains what is deleted."""
+class NotReadyNodeApi:
+    """A fake API server with a node that is not ready; it records deletions."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -60,7 +60,7 @@ def test_a_node_that_is_restored_while_it_is_preempted_remains(
         processes.start(sleep, os.environ, identity.parent / "log")
         wait_for(lambda: processes.find(identity))
 
-    api: Any = Api()
+    api: Any = NotReadyNodeApi()
     removal = cluster._removal(cluster._site(), "spot-0")
     log = EventLog(tmp_path / "events.jsonl")
     preemption = Preemption("spot-0", api, log, kill_and_be_restored, removal)

@@ -1,3 +1,5 @@
+"""The configuration of an embedded cluster: validation, addresses, and its round trip through JSON."""
+
 from __future__ import annotations
 
 import json
@@ -64,7 +66,7 @@ def test_every_problem_of_a_config_is_reported_with_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "output"),
+    ("changes", "message"),
     [
         ({"podCidr": "10.96.0.0/16"}, "overlap"),
         ({"nodeCidr": "10.244.0.0/24"}, "overlap"),
@@ -75,8 +77,8 @@ def test_every_problem_of_a_config_is_reported_with_its_path() -> None:
         ({"nodes": [{"name": f"n{i}", "pool": "p"} for i in range(65)]}, "at most 64 nodes"),
     ],
 )
-def test_ranges_that_do_not_fit_are_refused(changes: dict[str, Any], output: str) -> None:
-    with pytest.raises(InputError, match=output):
+def test_ranges_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         ClusterConfig.parse(data(**changes))
 
 

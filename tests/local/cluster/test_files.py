@@ -1,3 +1,5 @@
+"""Files of the cluster are written atomically, and only if they change."""
+
 from __future__ import annotations
 
 import stat
@@ -6,7 +8,7 @@ from pathlib import Path
 from local.cluster.files import write
 
 
-def test_a_file_is_written_whole_whatever_a_killed_run_left(tmp_path: Path) -> None:
+def test_a_file_is_complete_whatever_a_killed_run_has_left(tmp_path: Path) -> None:
     target = tmp_path / "key"
     target.write_text("old")
     (tmp_path / ".key.new").write_text("left by a run that was killed")
@@ -21,7 +23,7 @@ def test_a_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
 
 
-def test_a_file_that_holds_it_already_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_with_the_same_content_is_not_touched(tmp_path: Path) -> None:
     target = tmp_path / "config"
     write(target, "text")
     before = target.stat()

@@ -1,4 +1,4 @@
-"""Command lines and config files of the parts; the golden file is read like code when it changes."""
+"""Command lines and config files of the cluster's daemons, compared with a golden file."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_every_server_listens_on_an_address_of_the_clusters_own_namespaces(conte
     assert all("127.0.0.1" in address or address == str(context.plan.control) for address in bound)
 
 
-def test_images_are_never_collected_as_no_registry_could_give_them_back(context: ClusterContext) -> None:
+def test_kubelets_never_delete_images_since_no_registry_has_them(context: ClusterContext) -> None:
     specs(context)
     config = yaml.safe_load((context.layout.node("spot-1") / "kubelet.yaml").read_text())
     assert config["imageGCHighThresholdPercent"] == 100

@@ -1,3 +1,5 @@
+"""Nodes' taints and readiness, preemption events, logs' errors, and image archives and their clones."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +21,7 @@ SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def test_a_declared_taint_replaces_what_was_declared_before() -> None:
+def test_declared_taints_replace_earlier_declared_ones() -> None:
     found = [{"key": "old", "effect": "NoSchedule"}]
     assert desired_taints(found, [SPOT]) == [
         {"key": "trainyard.dev/spot", "value": "true", "effect": "NoSchedule"}
@@ -121,7 +123,7 @@ def test_nodes_share_the_layers_of_a_template_but_not_its_databases(tmp_path: Pa
     assert (template / "content/blob").samefile(tmp_path / "node" / "containerd" / "content" / "blob")
 
 
-def test_a_clone_that_was_killed_is_made_anew(tmp_path: Path) -> None:
+def test_an_incomplete_clone_is_replaced(tmp_path: Path) -> None:
     template, store = tmp_path / "template", tmp_path / "node" / "containerd"
     (template / "content").mkdir(parents=True)
     (store.parent / "containerd.new" / "half").mkdir(parents=True)

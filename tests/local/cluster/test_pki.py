@@ -1,3 +1,5 @@
+"""The cluster's certificates: names, usages, authorities, permissions of files, and renewal."""
+
 from __future__ import annotations
 
 import stat
@@ -70,11 +72,11 @@ def test_a_kubelet_is_the_user_that_the_node_authorizer_expects(credentials: Cre
     assert subject.rfc4514_string() == "CN=system:node:spot-0,O=system:nodes"
 
 
-def test_the_administrators_kubeconfig_can_be_taken_elsewhere(credentials: Credentials) -> None:
+def test_the_administrators_kubeconfig_has_embedded_certificates(credentials: Credentials) -> None:
     assert str(credentials.folder) not in credentials.admin_kubeconfig()
 
 
-def test_what_was_issued_is_found_again(tmp_path: Path) -> None:
+def test_issued_certificates_are_reused(tmp_path: Path) -> None:
     subject = CertificateSubject("etcd", hosts=("127.0.0.1",))
     first = certificate(Authority(tmp_path, "ca").issue("etcd", subject))
     assert certificate(Authority(tmp_path, "ca").issue("etcd", subject)) == first

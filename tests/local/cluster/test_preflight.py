@@ -1,3 +1,5 @@
+"""The preflight of an embedded cluster: what the host lacks is reported before anything starts."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -19,7 +21,7 @@ PACKET_QUEUE = preflight._packet_queue
 
 
 class IncompleteArtifacts:
-    """Has everything but what is `missing`; every program answers as kubelet does."""
+    """A fake toolchain without the artifacts in `missing`; each program prints kubelet's version."""
 
     def __init__(self, folder: Path, *missing: str, version: str = "v1.35.4") -> None:
         self.missing = missing
@@ -34,8 +36,8 @@ class IncompleteArtifacts:
 
 
 @pytest.fixture(autouse=True)
-def good_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Take what differs between machines out of the tests; each puts one thing back, broken."""
+def suitable_host(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Replace the checks that depend on the host; each test puts one back that fails."""
     limit = tmp_path_factory.mktemp("proc") / "max_user_instances"
     limit.write_text("1000000\n")
     for name in ("missing_privileges", "_programs", "_kernel"):
@@ -59,11 +61,11 @@ def problems(
     return []
 
 
-def test_a_good_machine_has_no_problem(tmp_path: Path) -> None:
+def test_a_suitable_host_has_no_problem(tmp_path: Path) -> None:
     assert problems(tmp_path) == []
 
 
-def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_missing_parts_are_reported_at_once(tmp_path: Path) -> None:
     missing = ("binary/kubelet", "binary/coredns", "image/training", "image/pause")
     found = problems(tmp_path, artifacts=IncompleteArtifacts(tmp_path, *missing))
     assert {problem.path for problem in found} == set(missing)
@@ -81,7 +83,7 @@ def test_a_range_in_use_on_the_host_is_refused(tmp_path: Path, monkeypatch: pyte
     assert "docker0" in problem.got
 
 
-def test_a_second_cluster_on_the_usual_range_is_named_a_free_one(
+def test_for_a_second_cluster_on_the_default_range_a_free_range_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     routes = [("192.0.2.0/24", "eth0"), ("10.89.0.0/24", "ty-local"), ("10.89.1.0/24", "ty-more")]
@@ -91,10 +93,10 @@ def test_a_second_cluster_on_the_usual_range_is_named_a_free_one(
     assert problem.fix == "write 10.89.2.0/24, or take down the cluster whose files are in /state/local"
 
 
-def test_a_cluster_of_the_same_name_elsewhere_keeps_its_link(
+def test_a_cluster_with_the_name_of_another_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The host's interface is named after the cluster: a second one would take it away."""
+    """The host's interface has the cluster's name, so a second one would remove the first one's link."""
     monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
     monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-c": Path("/elsewhere/c/run")})
     [problem] = problems(tmp_path)
@@ -104,13 +106,13 @@ def test_a_cluster_of_the_same_name_elsewhere_keeps_its_link(
     assert problems(tmp_path) == []
 
 
-def test_the_clusters_own_link_is_not_in_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clusters_existing_link_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
     assert problems(tmp_path) == []
 
 
 @pytest.mark.parametrize("folder", ["/run/data", "/var/log/data", "/var/lib/kubelet/data", "data"])
-def test_data_where_nodes_could_not_see_it_is_refused(tmp_path: Path, folder: str) -> None:
+def test_a_data_folder_that_nodes_could_not_see_is_refused(tmp_path: Path, folder: str) -> None:
     found = problems(tmp_path, CONFIG.model_copy(update={"data_dir": folder}))
     assert {problem.path for problem in found} == {"cluster.dataDir"}
 
@@ -156,11 +158,11 @@ def test_a_check_changes_nothing(tmp_path: Path) -> None:
 
 
 class TestPrivileges:
-    """The real checks, on a process that lacks something."""
+    """The real checks, in a process that lacks privileges or programs."""
 
     @pytest.fixture(autouse=True)
-    def good_machine(self) -> None:
-        """Nothing is replaced here."""
+    def suitable_host(self) -> None:
+        """Replace no check."""
 
     def test_another_user_than_root_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -183,16 +185,16 @@ class TestPrivileges:
 def test_a_kernel_that_cannot_queue_packets_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What enforces NetworkPolicies tries it; without it no pod could connect to anything."""
-    output = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
+    """The NetworkPolicy agent needs it: without it no pod could connect to anything."""
+    failure = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
 
     def fails(*_: str) -> str:
-        raise TrainyardError([output])
+        raise TrainyardError([failure])
 
     monkeypatch.setattr(preflight, "_packet_queue", PACKET_QUEUE)
     monkeypatch.setattr(preflight, "program", str)
     monkeypatch.setattr(preflight, "_version", lambda *_: [])
     monkeypatch.setattr(preflight, "run", lambda *argv: fails() if "--check" in argv else "v v1.35.4")
     [problem] = problems(tmp_path)
-    assert (problem.path, problem.got) == ("kernel", output.got)
+    assert (problem.path, problem.got) == ("kernel", failure.got)
     assert "modprobe" in problem.fix

@@ -1,3 +1,5 @@
+"""The cluster's processes: found by identity, ended, and supervised by an init process."""
+
 from __future__ import annotations
 
 import json
@@ -38,7 +40,7 @@ def test_a_process_is_found_by_its_identity_and_by_no_other(identity: Path) -> N
 
 
 def test_the_program_of_a_process_is_the_one_that_it_runs_now(identity: Path) -> None:
-    """A machine's init is first a fork of `unshare`, which was once taken for its program for good."""
+    """A machine's init is first a fork of `unshare`, whose name was once cached as its program."""
     go = identity.with_name("go")
     become = f'while [ ! -e {go} ]; do sleep 0.02; done; exec {sys.executable} -c "{SLEEP}" "$1"'
     processes.start(["/bin/sh", "-c", become, "sh", str(identity)], os.environ, identity.parent / "log")
@@ -54,7 +56,7 @@ def test_a_process_that_was_started_has_a_separate_session(identity: Path) -> No
     assert os.getsid(started(identity).pid) != os.getsid(0)
 
 
-def test_ending_takes_only_the_processes_of_the_identity(identity: Path, tmp_path: Path) -> None:
+def test_only_processes_with_the_identity_are_ended(identity: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other_process, process = started(other), started(identity)
     processes.end(identity)
@@ -63,16 +65,16 @@ def test_ending_takes_only_the_processes_of_the_identity(identity: Path, tmp_pat
     processes.end(other)
 
 
-def test_ending_what_does_not_run_does_nothing(identity: Path) -> None:
+def test_ending_a_process_that_does_not_run_does_nothing(identity: Path) -> None:
     processes.end(identity)
 
 
-def test_a_number_that_now_belongs_to_another_process_is_never_signalled(
+def test_a_reused_process_id_is_never_signalled(
     identity: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
     reused = psutil.Process(stranger.pid)
-    before = (reused.pid, reused.create_time() - 100)  # the process that had this number before
+    before = (reused.pid, reused.create_time() - 100)  # an earlier process with this ID
     monkeypatch.setattr(reused, "_ident", before)
     monkeypatch.setattr(processes, "find", lambda _: [reused])
     processes.end(identity)
@@ -82,12 +84,12 @@ def test_a_number_that_now_belongs_to_another_process_is_never_signalled(
     stranger.wait()
 
 
-def test_waiting_ends_when_the_time_is_over() -> None:
+def test_a_wait_times_out() -> None:
     assert not wait_until(lambda: False, seconds=0.2, poll_seconds=0.05)
 
 
 class TestInit:
-    """The supervisor without namespaces: it needs none to keep daemons running."""
+    """The supervisor of a node's daemons, without namespaces."""
 
     @pytest.fixture
     def file(self, tmp_path: Path) -> Iterator[Path]:
@@ -110,7 +112,7 @@ class TestInit:
         argv = [sys.executable, "-I", "-S", init.__file__, str(file)]
         processes.start(argv, os.environ, file.with_name("init.log"))
 
-    def test_a_daemon_that_ends_is_started_again_but_not_at_once(self, file: Path) -> None:
+    def test_a_daemon_that_ends_is_restarted_after_a_delay(self, file: Path) -> None:
         log = file.with_name("daemon.log")
         begin = time.time()
         self.boot(file, "date +%s.%N")

@@ -1,4 +1,4 @@
-"""Volumes without a separate filesystem; `tests/e2e/test_cluster.py` fills a real one."""
+"""Volumes on hosts without loop devices or mkfs are folders; tests/e2e/test_cluster.py fills a real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def volume(tmp_path: Path) -> BoundedVolume:
     return BoundedVolume(tmp_path / "object-store", size_gib=1)
 
 
-def test_without_its_program_the_folder_serves_and_the_package_is_named(
+def test_without_mkfs_a_folder_is_used_and_the_package_is_named(
     volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> str:
@@ -27,11 +27,11 @@ def test_without_its_program_the_folder_serves_and_the_package_is_named(
     assert not list(volume.folder.parent.iterdir())
 
 
-def test_without_loop_devices_the_folder_serves(
+def test_without_loop_devices_a_folder_is_used(
     volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(program: str, *arguments: str, max_status: int = 0) -> str:
-        if program == "mount":  # words and status of mount(8) in a container
+        if program == "mount":  # message and exit code of mount(8) in a container
             got = "failed to setup loop device (exit status 32)"
             raise TrainyardError([Problem("mount", got, "exit status 0", "")])
         return ""

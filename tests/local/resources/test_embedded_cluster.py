@@ -1,3 +1,5 @@
+"""The resource `EmbeddedCluster` with a fake cluster: validation, reads, and the object store's keys."""
+
 from __future__ import annotations
 
 import stat
@@ -21,7 +23,7 @@ INPUTS: dict[str, Any] = {
 
 
 class FakeCluster:
-    """Stands for the real one, whose own tests start it."""
+    """A fake of the embedded cluster, which the cluster's tests start."""
 
     def __init__(self, *nodes: NodeStatus) -> None:
         self.config = ClusterConfig.parse(INPUTS)
@@ -68,7 +70,7 @@ def test_every_wrong_input_is_named_with_what_is_allowed() -> None:
     assert [each.property for each in EmbeddedCluster().check({**INPUTS, "nodes": []})] == ["nodes"]
 
 
-def test_the_keys_of_the_object_store_outlive_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_the_object_store_are_retained_after_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = use(FakeCluster(), monkeypatch)
     first = EmbeddedCluster().create(INPUTS, RecordedProgress())
     EmbeddedCluster().delete(INPUTS, RecordedProgress())
@@ -102,12 +104,12 @@ def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
     assert live.outputs == {"endpoint": "e"}
 
 
-def test_a_whole_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (state / "tiny" / "run").mkdir(parents=True)
     use(FakeCluster(*(NodeStatus(n["name"], n["pool"], "ready", 0) for n in INPUTS["nodes"])), monkeypatch)
     assert EmbeddedCluster().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
 
 
-def test_the_remains_of_a_cluster_without_nodes_are_still_a_cluster() -> None:
-    """As the state has it after a `down` that was killed: the next one's refresh found no node ready."""
+def test_a_cluster_without_nodes_still_exists() -> None:
+    """The state has one after a killed `down`, since the refresh of the next `down` finds no ready node."""
     assert embedded_cluster._cluster({**INPUTS, "nodes": []}, RecordedProgress()).config.nodes == ()

@@ -18,8 +18,8 @@ from local.toolchain.versions import Versions
 
 
 @dataclass
-class Recorder:
-    """A progress that remembers."""
+class ProgressRecorder:
+    """A fake Progress that records its lines."""
 
     lines: list[str] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Recorder:
         self.lines.append(text)
 
     @contextmanager
-    def task(self, name: str) -> Iterator[Recorder]:
+    def task(self, name: str) -> Iterator[ProgressRecorder]:
         self.tasks.append(name)
         yield self
 
@@ -75,8 +75,8 @@ def site() -> Iterator[ReleaseSite]:
 
 
 @pytest.fixture
-def progress() -> Recorder:
-    return Recorder()
+def progress() -> ProgressRecorder:
+    return ProgressRecorder()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def versions() -> Versions:
 
 
 def tar_of(**files: bytes) -> bytes:
-    """Return a gzipped archive with the files in a folder, as publishers pack them."""
+    """Return a gzipped archive with the files in a folder, as publishers make them."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in files.items():
@@ -101,7 +101,7 @@ def tar_of(**files: bytes) -> bytes:
 
 
 FAKE_GO = """#!/bin/sh
-# Stands for the Go toolchain: notes what it is asked, and writes what a build would.
+# A fake Go toolchain: records its calls, and writes what a build would.
 echo "$@" >> "{log}"
 case $1 in
 version) echo "go version go1.30.0 linux/amd64" ;;
@@ -123,13 +123,13 @@ esac
 
 @dataclass
 class Workshop:
-    """A clone with one pinned Go module, and a machine with a `go` that stands for the real one."""
+    """A clone with one pinned Go module, and a PATH with a fake `go`."""
 
     paths: Paths
     log: Path
     module: Path
     machine: Path
-    """The only folder on PATH besides the system's."""
+    """The only folder on PATH besides the host's."""
 
     def asked(self, verb: str) -> list[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []

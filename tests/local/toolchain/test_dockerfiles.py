@@ -1,4 +1,4 @@
-"""The Dockerfiles of the training images: pinned, without root, of the same contents as the local image."""
+"""The training images' Dockerfiles as text: pinned, without root, with the contents of the local image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PINNED = re.compile(r"[a-z0-9./-]+:(?!latest)[\w.-]+@sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One of a Dockerfile."""
+    """An instruction of a Dockerfile."""
 
     name: str
     rest: str
@@ -68,29 +68,29 @@ def test_every_base_is_pinned_by_its_digest() -> None:
             assert target["contexts"] == {below: f"target:{below}-{base}"}
 
 
-def test_every_image_gets_its_list_of_contents_and_its_provenance() -> None:
+def test_every_image_gets_an_sbom_and_its_provenance() -> None:
     for target in targets().values():
         assert target["inherits"] == ["_attested"]
     assert BAKE["target"]["_attested"]["attest"] == ["type=sbom", "type=provenance,mode=max"]
 
 
-def test_what_the_bake_file_gives_is_what_the_dockerfiles_take() -> None:
+def test_arguments_of_the_bake_file_are_those_of_the_dockerfiles() -> None:
     for target in targets().values():
         file = REPOSITORY / target["dockerfile"]
         declared = {rest.partition("=")[0] for rest in of(file, "ARG")}
-        assert set(target.get("args", {})) == declared - {"RELEASES"}  # a mirror of them, for who has one
+        assert set(target.get("args", {})) == declared - {"RELEASES"}  # for users with a mirror of releases
         used = set(re.findall(r"\$\{(\w+)\}", file.read_text()))
         assert used == declared
         for source in target.get("contexts", {}):
             assert source in of(file, "FROM")
 
 
-def test_no_stage_is_of_anything_else(dockerfile: Path) -> None:
+def test_every_stage_has_a_pinned_base_or_another_stage(dockerfile: Path) -> None:
     known = {"${BASE}", "torch", "mpi"}
     assert {rest.split()[0] for rest in of(dockerfile, "FROM")} <= known
 
 
-def test_what_is_copied_is_there_and_gets_past_dockerignore(dockerfile: Path) -> None:
+def test_copied_files_exist_and_are_not_ignored(dockerfile: Path) -> None:
     ignore = dockerfile.with_name("Dockerfile.dockerignore").read_text().split()
     assert ignore[0] == "*"
     arguments = [target["args"] for name, target in targets().items() if name.startswith("torch")]
@@ -107,11 +107,11 @@ def test_what_is_copied_is_there_and_gets_past_dockerignore(dockerfile: Path) ->
             assert any(place.match(rule[1:]) for rule in exceptions for place in above), path
 
 
-def test_the_last_word_on_the_user_is_not_root(dockerfile: Path) -> None:
+def test_the_last_user_is_not_root(dockerfile: Path) -> None:
     assert of(dockerfile, "USER")[-1] == f"{USER}:{USER}"
 
 
-def test_python_packages_are_installed_by_hash_alone() -> None:
+def test_python_packages_are_installed_only_with_hashes() -> None:
     (install,) = [run for run in of(IMAGES / "torch/Dockerfile", "RUN") if "pip install" in run]
     assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(install.split())
     for target in targets().values():
@@ -120,7 +120,7 @@ def test_python_packages_are_installed_by_hash_alone() -> None:
             assert "--hash=sha256:" in lock
 
 
-def test_deepspeed_alone_is_built_from_source_by_what_the_image_has() -> None:
+def test_only_deepspeed_is_built_from_source_with_the_images_packages() -> None:
     (install,) = [run for run in of(IMAGES / "deepspeed/Dockerfile", "RUN") if "pip install" in run]
     options = {"--require-hashes", "--no-deps", "--only-binary=:all:", "--no-binary=deepspeed"}
     assert options | {"--no-build-isolation"} <= set(install.split())
@@ -128,7 +128,7 @@ def test_deepspeed_alone_is_built_from_source_by_what_the_image_has() -> None:
     assert copy.split()[-1] == "/opt/trainyard/env"
 
 
-def test_rocms_pytorch_comes_with_its_base_and_all_else_is_the_same() -> None:
+def test_rocms_pytorch_is_part_of_its_base_and_other_packages_are_the_same() -> None:
     def pins(name: str) -> dict[str, str]:
         text = (REPOSITORY / "requirements" / name).read_text()
         return dict(re.findall(r"(?m)^([a-z0-9-]+)==([^\s;]+)", text))
@@ -164,8 +164,8 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
         assert f"{name}={ENVIRONMENT[name]}" in ssh
 
 
-def test_what_reaches_a_fabric_is_in_the_images_for_registries() -> None:
-    """All that a class needs in an image is in a package of the list, or built from its release."""
+def test_images_for_registries_have_the_libraries_of_all_fabrics() -> None:
+    """All files that a fabric class needs are in a package of the list, or built from a release."""
     packages = (IMAGES / "fabric/packages.txt").read_text().split()
     (install,) = [run for run in of(IMAGES / "torch/Dockerfile", "RUN") if "/fabric/packages.txt" in run]
     assert "xargs --arg-file=/fabric/packages.txt apt-get install" in install
@@ -180,7 +180,7 @@ def test_what_reaches_a_fabric_is_in_the_images_for_registries() -> None:
         assert args["EFA"] == ("yes" if name == "torch-cuda" else "no")
 
 
-def test_what_is_built_from_releases_is_held_against_their_hashes() -> None:
+def test_releases_that_are_built_are_verified_by_their_hashes() -> None:
     recipe = (IMAGES / "fabric/efa.sh").read_text()
     versions = dict(re.findall(r"(?m)^(\w+)=([\d.]+)$", recipe))
     hashes = dict(re.findall(r"(?m)^[0-9a-f]{128}  ([\w-]+)-\$(\w+)\.tar", recipe))
@@ -200,7 +200,7 @@ def test_a_base_without_efa_builds_nothing_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other owners")
-def test_the_recipes_make_one_user_on_debian_and_on_ubuntu(tmp_path: Path) -> None:
+def test_the_recipes_create_the_same_user_on_debian_and_on_ubuntu(tmp_path: Path) -> None:
     for name, line in (
         ("passwd", "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"),
         ("shadow", ""),

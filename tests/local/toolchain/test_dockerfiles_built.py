@@ -1,8 +1,8 @@
 """The Dockerfiles, built by buildah: every step runs, and the image has what is documented.
 
-The base is a small Debian made here, and PyTorch and EFA are left out, as the image for ROCm does: what AMD's
-base brings is not run, and efa.sh only where its releases are to be had (RELEASES=URL: GitHub, or a mirror).
-It takes root, buildah, mirrors of apt and PyPI, and some minutes; no daemon and no registry.
+The base is a small Debian built here, and PyTorch and EFA are omitted, as in the image for ROCm. AMD's base
+is not used, and efa.sh runs only if its releases are reachable (RELEASES=URL: GitHub, or a mirror). The tests
+need root, buildah, mirrors of apt and PyPI, and some minutes, but no daemon and no registry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BASE, TORCH, MPI = "localhost/base:test", "localhost/torch:test", "localhost/mpi
 REQUIREMENTS = "requirements/training-rocm.txt"
 RELEASES = os.environ.get("RELEASES", "")
 FROM_HOST = ("/etc/apt", "/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
-"""Where packages come from here, and who vouches for it."""
+"""This host's settings of package mirrors and certificate authorities."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,18 @@ class Builder:
 
     folder: Path
 
-    def run(self, *words: str) -> str:
+    def run(self, *arguments: str) -> str:
         command = [
             "buildah",
             "--root",
             str(self.folder / "root"),
             "--runroot",
             str(self.folder / "run"),
-            *words,
+            *arguments,
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-        assert done.returncode == 0, f"buildah {' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        command = f"buildah {' '.join(arguments)}"
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 
     def build(self, image: str, name: str, *options: str) -> None:
@@ -63,9 +64,9 @@ class Builder:
         self.run("build", *words)
 
     def config(self, image: str) -> dict[str, Any]:
-        """What a container of the image starts with."""
-        output = json.loads(self.run("inspect", "--type", "image", image))
-        found: dict[str, Any] = output["OCIv1"]["config"]
+        """Return the configuration with which a container of the image starts."""
+        inspected = json.loads(self.run("inspect", "--type", "image", image))
+        found: dict[str, Any] = inspected["OCIv1"]["config"]
         return found
 
     def inside(self, image: str, *command: str) -> str:
@@ -108,7 +109,7 @@ def images(builder: Builder) -> Builder:
 
 
 @pytest.mark.parametrize("image", [TORCH, MPI])
-def test_an_image_starts_as_the_user_who_is_not_root_with_the_environment_of_the_local_one(
+def test_an_image_starts_without_root_with_the_environment_of_the_local_image(
     images: Builder, image: str
 ) -> None:
     config = images.config(image)
@@ -140,7 +141,7 @@ def test_no_package_list_pip_or_key_of_a_host_is_left_in_an_image(images: Builde
     assert {"env", "src"} <= set(found.split())
 
 
-def test_an_image_reaches_the_fabrics_that_its_base_does_not(images: Builder, tmp_path: Path) -> None:
+def test_an_image_has_the_fabric_libraries_that_its_base_lacks(images: Builder, tmp_path: Path) -> None:
     lacks = {}
     for name, image in (("base", BASE), ("torch", TORCH), ("mpi", MPI)):
         archive = tmp_path / f"{name}.tar"

@@ -1,3 +1,5 @@
+"""`trainyard doctor`: what exists, what will be done with the reason, and problems with the next step."""
+
 from __future__ import annotations
 
 import io
@@ -11,11 +13,11 @@ from infra.errors import ExitCode, Problem
 from local.toolchain import Toolchain, doctor
 from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus, diagnose
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import Recorder, Workshop, pinned
+from tests.local.toolchain.conftest import ProgressRecorder, Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
+def toolchain(workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setattr(doctor, "_TRIALS", {})
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
@@ -30,7 +32,7 @@ def text_of(diagnosis: Diagnosis) -> str:
     return stream.getvalue()
 
 
-def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
+def test_missing_artifacts_are_listed_with_the_reason_and_nothing_is_done(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
@@ -40,12 +42,12 @@ def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
     assert not workshop.paths.cache.exists()
 
 
-def test_what_exists_is_ok(toolchain: Toolchain) -> None:
+def test_existing_artifacts_are_ok(toolchain: Toolchain) -> None:
     toolchain.ensure("binary/tool")
     assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is DoctorStatus.OK
 
 
-def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
+def test_what_the_user_must_do_is_a_problem_with_the_next_step(
     toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -55,7 +57,7 @@ def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
     assert "user: run as root" in text_of(diagnosis)
 
 
-def test_brackets_are_shown_as_they_are() -> None:
+def test_brackets_are_printed_unchanged() -> None:
     fix = "uv tool install 'trainyard[aws] @ git+https://example.com/trainyard.git'"
     finding = DoctorFinding("packages", "aws", DoctorStatus.PROBLEM, "trainyard[aws] is missing", fix)
     shown = text_of(Diagnosis((finding,)))
@@ -69,7 +71,7 @@ def test_too_little_memory_is_a_problem(toolchain: Toolchain, monkeypatch: pytes
     assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "1.0 GiB available")
 
 
-def test_problems_that_others_find_are_shown_with_ours(toolchain: Toolchain) -> None:
+def test_problems_of_other_checks_are_included(toolchain: Toolchain) -> None:
     stale = Problem(
         "cluster local", "etcd of a run that died", "no process of an earlier run", "trainyard down"
     )

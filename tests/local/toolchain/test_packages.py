@@ -1,3 +1,5 @@
+"""Installation of Debian packages: only missing ones, and without starting their services."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,7 +12,7 @@ from local.toolchain.artifact import Action
 from local.toolchain.packages import DebianPackages
 from local.toolchain.process import ProcessRunner
 from local.toolchain.versions import DebianPackage
-from tests.local.toolchain.conftest import Recorder, Workshop
+from tests.local.toolchain.conftest import ProgressRecorder, Workshop
 
 OWN_POLICY = "#!/bin/sh\nexit 0\n"
 
@@ -24,7 +26,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def apt(workshop: Workshop, policy: Path) -> Path:
-    """An apt-get that notes what it is asked, and whether services may start at that moment."""
+    """A fake apt-get that records its calls, and whether services may start at that moment."""
     log = workshop.machine / "apt.log"
     asks_policy = f"[ -x {policy} ] && {policy}; echo policy $? >> {log}"
     workshop.install("apt-get", f'echo "$@" >> {log}; {asks_policy}; [ ! -e {log}.fails ]')
@@ -32,7 +34,7 @@ def apt(workshop: Workshop, policy: Path) -> Path:
     return log
 
 
-def wanted(progress: Recorder, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
+def wanted(progress: ProgressRecorder, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
     pinned = {
         name.replace("_", "-"): DebianPackage(provides=program, services=services)
         for name, program in provides.items()
@@ -40,7 +42,7 @@ def wanted(progress: Recorder, services: tuple[str, ...] = (), **provides: str) 
     return DebianPackages(pinned, runner=ProcessRunner(), progress=progress)
 
 
-def test_what_anyone_installed_is_not_changed(apt: Path, workshop: Workshop, progress: Recorder) -> None:
+def test_installed_packages_are_not_changed(apt: Path, workshop: Workshop, progress: ProgressRecorder) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
     assert debian.plan().action is Action.PRESENT
@@ -48,7 +50,7 @@ def test_what_anyone_installed_is_not_changed(apt: Path, workshop: Workshop, pro
     assert not apt.exists()
 
 
-def test_only_what_is_missing_is_installed_and_reported_before(apt: Path, progress: Recorder) -> None:
+def test_only_missing_packages_are_installed_and_are_reported_first(apt: Path, progress: ProgressRecorder) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
     debian.make(progress)
@@ -57,7 +59,7 @@ def test_only_what_is_missing_is_installed_and_reported_before(apt: Path, progre
 
 
 def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
-    apt: Path, policy: Path, progress: Recorder
+    apt: Path, policy: Path, progress: ProgressRecorder
 ) -> None:
     wanted(progress, ("etcd", "etcd.socket"), shell="sh", etcd_server="no-such-etcd").make(progress)
     assert apt.read_text().count("policy 101") == 2
@@ -67,7 +69,7 @@ def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
 
 
 def test_services_may_start_again_after_a_failed_installation(
-    apt: Path, policy: Path, progress: Recorder
+    apt: Path, policy: Path, progress: ProgressRecorder
 ) -> None:
     apt.with_name("apt.log.fails").touch()
     with pytest.raises(TrainyardError):
@@ -75,19 +77,19 @@ def test_services_may_start_again_after_a_failed_installation(
     assert not policy.exists()
 
 
-def test_a_policy_that_a_killed_run_left_is_removed(apt: Path, policy: Path, progress: Recorder) -> None:
+def test_the_policy_of_a_killed_run_is_removed(apt: Path, policy: Path, progress: ProgressRecorder) -> None:
     policy.write_text(packages._POLICY_TEXT)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert not policy.exists()
 
 
-def test_the_hosts_policy_is_unchanged(apt: Path, policy: Path, progress: Recorder) -> None:
+def test_the_hosts_policy_is_unchanged(apt: Path, policy: Path, progress: ProgressRecorder) -> None:
     policy.write_text(OWN_POLICY)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert policy.read_text() == OWN_POLICY
 
 
-def test_a_file_can_show_that_a_package_is_there(tmp_path: Path, progress: Recorder) -> None:
+def test_a_package_can_be_detected_by_a_file(tmp_path: Path, progress: ProgressRecorder) -> None:
     plugin = tmp_path / "bridge"
     assert wanted(progress, cni=str(plugin)).plan().action is Action.INSTALL
     plugin.touch()
@@ -95,7 +97,7 @@ def test_a_file_can_show_that_a_package_is_there(tmp_path: Path, progress: Recor
 
 
 def test_without_apt_the_programs_are_named(
-    workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(workshop.machine))
     (problem,) = wanted(progress, etcd_server="no-such-etcd").problems()

@@ -1,4 +1,4 @@
-"""Providers of the clouds: the user's own, else the publisher's release, held against its list."""
+"""Provider plugins of the clouds: the user's, else the publisher's release, verified by its checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.toolchain.providers import ProviderPlugin
 from local.toolchain.releases import Releases
 from local.toolchain.store import ArtifactStore
 from local.toolchain.versions import PinnedProvider, PinnedRelease, Versions
-from tests.local.toolchain.conftest import Recorder, ReleaseSite, tar_of
+from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, tar_of
 
 ARCHIVE = "pulumi-resource-aws-v7.1.0.tar.gz"
 
@@ -50,7 +50,7 @@ def plugin(folder: Path, address: str = "http://127.0.0.1:9", *, allowed: bool =
 
 
 def install(home: Path) -> Path:
-    """Put a program where `pulumi plugin install` puts it."""
+    """Install a fake plugin at the path of `pulumi plugin install`."""
     program = home / "plugins" / "resource-aws-v7.1.0" / "pulumi-resource-aws"
     program.parent.mkdir(parents=True)
     program.write_text("the user's")
@@ -58,12 +58,12 @@ def install(home: Path) -> Path:
 
 
 def publish(site: ReleaseSite, content: bytes, digest: str) -> None:
-    """Release a provider, with the list that `shasum ./*.tar.gz` writes."""
+    """Publish a provider with the checksums that `shasum ./*.tar.gz` writes."""
     site.files[f"/{ARCHIVE}"] = content
     site.files["/pulumi-aws_7.1.0_checksums.txt"] = f"{digest}  ./{ARCHIVE}\n".encode()
 
 
-def test_the_users_own_is_taken_and_nothing_is_downloaded(home: Path, tmp_path: Path) -> None:
+def test_the_users_plugin_is_used_and_nothing_is_downloaded(home: Path, tmp_path: Path) -> None:
     found = plugin(tmp_path, allowed=False)
     assert found.plan().action is Action.DOWNLOAD
     program = install(home / ".pulumi")
@@ -72,7 +72,7 @@ def test_the_users_own_is_taken_and_nothing_is_downloaded(home: Path, tmp_path: 
     assert found.paths() == {"binary/pulumi-resource-aws": program}
 
 
-def test_a_link_of_ours_in_the_engines_home_is_no_installation(
+def test_our_link_in_the_engines_home_does_not_count_as_an_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = install(tmp_path / "engine")
@@ -85,8 +85,8 @@ def test_a_link_of_ours_in_the_engines_home_is_no_installation(
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
-def test_a_release_is_held_against_the_publishers_list(
-    algorithm: str, site: ReleaseSite, tmp_path: Path, progress: Recorder
+def test_a_release_is_verified_by_the_publishers_checksums(
+    algorithm: str, site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     archive = tar_of(**{"pulumi-resource-aws": b"released", "LICENSE": b""})
     publish(site, archive, hashlib.new(algorithm, archive).hexdigest())
@@ -96,15 +96,15 @@ def test_a_release_is_held_against_the_publishers_list(
     assert made.paths()["binary/pulumi-resource-aws"].read_bytes() == b"released"
 
 
-def test_a_release_that_differs_from_the_list_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+def test_a_release_with_another_checksum_is_refused(
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     publish(site, tar_of(**{"pulumi-resource-aws": b"tampered"}), hashlib.sha1(b"other").hexdigest())
     with pytest.raises(TrainyardError, match="do not trust the site"):
         plugin(tmp_path, site.address).make(progress)
 
 
-def test_what_cannot_be_had_ends_with_the_command_that_gets_it(tmp_path: Path) -> None:
+def test_an_unavailable_release_is_reported_with_the_command_that_installs_it(tmp_path: Path) -> None:
     (problem,) = plugin(tmp_path, allowed=False).problems()
     assert "pulumi plugin install resource aws 7.1.0" in problem.fix
     assert "TRAINYARD_DOWNLOADS=never" in problem.got

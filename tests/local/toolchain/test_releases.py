@@ -1,3 +1,5 @@
+"""Released programs: downloaded from a fake site, verified by checksum, and extracted."""
+
 from __future__ import annotations
 
 import hashlib
@@ -9,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from infra.errors import TrainyardError
 from local.toolchain.releases import BrokenOffError, Releases
 from local.toolchain.versions import Build, GoProgram, PinnedRelease
-from tests.local.toolchain.conftest import Recorder, ReleaseSite, tar_of
+from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, tar_of
 
 
 def build_on(
@@ -32,13 +34,13 @@ def build_on(
     )
 
 
-def fetch(build: Build, folder: Path, progress: Recorder) -> str:
+def fetch(build: Build, folder: Path, progress: ProgressRecorder) -> str:
     assert build.release
     return Releases(allowed=True).fetch(build, build.release, folder, progress)
 
 
 def test_a_released_program_is_fetched_and_checked(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     origin = fetch(build_on(site), tmp_path, progress)
@@ -48,8 +50,8 @@ def test_a_released_program_is_fetched_and_checked(
     assert [path.name for path in tmp_path.iterdir()] == ["tool"]
 
 
-def test_only_what_is_wanted_is_taken_out_of_an_archive(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+def test_only_the_wanted_program_is_extracted_from_an_archive(
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
     fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
@@ -57,7 +59,7 @@ def test_only_what_is_wanted_is_taken_out_of_an_archive(
 
 
 def test_programs_that_are_released_one_by_one_are_each_fetched(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("one-1.2.3", b"1")
     site.publish("two-1.2.3", b"2")
@@ -66,7 +68,7 @@ def test_programs_that_are_released_one_by_one_are_each_fetched(
 
 
 def test_a_list_of_checksums_is_read_by_file_name(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     wrong = hashlib.sha256(b"other").hexdigest()
@@ -79,7 +81,7 @@ def test_a_list_of_checksums_is_read_by_file_name(
 
 @pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
 def test_a_wrong_checksum_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder, checksum: str
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder, checksum: str
 ) -> None:
     site.publish("tool-1.2.3", b"tampered", checksum=checksum)
     with pytest.raises(TrainyardError) as refused:
@@ -92,7 +94,7 @@ def test_a_wrong_checksum_is_refused(
 
 
 def test_an_archive_without_the_program_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
     with pytest.raises(TrainyardError, match="no tool in it"):
@@ -100,7 +102,7 @@ def test_an_archive_without_the_program_is_refused(
 
 
 def test_a_download_that_breaks_off_is_reported(
-    site: ReleaseSite, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
@@ -117,7 +119,7 @@ def test_a_site_without_checksums_is_refused_with_its_answer(site: ReleaseSite) 
     assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
 
 
-def test_a_silent_site_is_asked_once(site: ReleaseSite) -> None:
+def test_a_site_that_does_not_answer_gets_one_request(site: ReleaseSite) -> None:
     build = build_on(site)
     unreachable = build.model_copy(
         update={
@@ -136,6 +138,6 @@ def test_downloads_can_be_forbidden(site: ReleaseSite) -> None:
     assert site.asked == []
 
 
-def test_what_is_not_released_is_never_asked_for(site: ReleaseSite) -> None:
+def test_an_unreleased_program_is_never_requested(site: ReleaseSite) -> None:
     build = build_on(site).model_copy(update={"release": None})
     assert Releases(allowed=True).refusal(build) == "its publisher releases no program"

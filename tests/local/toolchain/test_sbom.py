@@ -1,4 +1,4 @@
-"""The bill of materials names all that a job of the local image runs with, in a form that scanners take."""
+"""The SBOM of the local image has all packages of a job, in a valid form for scanners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.toolchain.images import RootFilesystem, TrainingArchive
 from local.toolchain.process import ProcessRunner
 from local.toolchain.sbom import STATUS, RootContents, bill_of_materials, locked
 from local.toolchain.store import ArtifactStore
-from tests.local.toolchain.conftest import Recorder, Workshop, pinned
+from tests.local.toolchain.conftest import ProgressRecorder, Workshop, pinned
 
 DPKG = """Package: python3
 Status: install ok installed
@@ -82,7 +82,7 @@ def test_a_lock_lists_what_is_installed_for_this_python_and_platform(tmp_path: P
 
 
 def fault_in(sbom: str) -> object:
-    """What the schema forbids in it; None if there is nothing. Its validator takes seconds to import."""
+    """Return the schema's error, or None. The validator is imported here, since it takes seconds."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
@@ -109,7 +109,7 @@ def test_the_sbom_is_valid_names_every_package_once_and_is_reproducible(layer: P
     assert fault_in(json.dumps(data)) is not None, "the schema has no such type"
 
 
-class Standing(RootFilesystem):
+class ExistingRootFilesystem(RootFilesystem):
     """An existing root filesystem."""
 
     layer: Path
@@ -121,11 +121,11 @@ class Standing(RootFilesystem):
         return {self.name: self.layer}
 
 
-def test_the_image_carries_its_sbom_and_the_cache_has_it_beside(
-    layer: Path, workshop: Workshop, progress: Recorder
+def test_the_image_has_its_sbom_and_the_cache_has_a_copy(
+    layer: Path, workshop: Workshop, progress: ProgressRecorder
 ) -> None:
     versions, store = pinned(), ArtifactStore(workshop.paths.cache)
-    root = Standing(
+    root = ExistingRootFilesystem(
         versions.training_image,
         store=store,
         repository=workshop.paths.repository,

@@ -1,3 +1,5 @@
+"""The toolchain's schedule: order by dependencies, one artifact per lane, failures and interrupts."""
+
 from __future__ import annotations
 
 import threading
@@ -31,14 +33,14 @@ class TimedArtifact(Artifact):
         return {}
 
 
-def test_what_others_need_comes_first() -> None:
+def test_dependencies_are_made_first() -> None:
     below, above = TimedArtifact("below"), TimedArtifact("above", Lane.ASSEMBLE)
     made: list[str] = []
     run_all({above: {below}, below: set()}, lambda work: made.append(work.name), ProcessRunner())
     assert made == ["below", "above"]
 
 
-def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
+def test_a_lane_makes_one_artifact_at_a_time_and_lanes_overlap() -> None:
     compiles, download = [TimedArtifact("a"), TimedArtifact("b")], TimedArtifact("c", Lane.NETWORK)
     lock, overlap = threading.Lock(), threading.Barrier(2)
     running: list[Artifact] = []
@@ -50,7 +52,7 @@ def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
             seen.append({other.name for other in running})
         if work in (compiles[0], download):
             overlap.wait(TIMEOUT_SECONDS)
-        time.sleep(0.1)  # for what must not begin meanwhile
+        time.sleep(0.1)  # another artifact must not begin meanwhile
         with lock:
             running.remove(work)
 
@@ -75,7 +77,7 @@ def test_a_failure_ends_the_programs_of_all_others_and_is_raised() -> None:
     assert time.monotonic() - begun < 500
 
 
-def test_an_interrupt_ends_the_programs_with_all_that_they_started() -> None:
+def test_an_interrupt_ends_the_programs_and_their_children() -> None:
     runner = ProcessRunner()
     pids: list[str] = []
 

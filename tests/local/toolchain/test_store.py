@@ -1,3 +1,5 @@
+"""The artifact store: atomic, locked, verified, and cleaned of old artifacts."""
+
 from __future__ import annotations
 
 import os
@@ -25,18 +27,18 @@ def store(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(tmp_path)
 
 
-def left_behind(store: ArtifactStore) -> list[str]:
+def names_in(store: ArtifactStore) -> list[str]:
     return [path.name for path in store.folder(ENTRY).parent.iterdir()]
 
 
-def test_an_artifact_appears_whole_under_its_name_and_key(store: ArtifactStore) -> None:
+def test_an_artifact_appears_complete_under_its_name_and_key(store: ArtifactStore) -> None:
     seal = store.make(ENTRY, hello)
     assert (store.root / "binary" / "tool-0123456789ab" / "tool").read_text() == "hello"
     assert seal.origin == "made here"
     assert seal.files == {"tool": 5}
 
 
-def test_what_exists_is_not_made_again(store: ArtifactStore) -> None:
+def test_an_existing_artifact_is_not_made_again(store: ArtifactStore) -> None:
     store.make(ENTRY, hello)
     assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
 
@@ -49,7 +51,7 @@ def test_a_failed_build_leaves_nothing(store: ArtifactStore) -> None:
     with pytest.raises(OSError, match="no luck"):
         store.make(ENTRY, fail)
     assert store.find_seal(ENTRY) is None
-    assert left_behind(store) == []
+    assert names_in(store) == []
 
 
 @pytest.mark.parametrize("damage", ["truncated", "removed", "unsealed", "seal torn"])
@@ -69,7 +71,7 @@ def test_a_damaged_artifact_is_made_again(store: ArtifactStore, damage: str) -> 
     assert (folder / "tool").read_text() == "hello"
 
 
-def test_two_at_once_make_it_once(store: ArtifactStore) -> None:
+def test_two_concurrent_runs_make_an_artifact_once(store: ArtifactStore) -> None:
     made = []
 
     def slowly(folder: Path) -> str:
@@ -98,18 +100,18 @@ ArtifactStore(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), f
 """
 
 
-def test_a_run_that_was_killed_is_swept_away_by_the_next(store: ArtifactStore) -> None:
+def test_files_of_a_killed_run_are_deleted_by_the_next_one(store: ArtifactStore) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(store.root)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout and process.stdout.readline() == "filling\n"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert [name for name in left_behind(store) if name.endswith(".partial")]
+    assert [name for name in names_in(store) if name.endswith(".partial")]
     assert store.find_seal(ENTRY) is None
 
     store.make(ENTRY, hello)
-    assert left_behind(store) == ["tool-0123456789ab"]
+    assert names_in(store) == ["tool-0123456789ab"]
 
 
 def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: ArtifactStore) -> None:
@@ -135,14 +137,14 @@ def test_only_the_newest_are_retained_and_longer_names_are_not_touched(
         store.make(entry, hello)
         os.utime(store.folder(entry), (number, number))
     store.prune(ENTRY, keep=2)
-    assert sorted(left_behind(store)) == ["tool-000000000002", "tool-000000000003", "tool-box-0123456789ab"]
+    assert sorted(names_in(store)) == ["tool-000000000002", "tool-000000000003", "tool-box-0123456789ab"]
 
 
-def test_what_another_checkout_made_today_is_retained(store: ArtifactStore) -> None:
+def test_todays_artifacts_of_another_clone_are_retained(store: ArtifactStore) -> None:
     for number in range(3):
         store.make(Entry("binary", "tool", f"{number:012}"), hello)
     store.prune(ENTRY, keep=1)
-    assert len(left_behind(store)) == 3
+    assert len(names_in(store)) == 3
 
 
 def test_a_key_changes_with_every_input(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""The toolchain: plans, builds, releases, programs on PATH, and errors of the host."""
+
 from __future__ import annotations
 
 import io
@@ -13,17 +15,17 @@ import pytest
 from infra.errors import ExitCode, HostError, TrainyardError
 from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import Recorder, ReleaseSite, Workshop, pinned
+from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop: Workshop, progress: Recorder) -> Toolchain:
+def toolchain(workshop: Workshop, progress: ProgressRecorder) -> Toolchain:
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
 
-def again(toolchain: Toolchain, **changes: object) -> Toolchain:
-    """A new run on the same machine."""
-    return Toolchain(toolchain.paths, pinned(**changes), Recorder(), Releases(allowed=False))
+def next_run(toolchain: Toolchain, **changes: object) -> Toolchain:
+    """Return the toolchain of a new run on the same host."""
+    return Toolchain(toolchain.paths, pinned(**changes), ProgressRecorder(), Releases(allowed=False))
 
 
 def content_of(archive: tarfile.TarFile, name: str) -> bytes:
@@ -50,7 +52,7 @@ def test_a_plan_lists_what_would_be_done_and_why_and_does_nothing(
     assert not workshop.paths.cache.exists()
 
 
-def test_what_is_missing_is_built_with_what_it_needs(toolchain: Toolchain) -> None:
+def test_a_missing_artifact_is_built_with_its_dependencies(toolchain: Toolchain) -> None:
     toolchain.ensure("image/tool")
     assert toolchain.path("binary/tool").read_text().startswith("#!/bin/sh")
     plan = steps(toolchain, "image/tool", "binary/tool")
@@ -58,14 +60,14 @@ def test_what_is_missing_is_built_with_what_it_needs(toolchain: Toolchain) -> No
     assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
 
 
-def test_a_build_counts_the_packages_that_it_compiles(toolchain: Toolchain, progress: Recorder) -> None:
+def test_a_build_counts_the_packages_that_it_compiles(toolchain: Toolchain, progress: ProgressRecorder) -> None:
     toolchain.ensure("binary/tool")
     assert "1 of 2 example.test/a" in progress.lines
 
 
 def test_a_second_run_builds_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
-    again(toolchain).ensure("binary/tool")
+    next_run(toolchain).ensure("binary/tool")
     assert len(workshop.asked("build")) == 1
 
 
@@ -73,11 +75,11 @@ def test_a_changed_go_sum_builds_again(toolchain: Toolchain, workshop: Workshop)
     toolchain.ensure("binary/tool")
     with (workshop.paths.repository / "local/go/tool/go.sum").open("a") as file:
         file.write("example.test/other v1.0.0 h1:def=\n")
-    again(toolchain).ensure("binary/tool")
+    next_run(toolchain).ensure("binary/tool")
     assert len(workshop.asked("build")) == 2
 
 
-def test_a_program_on_path_that_fits_is_taken(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_a_fitting_program_on_path_is_used(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.install("tool", "echo tool version v1.9.0")
     assert steps(toolchain, "binary/tool")["binary/tool"] == (
         Action.PRESENT,
@@ -89,23 +91,23 @@ def test_a_program_on_path_that_fits_is_taken(toolchain: Toolchain, workshop: Wo
 
 
 @pytest.mark.parametrize("version", ["1.1.9", "2.0.0", "unknown"])
-def test_a_program_on_path_that_does_not_fit_is_passed_over(
+def test_an_unfitting_program_on_path_is_skipped(
     toolchain: Toolchain, workshop: Workshop, version: str
 ) -> None:
     workshop.install("tool", f"echo {version}")
     assert steps(toolchain, "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_our_own_links_are_not_taken_for_the_machines_programs(
+def test_our_links_are_not_taken_for_the_hosts_programs(
     toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolchain.ensure("binary/tool")
     monkeypatch.setenv("PATH", f"{workshop.paths.bin}:{os.environ['PATH']}")
     shutil.rmtree(workshop.paths.cache / "binary")
-    assert steps(again(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
+    assert steps(next_run(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_a_release_saves_the_build(workshop: Workshop, progress: Recorder, site: ReleaseSite) -> None:
+def test_a_release_saves_the_build(workshop: Workshop, progress: ProgressRecorder, site: ReleaseSite) -> None:
     site.publish("tool-1.2.3", b"#!/bin/sh\n")
     build = pinned().builds["tool"].model_dump(exclude={"release", "path"})
     release = {"archive": f"{site.address}/tool-1.2.3", "checksums": f"{site.address}/tool-1.2.3.sha256"}
@@ -118,7 +120,7 @@ def test_a_release_saves_the_build(workshop: Workshop, progress: Recorder, site:
     assert workshop.asked("build") == []
 
 
-def test_an_old_go_is_not_used(workshop: Workshop, progress: Recorder) -> None:
+def test_an_old_go_is_not_used(workshop: Workshop, progress: ProgressRecorder) -> None:
     toolchain = Toolchain(
         workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/go.txt"}), progress
     )
@@ -139,21 +141,21 @@ def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, works
 
 
 @pytest.mark.parametrize(
-    ("output", "word"),
+    ("output", "advice"),
     [
         ("dial tcp: lookup proxy: no such host", "network"),
         ("write /x: no space left on device", "TRAINYARD_CACHE"),
     ],
 )
-def test_a_fault_of_the_machine_gets_its_own_next_step(
-    toolchain: Toolchain, workshop: Workshop, output: str, word: str
+def test_an_error_of_the_host_has_its_next_step(
+    toolchain: Toolchain, workshop: Workshop, output: str, advice: str
 ) -> None:
     workshop.go_fails(output)
-    with pytest.raises(HostError, match=word):
+    with pytest.raises(HostError, match=advice):
         toolchain.ensure("binary/tool")
 
 
-def test_work_continues_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_the_next_run_continues_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_fails("main.go:3: undefined: x\n")
     with pytest.raises(TrainyardError):
         toolchain.ensure("binary/tool")
@@ -179,7 +181,7 @@ def test_too_little_space_stops_before_anything_is_started(
 
 
 def test_without_root_and_packages_both_problems_are_shown_at_once(
-    workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     missing = {"provides": "no-such-program"}
@@ -201,13 +203,13 @@ def test_a_cache_that_cannot_be_written_is_reported(toolchain: Toolchain, worksh
         toolchain.ensure("binary/tool")
 
 
-def test_what_was_not_made_has_no_path(toolchain: Toolchain) -> None:
+def test_a_missing_artifact_has_no_path(toolchain: Toolchain) -> None:
     assert toolchain.find("binary/tool") is None
     with pytest.raises(HostError, match="trainyard up"):
         toolchain.path("binary/tool")
 
 
-def test_a_chart_is_copied_whole_without_dependencies_that_we_do_not_have(
+def test_a_chart_is_copied_without_dependencies_that_are_missing(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     chart = workshop.module / "charts/tool"
@@ -245,7 +247,7 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
     (workshop.paths.repository / "training/src/trainyard_train.egg-info/PKG-INFO").write_text("x")
     (workshop.paths.repository / "training/images/README.md").write_text("x")
     (workshop.paths.repository / "training/images/torch/Dockerfile").write_text("x")
-    assert again(toolchain).image("training") == before
+    assert next_run(toolchain).image("training") == before
     names = [before]
     for changed in (
         "training/src/trainyard_train/train.py",
@@ -255,7 +257,7 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
         "requirements/training.txt",
     ):
         (workshop.paths.repository / changed).write_text("other\n")
-        names.append(again(toolchain).image("training"))
+        names.append(next_run(toolchain).image("training"))
     assert len(set(names)) == len(names)
     assert len(names[-1].removeprefix("trainyard.local/training:")) == 12
 
@@ -267,7 +269,7 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m engine.language_host "$@"\n'
 
 
-def test_what_came_with_a_wheel_has_the_running_environment(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_an_installation_from_a_wheel_uses_the_running_environment(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
     assert not workshop.paths.venv.exists()
     (workshop.paths.repository.parent / "trainyard.pth").touch()
@@ -275,7 +277,7 @@ def test_what_came_with_a_wheel_has_the_running_environment(toolchain: Toolchain
     assert workshop.paths.venv.readlink() == Path(sys.prefix)
 
 
-def test_the_official_language_host_is_linked_where_there_is_one(
+def test_the_official_language_host_is_linked_if_it_is_installed(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     workshop.install("pulumi-language-python", "true")
@@ -285,7 +287,7 @@ def test_the_official_language_host_is_linked_where_there_is_one(
     )
 
 
-def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(
+def test_the_engines_passphrase_is_created_once_and_readable_by_its_owner_only(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     first = toolchain.environment()
@@ -299,8 +301,8 @@ def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(
     assert workshop.paths.engine.stat().st_mode & 0o077 == 0
 
 
-def test_what_only_tests_need_is_installed_for_them_alone(toolchain: Toolchain) -> None:
-    wanting = again(toolchain, test_packages={"nfs-server": {"provides": "no-such-server"}})
+def test_artifacts_that_only_tests_need_are_made_only_for_them(toolchain: Toolchain) -> None:
+    wanting = next_run(toolchain, test_packages={"nfs-server": {"provides": "no-such-server"}})
     assert steps(wanting, "package/shell") == {"packages": (Action.PRESENT, "1 Debian packages")}
     assert steps(wanting, "test-package/nfs-server") == {
         "test-packages": (Action.INSTALL, "by apt-get: nfs-server")

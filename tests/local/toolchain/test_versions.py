@@ -1,3 +1,5 @@
+"""versions.yaml, Go modules and lock files: pinned, consistent, and with hashes."""
+
 from __future__ import annotations
 
 import re
@@ -24,7 +26,7 @@ def test_every_build_is_pinned_by_a_go_module(versions: Versions) -> None:
         assert pinned == f"v{build.version}" or name == "pulumi-resource-kubernetes", name
 
 
-def test_every_file_of_a_module_is_of_a_module_that_is_pinned(versions: Versions) -> None:
+def test_every_module_folder_is_of_a_pinned_module(versions: Versions) -> None:
     files = [*versions.charts.values(), *versions.manifests.values()]
     pinned = {(pin.folder, pin.module) for pin in files}
     pinned |= {(plugin.folder, plugin.module) for plugin in versions.plugins.values()}
@@ -32,12 +34,12 @@ def test_every_file_of_a_module_is_of_a_module_that_is_pinned(versions: Versions
         assert f"{module} v" in required(folder), module
 
 
-def test_every_image_is_around_a_program_that_we_build_static(versions: Versions) -> None:
+def test_every_image_has_a_program_that_we_build_statically(versions: Versions) -> None:
     for image in versions.images.values():
         assert versions.builds[versions.build_of(image.program)].path is None
 
 
-def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Versions) -> None:
+def test_every_lock_file_has_hashes_and_no_addresses(versions: Versions) -> None:
     locks = sorted((REPOSITORY / "requirements").glob("*.txt"))
     assert {lock.name for lock in locks} >= {"dev.txt", "local.txt", "training.txt", "go.txt", "uv.txt"}
     for lock in locks:
@@ -48,7 +50,7 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Ve
 
 
 IMAGES = {"member.txt", "training.txt", "training-rocm.txt", "tracking.txt", "peers.txt", "deepspeed.txt"}
-"""Locks of images and what belongs to them, apart from the environment that `make` makes."""
+"""Locks of images and their extras, which are separate from the environment that `make` creates."""
 
 
 def test_locks_agree_on_the_versions_that_they_share() -> None:
@@ -60,7 +62,7 @@ def test_locks_agree_on_the_versions_that_they_share() -> None:
     assert {name: where for name, where in pins.items() if len(set(where.values())) > 1} == {}
 
 
-def test_the_modules_name_no_proxy_and_replace_nothing_by_a_folder() -> None:
+def test_go_modules_are_not_replaced_by_folders() -> None:
     for file in (REPOSITORY / "local/go").glob("*/go.mod"):
         assert not re.search(r"=>\s+[./]", file.read_text()), file
 
@@ -82,7 +84,7 @@ def test_a_wrong_file_shows_every_fault_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", None])
-def test_a_torn_or_missing_file_is_reported_with_a_next_step(tmp_path: Path, text: str | None) -> None:
+def test_a_truncated_or_missing_file_is_reported_with_a_next_step(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "versions.yaml"
     if text:
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""The same rule, written with the policy SDK as its documentation has it: the control arm of a test."""
+"""The same rule written with Pulumi's policy SDK, as its documentation shows: the control of a test."""
 
 from __future__ import annotations
 
