@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p tests.soak`) for `make soak` in parts: passed tests do not run again with the same code.
+"""A pytest plugin (`-p tests.soak`) for `make soak` in parts: tests passed by the same code do not run again.
 
 `.trainyard/soak.txt` has a digest of all Python and YAML files, and the tests that have passed with them.
 """

@@ -18,7 +18,9 @@ DATA = st.recursive(
 
 
 @given(st.dictionaries(KEYS, DATA, max_size=4), st.dictionaries(KEYS, DATA, max_size=4))
-def test_a_difference_turns_the_old_document_into_the_new_one(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_difference_turns_the_old_document_into_the_new_one(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
     patch = difference(old, new)
     assert repr_of(patch[""] if "" in patch else changed(old, patch)) == repr_of(new)
     assert difference(new, new) == {}

@@ -1,4 +1,4 @@
-"""Look-ups of prices and estimates: old prices are marked, and missing ones are reported and never guessed."""
+"""Look-ups of prices and estimates: old prices are marked, and missing ones reported and never guessed."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_region_that_the_catalogue_lacks_is_refused() -> None:
 def test_expressions_of_the_api_server_match_as_patterns_do(patterns: tuple[str, ...]) -> None:
     """The expressions are in RE2's syntax, of which Python's is a superset here."""
     expressions = [re.compile(each) for each in catalog.as_expressions(patterns)]
-    for cloud, region in PLACES:
+    for cloud, region in REGIONS:
         by_pattern = any(catalog.matches(cloud, region, pattern) for pattern in patterns)
         assert any(each.fullmatch(region.lower()) for each in expressions) is by_pattern, region
     with pytest.raises(UnknownNameError):

@@ -25,9 +25,7 @@ def test_a_file_is_read_once_and_gives_the_same_object() -> None:
         ("gcp", "a3-ultra-8g", "a3-ultragpu-8g"),
     ],
 )
-def test_a_wrong_machine_name_is_refused_with_the_nearest_one(
-    cloud: Cloud, written: str, meant: str
-) -> None:
+def test_a_wrong_machine_name_is_refused_with_the_nearest_one(cloud: Cloud, written: str, meant: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         catalog.machine(cloud, written, path="pools[1].machine")
     problem = caught.value

@@ -1,4 +1,4 @@
-"""One cluster for all tests of the local stack: it starts once, and is removed at the end."""
+"""The local stack that most end-to-end tests share: it starts once, and is removed at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDER = (
     "test_context_down",
     "test_fleet",
 )
-"""What needs least first; one cluster at a time: `test_recovery` takes the first one down."""
+"""Modules, ordered so that one cluster runs at a time: `test_recovery` takes the first down."""
 HOST, GUEST = "host", "guest"
 IMPORTED = {
     "policy": "kubernetes-images-pinned",
@@ -48,11 +48,11 @@ IMPORTED = {
     "reason": "the cluster has the images, which the stack of another's cluster cannot know",
     "expires": str(date.today() + timedelta(days=30)),
 }
-"""Images are asked for by tag where the cluster is not ours: who owns it answers for them."""
+"""Images by tag: on an existing cluster its owner provides them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the modules in their order, and each one's tests as they are written."""
+    """Run the modules in their order, and each module's tests as they are written."""
     modules = [item.path.stem for item in items]
     rank = {name: index for index, name in enumerate(ORDER)}
     order = sorted(range(len(items)), key=lambda index: rank.get(modules[index], -1))
@@ -61,14 +61,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def ranges() -> Iterator[None]:
-    """The addresses that the clusters of these tests take, to ourselves."""
+    """Hold the lock on the address ranges of these tests' clusters."""
     with exclusive(BARE, NAME, HOST, FAR, progress=for_stream(sys.stderr)):
         yield
 
 
 @pytest.fixture(scope="session")
 def unstarted(ranges: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """The stack, declared; whatever of it runs in the end is removed."""
+    """The stack, declared and not up; removes what still runs at the end."""
     stack = LocalStack(tmp_path_factory.mktemp("local"))
     yield stack
     stack.declare()
@@ -77,7 +77,7 @@ def unstarted(ranges: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def before(unstarted: LocalStack) -> Traces:
-    """The host before the stack was started."""
+    """The traces on the host before the stack was started."""
     return Traces.of(unstarted.folder, NAME)
 
 
@@ -86,7 +86,7 @@ def serve_legacy_jobs(declaration: Declaration) -> None:
 
 
 def add_interns(declaration: Declaration) -> None:
-    """Add a team that may have less than its pool has: one accelerator, which is lent to it."""
+    """Add a team that may have less than its pool: one borrowed accelerator."""
     flavor = {"pool": "on-demand", "quota": 0, "borrowing_limit": 1}
     declaration["queues"].append({"name": "small", "cohort": "trainyard", "flavors": [flavor]})
     declaration["teams"].append({"name": "interns", "queue": "small", "members": ["interns"]})
@@ -94,7 +94,7 @@ def add_interns(declaration: Declaration) -> None:
 
 @pytest.fixture(scope="session")
 def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
-    """The stack, up, without its job; with what `test_legacy_jobs` and `test_tenancy` need besides."""
+    """The stack, up, without its job, and with what `test_legacy_jobs` and `test_tenancy` need."""
     unstarted.standing = (serve_legacy_jobs, add_interns)
     unstarted.declare()
     unstarted.trainyard("up", "--no-job")
@@ -104,7 +104,7 @@ def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
 
 @pytest.fixture(scope="session")
 def uninterrupted(stack: LocalStack) -> TrainingRun:
-    """A run that nothing happened to: all others are compared with it."""
+    """A run without interruption, with which all others are compared."""
     with stack.declared(job("calm")):
         stack.trainyard("submit")
     return stack.run_of("calm")
@@ -112,7 +112,7 @@ def uninterrupted(stack: LocalStack) -> TrainingRun:
 
 @pytest.fixture(scope="session")
 def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """The same nodes and images as the local stack's, in its place."""
+    """A cluster with the local stack's nodes and images, at the stack's addresses."""
     stack.trainyard("down")
     folder = tmp_path_factory.mktemp(HOST)
     config = ClusterConfig.parse(json.loads(stack.cluster_json.read_text()))
@@ -130,7 +130,7 @@ def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> LocalStack:
-    """A stack that names the cluster by its context."""
+    """A stack on this cluster, which it names by its context."""
 
     def by_context(declaration: Declaration) -> None:
         context = host.info().kubeconfig.split("current-context: ")[1].split()[0]
@@ -149,7 +149,7 @@ def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
 @pytest.fixture(scope="session")
 def platform(guest: LocalStack) -> LocalStack:
-    """The platform on the cluster that others made, without a job, after two `up` that were killed."""
+    """The platform on the existing cluster, without a job, after two killed `up`."""
     for moment in (ORPHAN, OPERATORS):
         kill_up(guest, moment)
     # The preview at the start of `up` calls webhooks of operators that do not run.

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- methods are named by the protocol
-"""The real engine on a project in a folder, with fakes in place of the clouds."""
+"""The real engine on a project in a folder, with fake providers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.e2e.rehearsed import plain_environment
 from trainyard.parts import PACKAGE_PARTS
 
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
-"""Our provider as this clone has it; `pulumi package add` has separate tests."""
+"""Our provider from this clone; `pulumi package add` has separate tests."""
 
 
 class OwnFakeProvider(FakeProvider):
-    """Stands in for our provider's resources; its schema and its components are the real ones."""
+    """A fake of our provider's resources; its schema and its components are the real ones."""
 
     def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
         self.provider = ProviderService(request.address, OperationThreads(), {})
@@ -52,8 +52,8 @@ class OwnFakeProvider(FakeProvider):
         return self.provider.Construct(request, context)
 
 
-class ClusterStandIn(FakeProvider):
-    """Fake of a cluster, with the schema of the real Kubernetes provider."""
+class FakeKubernetesProvider(FakeProvider):
+    """A fake of a cluster, with the schema of the real Kubernetes provider."""
 
     def GetSchema(
         self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
@@ -64,7 +64,7 @@ class ClusterStandIn(FakeProvider):
         return provider_pb2.GetSchemaResponse(schema=output.stdout)
 
 
-FAKES: Mapping[str, type[FakeProvider]] = {"kubernetes": ClusterStandIn, "trainyard": OwnFakeProvider}
+FAKES: Mapping[str, type[FakeProvider]] = {"kubernetes": FakeKubernetesProvider, "trainyard": OwnFakeProvider}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ProjectEngine:
     environment: Mapping[str, str]
 
     def pulumi(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command, to its end."""
+        """Run a command to its end."""
         return subprocess.run(
             ["pulumi", *words],
             cwd=self.project,
@@ -100,9 +100,9 @@ class ProjectEngine:
 def engine_for(
     project: Path, folder: Path, *, own: bool = False, shared: bool = False
 ) -> Iterator[ProjectEngine]:
-    """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real.
+    """Run the engine with fakes for what the stack file `dev` needs.
 
-    `shared`: for existing clusters, where the stack file declares none.
+    `own`: with a fake of our provider too. `shared`: for existing clusters, if the stack file declares none.
     """
     paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
     toolchain = Toolchain(paths, load_versions(), for_stream())

@@ -1,4 +1,4 @@
-"""A git server with TLS on loopback, with a release of this repository as an organisation publishes it."""
+"""A git server with TLS on loopback that serves a release of this repository, as an organisation would."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CERTIFICATE = (
     "subjectAltName=DNS:localhost -keyout key.pem -out certificate.pem"
 )
 PORT = 443
-"""No other: the plugin's folder has the URL's host in its name, and a colon parts the entries of a path."""
+"""The default, since the plugin's folder has the URL's host in its name, and PATH cannot contain a colon."""
 
 
 def run(*words: str | Path, folder: Path, variables: dict[str, str] | None = None) -> str:
-    """Run to the end, well; return what is shown."""
+    """Run a command, which must succeed; return its output."""
     command = [str(word) for word in words]
     ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
@@ -74,19 +74,19 @@ class GitRequests(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True)
 class Release:
-    """A published copy."""
+    """A published copy of the repository."""
 
     address: str
-    """Without `.git`: what stands for PRINTED."""
+    """URL without `.git`, in place of PRINTED."""
     trusted: dict[str, str]
-    """Variables by which Go's and git's clients trust the server."""
+    """Variables with which Go's and git's clients trust the server."""
 
 
 @contextmanager
 def published(folder: Path, *later: str) -> Iterator[Release]:
-    """Serve the last commit at a release's tag, its templates with the address that it is served at.
+    """Serve the last commit under a release's tag, with the server's address in its templates.
 
-    `later`: versions of further releases, each with a tag, that change nothing else.
+    `later`: versions of further releases, each with a tag and no other change.
     """
     copy = folder / "copy"
     run("git", "clone", "--quiet", ROOT, copy, folder=folder)

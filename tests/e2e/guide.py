@@ -1,9 +1,8 @@
 """A guide's command blocks, pasted into one shell as a reader pastes them.
 
-A fenced `sh` block runs as it is printed. An HTML comment right above it has what readers do not see:
-`<!-- not run: REASON -->` where it cannot run here, `<!-- run by: TEST -->` where another test runs it on a
-cluster that is up, `<!-- stack file: {KEY: VALUE} -->` for what the text around it asks the reader to edit
-in the stack file first.
+A fenced `sh` block runs as it is printed. An HTML comment right above it, which readers do not see, can say
+`<!-- not run: REASON -->` if it cannot run here, `<!-- run by: TEST -->` if another test runs it on a running
+cluster, and `<!-- stack file: {KEY: VALUE} -->` for an edit of the stack file that the text asks for.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ import yaml
 _BLOCK = re.compile(r"(?P<notes>(?:^<!--[^\n]*-->\n)*)^```sh\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 _NOTE = re.compile(r"^<!-- (?P<key>not run|run by|stack file): (?P<value>.*) -->$", re.MULTILINE)
 _PROMPT = b"Do you want to perform this"
-"""Of `pulumi up` and `destroy`; typing filters the answers to choose from."""
+"""Prompt of `pulumi up` and `destroy`; typing filters the answers."""
 SECONDS = 1700.0
-"""For all blocks of a guide, on a machine that has other work too."""
+"""Timeout for all blocks of a guide, on a busy host."""
 
 
 @dataclass(frozen=True)
 class FencedBlock:
-    """One fenced block."""
+    """A fenced `sh` block of a page."""
 
     page: str
     line: int
     text: str
     reason: str = ""
-    """Why it cannot run here; empty for one that runs."""
+    """Why the block cannot run here; empty if it runs."""
     test: str = ""
-    """File of the test that runs it on a cluster that is up; empty for one that is pasted."""
+    """File of the test that runs the block on a running cluster; empty if it is pasted."""
     edits: Mapping[str, Any] | None = None
-    """What is merged into the stack file before."""
+    """Values that are merged into the stack file before."""
 
     @property
     def is_pasted(self) -> bool:
-        """Whether the guides' own test runs it."""
+        """Whether the test of the guides runs it."""
         return not (self.reason or self.test)
 
     @property
@@ -57,7 +56,7 @@ class FencedBlock:
 
 
 def blocks(page: Path) -> list[FencedBlock]:
-    """Return the `sh` blocks of a page in their order."""
+    """Return the `sh` blocks of a page in order."""
     return list(_blocks(page.name, page.read_text(encoding="utf-8")))
 
 
@@ -77,13 +76,13 @@ def run_by(test: str, page: Path) -> FencedBlock:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What the shell has shown."""
+    """The output of the shell."""
 
     code: int
     text: str
 
     def of(self, block: FencedBlock) -> str:
-        """Return what one block has shown."""
+        """Return the output of one block."""
         _, _, after = self.text.partition(f"::{block.name}::")
         return after.partition("\r\n::")[0]
 
@@ -122,14 +121,14 @@ def _with_edits(block: FencedBlock, stack_file: Path) -> str:
 
 
 def _shown(master: int, shell: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Yield what the shell shows, until it ends; a prompt is answered once."""
+    """Yield the shell's output until it ends; answer each prompt once."""
     deadline, unread = time.monotonic() + SECONDS, b""
     while time.monotonic() < deadline:
         ready, _, _ = select.select([master], [], [], 0.5)
         if ready:
             try:
                 chunk = os.read(master, 1 << 16)
-            except OSError:  # the last process with the terminal open has ended
+            except OSError:  # the last process on the terminal has ended
                 return
             yield chunk
             unread += chunk
@@ -147,14 +146,14 @@ def _merge(old: Any, new: Any) -> Any:
 
 
 def edit(stack_file: Path, changes: Mapping[str, Any]) -> None:
-    """Do what a reader does in the editor: merge changes into a stack file's configuration."""
+    """Merge changes into a stack file's configuration, as a reader does in an editor."""
     config = yaml.safe_load(stack_file.read_text())
     config["config"] = _merge(config["config"], changes)
     stack_file.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def count(pages: list[Path]) -> str:
-    """Report how many blocks are executed, and why each other one is not."""
+    """Return a report of how many blocks are executed, and why the others are not."""
     found = [block for page in pages for block in blocks(page)]
     left_out = [f"  not run: {block.name}: {block.reason}" for block in found if block.reason]
     return "\n".join(

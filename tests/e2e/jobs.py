@@ -1,4 +1,4 @@
-"""Jobs of any kind, as their operators and the queue report them."""
+"""Jobs of any kind on a cluster: submission, conditions, admission and logs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tests.e2e.manifests import NAMESPACE, Manifest
 from tests.e2e.stack import LocalStack
 
 
-def submitted(stack: LocalStack, body: Manifest, condition: str, *, tellers: int = 1) -> str:
-    """Create a job, wait until the queue has admitted it and it has ended well; return its logs.
+def logs_of_completed(stack: LocalStack, body: Manifest, condition: str, *, num_pods: int = 1) -> str:
+    """Create a job, wait until it has been admitted and has this condition; return its logs.
 
-    A job may end before all of its pods have; `tellers` is the number of pods to wait for.
+    A job may end before all of its pods have; `num_pods` is the number of ended pods to wait for.
     """
     kind, name = body["kind"].lower(), body["metadata"]["name"]
     stack.apply(body)
@@ -23,12 +23,12 @@ def submitted(stack: LocalStack, body: Manifest, condition: str, *, tellers: int
 
     stack.wait_until(ended, f"{condition} of {kind} {name}")
     assert "spot" in admitted_to(stack, body["kind"], name)
-    stack.wait_until(lambda: len(ended_pods(stack, name)) >= tellers, f"{tellers} ended pods of {name}")
+    stack.wait_until(lambda: len(ended_pods(stack, name)) >= num_pods, f"{num_pods} ended pods of {name}")
     return logs(stack, name)
 
 
 def conditions(stack: LocalStack, kind: str, name: str) -> dict[str, str]:
-    """The true conditions of a job, with their messages."""
+    """Return the true conditions of a job, with their messages."""
     status = stack.get(kind, "-n", NAMESPACE, name).get("status", {})
     return {
         item["type"]: item.get("message", "")
@@ -38,13 +38,13 @@ def conditions(stack: LocalStack, kind: str, name: str) -> dict[str, str]:
 
 
 def logs(stack: LocalStack, name: str) -> str:
-    """What all pods of a job have written that have come to their end; others go when the job does."""
+    """Return the logs of a job's ended pods; other pods may be deleted with the job."""
     pods = ended_pods(stack, name)
     return "".join(stack.kubectl("logs", "-n", NAMESPACE, pod, "--all-containers") for pod in pods)
 
 
 def ended_pods(stack: LocalStack, name: str) -> list[str]:
-    """Name the ended pods of a job that still exist; an operator removes some."""
+    """Return the names of a job's ended pods that still exist; some operators delete them."""
     return [
         pod["metadata"]["name"]
         for pod in stack.get("pods", "-n", NAMESPACE)["items"]
@@ -55,7 +55,7 @@ def ended_pods(stack: LocalStack, name: str) -> list[str]:
 
 
 def admitted_to(stack: LocalStack, kind: str, name: str) -> set[str]:
-    """The flavors that the queue gave to a job."""
+    """Return the flavors that the queue has assigned to a job."""
     [workload] = [
         workload
         for workload in stack.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]

@@ -1,4 +1,4 @@
-"""Who is killed while a command is at work on a stack."""
+"""Kills of the command, the engine and its plugins at given moments of an `up`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.processes import kill
 
 
 def kill_all(stack: LocalStack, command: Running) -> None:
-    """Kill the command, the engine and its plugins in one go, as the lack of memory does."""
+    """Kill the command, the engine and its plugins at once, as the out-of-memory killer does."""
     victims = stack.engine_processes()
     command.signal(signal.SIGKILL)
     for process in victims:
@@ -22,7 +22,7 @@ def kill_all(stack: LocalStack, command: Running) -> None:
 
 
 def kill_engine(stack: LocalStack, _command: Running) -> None:
-    """Kill the engine alone: its plugins continue to run, and the command sees it end."""
+    """Kill only the engine: its plugins continue, and the command sees its end."""
     for process in stack.engine_processes():
         kill(process, only="pulumi")
 
@@ -32,7 +32,7 @@ def kill_command(_stack: LocalStack, command: Running) -> None:
 
 
 Moment = tuple[Callable[[LocalStack, Running], None], str, Callable[[LocalStack], bool]]
-"""What is killed, once the command prints these words and the condition holds."""
+"""Function that kills, pattern of the output and condition that it waits for."""
 NODES: Moment = (kill_command, "up trial …", lambda stack: (stack.run / "nodes").exists())
 CONTROL_PLANE: Moment = (
     kill_all,
@@ -53,7 +53,7 @@ ORPHAN: Moment = (
 
 
 def kill_up(stack: LocalStack, moment: Moment) -> None:
-    """Start an `up` and kill at that moment; the command must fail."""
+    """Start an `up` and kill it at the moment; the command must fail."""
     kill_some, words, condition = moment
     up = stack.start("up", "--no-job")
     up.prints(words)

@@ -1,4 +1,4 @@
-"""What a killed run of these tests left on the host: the next one removes it, as it needs the same ranges."""
+"""Clusters of killed test runs, which the next run removes from the host, since it needs the same ranges."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from local.toolchain import Toolchain, load_versions
 
 LOCK = Path(tempfile.gettempdir()) / "trainyard-tests-e2e.lock"
 SECONDS = 600.0
-"""Longest wait for another run's end."""
+"""Timeout for the end of another run."""
 
 
 @contextmanager
 def exclusive(*clusters: str, progress: Progress) -> Iterator[None]:
-    """Have the clusters of these names to ourselves: no other run is at work, nor is anything left of one."""
+    """Wait for other runs with clusters of these names, and remove what a killed one has left."""
     with FileLock(LOCK, timeout=SECONDS):
         remove(*clusters, progress=progress)
         yield
 
 
 def remove(*clusters: str, progress: Progress, within: Path = Path("/")) -> None:
-    """Take down each of these clusters that is found on the host, wherever its files are below `within`."""
+    """Take down each of these clusters, wherever its files are below `within`."""
     for run in run_folders().values():
         if run.parent.name in clusters and within in run.parents:
             _remove(run, progress)
 
 
 def machines_below(run: Path) -> set[Path]:
-    """Return the descriptions of the nodes that still run, whose folder may have been deleted."""
+    """Return the machine files of nodes that still run, although their folder may have been deleted."""
     found = (_last_argument(process) for process in psutil.process_iter())
     return {path for path in found if run in path.parents}
 
@@ -55,7 +55,7 @@ def _last_argument(process: psutil.Process) -> Path:
 
 def _remove(run: Path, progress: Progress) -> None:
     layout = Layout(run)
-    if not layout.config.exists():  # someone has cleaned the temporary folder
+    if not layout.config.exists():  # the temporary folder has been cleaned
         for machine in machines_below(run):
             end(machine)
         EmbeddedNetwork(run.parent.name, layout.networks).remove()

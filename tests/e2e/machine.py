@@ -1,4 +1,4 @@
-"""What a stack could leave on the host, so that a test can compare before and after."""
+"""Traces of a stack on the host (processes, namespaces, rules), which tests compare before and after."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from local.cluster import cgroups
 
 @dataclass(frozen=True)
 class Traces:
-    """Everything on this host that is of one stack, apart from its files.
+    """Everything of one stack on this host, except for its files.
 
-    Other clusters may start and end while the tests run, so only what names our folder or our cluster counts;
-    of firewall rules, which carry no name, all do. A network namespace exists by a process or by a mount.
+    Other clusters may start and end while the tests run, so only what has our folder or cluster in its name
+    counts; firewall rules have no names, so all count. A network namespace exists by a process or a mount.
     """
 
     processes: frozenset[str]
@@ -28,7 +28,7 @@ class Traces:
 
     @classmethod
     def of(cls, folder: Path, cluster: str) -> Traces:
-        """Look at the host now."""
+        """Return the traces on the host now."""
         link = f"ty-{cluster}"
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         return cls(
@@ -41,13 +41,13 @@ class Traces:
         )
 
     def beyond(self, before: Traces) -> dict[str, list[str]]:
-        """What is here now and was not before, by kind; empty if there is nothing."""
+        """Return new traces by kind; empty if there are none."""
         new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
         return {kind: sorted(found) for kind, found in new.items() if found}
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """The processes that were started for this folder: not our own, nor those that started us."""
+    """Return the processes that were started for this folder, without the test's process and its parents."""
     above = {psutil.Process().pid, *(parent.pid for parent in psutil.Process().parents())}
     return [
         process for process in psutil.process_iter() if process.pid not in above and _names(process, folder)
@@ -57,8 +57,8 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 def _names(process: psutil.Process, folder: Path) -> bool:
     """Whether a live process has the folder in its command line or in its environment."""
     try:
-        words = [*process.cmdline(), *process.environ().values()]
-        return process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in words)
+        texts = [*process.cmdline(), *process.environ().values()]
+        return process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in text for text in texts)
     except psutil.Error:
         return False
 
@@ -71,7 +71,7 @@ def _described(process: psutil.Process) -> str:
 
 
 def _cgroups(cluster: str) -> list[str]:
-    """Folders of the cluster, and parents that nobody uses any more."""
+    """Return the cgroups of the cluster, and unused parents."""
     found = []
     for hierarchy in cgroups.hierarchies():
         top = hierarchy / cgroups.ROOT

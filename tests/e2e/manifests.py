@@ -1,4 +1,4 @@
-"""Jobs and pods that the tests submit, as a team would write them."""
+"""Manifests of jobs and pods that the tests submit, in the form that a team would write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPEN_MPI_5 = {
 
 
 def container(image: str, command: list[str], *, name: str = "main", gpu: bool = False) -> Manifest:
-    """A container of the training image under Pod Security's level `restricted`."""
+    """Return a container of the training image that complies with Pod Security's level `restricted`."""
     return {
         "name": name,
         "image": image,
@@ -33,7 +33,7 @@ def container(image: str, command: list[str], *, name: str = "main", gpu: bool =
 
 
 def pod_spec(main: Manifest) -> Manifest:
-    """A pod around it, with the training environment."""
+    """Return the spec of a pod with this container and the training environment."""
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -60,7 +60,7 @@ def pod(name: str, main: Manifest) -> Manifest:
 
 
 def queued(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
-    """A job of any kind in the queue of the research team."""
+    """Return a job of any kind in the research team's queue."""
     labels = {"kueue.x-k8s.io/queue-name": QUEUE}
     return {
         "apiVersion": api,
@@ -83,11 +83,12 @@ def train_job(name: str, *, runtime: str, num_nodes: int, command: list[str]) ->
 
 
 def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Manifest:
-    """An MPIJob of the MPI operator: workers with sshd, and a launcher, a node as well, that runs `command`.
+    """Return an MPIJob of the MPI operator: workers with sshd, and a launcher that runs `command`.
 
-    The launcher takes an accelerator, since the queue places no pod by topology that wants nothing of it.
+    The launcher counts as a node, and requests an accelerator, since the queue places only pods with
+    requests by topology.
     """
-    # Open MPI does not recognize this host by its name in the operator's host file: it uses ssh here too.
+    # Open MPI does not recognize the launcher's name in the operator's host file, and uses ssh for it too.
     start = f"{shlex.join(SSHD[:1] + SSHD[2:])} && exec {shlex.join(command)}"
     launcher = container(image, ["/bin/sh", "-c", start], name="launcher", gpu=True)
     launcher["env"] = [{"name": name, "value": value} for name, value in OPEN_MPI_5.items()]
@@ -96,7 +97,7 @@ def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Man
         "mpiImplementation": "OpenMPI",
         "slotsPerWorker": 1,
         "runLauncherAsWorker": True,
-        # Workers would serve on after the last rank has ended, on accelerators that the queue takes for free.
+        # Else workers would run after the last rank has ended, on accelerators that the queue counts as free.
         "runPolicy": {"cleanPodPolicy": "Running"},
         "sshAuthMountPath": f"{HOME}/.ssh",
         "mpiReplicaSpecs": {
@@ -110,13 +111,13 @@ def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Man
 def legacy_job(
     kind: str, name: str, image: str, *, container_name: str, command: list[str], num_workers: int = 1
 ) -> Manifest:
-    """A job of kubeflow.org/v1: a master and workers that all run `command`."""
+    """Return a job of kubeflow.org/v1: a master and workers that all run `command`."""
     main = container(image, command, name=container_name, gpu=True)
     replicas = {
         role: {"replicas": number, "restartPolicy": "Never", "template": {"spec": pod_spec(main)}}
         for role, number in (("Master", 1), ("Worker", num_workers))
     }
     prefix = {"PyTorchJob": "pytorch", "XGBoostJob": "xgb"}[kind]
-    # The operator calls a job done when its master is, and then ends workers that run: so the master is last.
+    # The job is done when its master is, and the operator then ends running workers: so the master ends last.
     run_policy = {"cleanPodPolicy": "Running"}
     return queued("kubeflow.org/v1", kind, name, {"runPolicy": run_policy, f"{prefix}ReplicaSpecs": replicas})

@@ -1,4 +1,4 @@
-"""What a pod reaches: a program that serves, and tries to connect."""
+"""Network probes of pods: a program that tries to connect to addresses, and one that also serves."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 PORT = 8080
 _TRY = """
 import concurrent.futures, json, socket, sys
-def tried(place):
-    host, _, port = place.rpartition(":")
+def tried(address):
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=2.5).close()
     except ConnectionRefusedError:
-        return "open"  # somebody answers there, if only to say no
+        return "open"  # the address is reached, although nothing listens
     except OSError:
         return "closed"
     return "open"
-def all_of(places):
-    with concurrent.futures.ThreadPoolExecutor(max(1, len(places))) as pool:
-        return dict(zip(places, pool.map(tried, places.values())))
+def all_of(addresses):
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(addresses))) as pool:
+        return dict(zip(addresses, pool.map(tried, addresses.values())))
 """
 _SERVE = f"""
 print("FIRST", json.dumps(all_of(json.loads(sys.argv[1]))), flush=True)
@@ -29,11 +29,11 @@ http.server.HTTPServer(("", {PORT}), http.server.SimpleHTTPRequestHandler).serve
 
 
 def serving(first: Mapping[str, str]) -> list[str]:
-    """Return the command of a container that tries these places before all else, and then serves."""
+    """Return the command of a container that first tries these addresses, and then serves."""
     return ["python3", "-c", _TRY + _SERVE, json.dumps(dict(first))]
 
 
-def trying(places: Mapping[str, str]) -> list[str]:
-    """Return a command that prints `open` or `closed` for each place, `host:port` by its name."""
+def trying(addresses: Mapping[str, str]) -> list[str]:
+    """Return a command that prints `open` or `closed` for each named address, `host:port`."""
     program = "print(json.dumps(all_of(json.loads(sys.argv[1]))))"
-    return ["python3", "-c", _TRY + program, json.dumps(dict(places))]
+    return ["python3", "-c", _TRY + program, json.dumps(dict(addresses))]

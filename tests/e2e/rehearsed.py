@@ -1,4 +1,4 @@
-"""The command of a rehearsal as a user runs it, with no credential."""
+"""`trainyard rehearse`, run as a user runs it, without credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rehearsal.leaks import Leak, leaks_in
 
 PLUGIN = """\
 #!/bin/sh
-# What the engine starts: the provider behind it is the test's own process.
+# The engine starts this script; the provider is in the test's process.
 echo {port}
 exec sleep infinity
 """
@@ -22,13 +22,13 @@ _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
 
 def plain_environment(folder: Path) -> dict[str, str]:
-    """The environment without anyone's credentials, and with a separate state."""
+    """Return the environment without credentials, and with a separate state."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
     return {**inherited, "TRAINYARD_STATE": str(folder / "state")}
 
 
 def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
-    """Run the command; return its report, or its error output where it fails."""
+    """Run the command; return its report, or its error output if `code` is not 0."""
     own = {"TRAINYARD_STACKS": str(stacks)} if stacks else {}
     ended = subprocess.run(
         [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],
@@ -43,12 +43,12 @@ def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: in
 
 
 def leaks_reported(ended: subprocess.CompletedProcess[str]) -> list[Leak]:
-    """Secrets in the output of a command; through its files a rehearsal looks itself, before they go."""
+    """Return the secrets in a command's output; a rehearsal searches its files before it deletes them."""
     return leaks_in(dict.fromkeys((ended.stdout + ended.stderr).splitlines(), "output"))
 
 
 def install_plugin(home: Path, package: str, port: int) -> None:
-    """Put the provider where `pulumi plugin install` puts it."""
+    """Install the provider at the path of `pulumi plugin install`."""
     name = f"pulumi-resource-{package}"
     folder = home / ".pulumi" / "plugins" / f"resource-{package}-v{version(f'pulumi-{package}')}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
-"""What the commit of a release holds: `make release VERSION=X.Y.Z`, once before each tag.
+"""Prepares the commit of a release: `make release VERSION=X.Y.Z`, once before each tag.
 
-That is its version wherever one is stated (`tests/versions.py`), and the state that its program makes. The
-state is made by the real engine and fakes, of a small stack, and stored packed. What the next code does to it
-is held in `test_release.py`.
+It writes the version to all files (`tests/versions.py`), and stores the state that the program creates from a
+small stack, with the real engine and fakes. `test_release.py` tests what later code does to this state.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from tests.e2e.engines import engine_for
 STACK = "aws-dev"
 STATE = ROOT / "tests/golden/release" / f"{STACK}.json.gz"
 STACK_FILE = STATE.with_name(f"Pulumi.{STACK}.yaml")
-"""As it was when the state was made: a key that a later release moves is migrated by the test."""
+"""The stack file of the stored state; the test migrates keys that later releases move."""
 PROJECT = "trainyard"
 
 
 def own_program(folder: Path) -> Path:
-    """Write a project of our program, on the stack file of the release."""
+    """Write a project of our program with the release's stack file."""
     project = {**yaml.safe_load((ROOT / "Pulumi.yaml").read_text()), "name": PROJECT}
     project["main"] = str(ROOT / "infra")
     project["runtime"]["options"]["virtualenv"] = str(ROOT / ".venv")
@@ -50,7 +49,7 @@ def make(folder: Path) -> dict[str, Any]:
         exported = engine.pulumi("stack", "export", "-s", "dev", "--show-secrets")
         state: dict[str, Any] = json.loads(exported.stdout)
     deployment = state["deployment"]
-    deployment.pop("secrets_providers")  # of this run's passphrase; whoever imports it has another
+    deployment.pop("secrets_providers")  # of this run's passphrase, which imports do not have
     for resource in deployment["resources"]:
         for of_this_machine in ("sourcePosition", "stackTrace"):
             resource.pop(of_this_machine, None)
@@ -58,7 +57,7 @@ def make(folder: Path) -> dict[str, Any]:
 
 
 def refused(version: str) -> str:
-    """Return why this clone cannot become that release; empty where it can."""
+    """Return why this clone cannot become that release; empty if it can."""
     if _git("status", "--porcelain"):
         return "the clone has changes: commit them first"
     if _git("tag", "--list", f"v{version}"):
@@ -72,7 +71,7 @@ def _git(*words: str) -> str:
 
 
 def write_state() -> None:
-    """Write the state anew, with the stack file that it is of."""
+    """Write the state and its stack file."""
     STATE.parent.mkdir(parents=True, exist_ok=True)
     STACK_FILE.write_text((ROOT / "stacks" / f"Pulumi.{STACK}.yaml").read_text())
     with tempfile.TemporaryDirectory() as name:
@@ -84,7 +83,7 @@ def write_state() -> None:
 
 
 def main(version: str) -> None:
-    """Write what the release's commit holds, and print the next step."""
+    """Write the files of the release's commit, and print the next step."""
     if problem := refused(version):
         sys.exit(f"VERSION: {problem}")
     changed = versions.write(version, date.today())

@@ -1,4 +1,4 @@
-"""A stack of the tests' own, driven as a user drives one: by its file and the command line."""
+"""A local stack of the tests, operated as a user does: by its stack file and the command line."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ BARE, NAME, FAR = "e2e", "trial", "far"
 """A cluster without a stack, the one of most tests, and the one that a fleet joins to it."""
 NETWORK = {"pod_cidr": "10.231.0.0/16", "service_cidr": "10.232.0.0/16", "node_cidr": "10.233.0.0/24"}
 SECONDS = 600.0
-"""Longest wait for anything: another cluster or a build may have the machine at the same time."""
+"""Timeout of all waits: other clusters or builds may use the host at the same time."""
 JOB = {"steps": 40, "pace_seconds": 0.15, "checkpoint.every_steps": 10}
-"""Settings of the training job: long enough to be seen running, short enough to be waited for."""
+"""Settings of the training job: long enough to be interrupted, short enough to wait for."""
 
 Declaration = dict[str, Any]
 Edit = Callable[[Declaration], object]
 
 
 def job(name: str, *interruptions: dict[str, int]) -> Edit:
-    """Let the stack's job have this name, and lose these nodes."""
+    """Return an edit that gives the stack's job this name and these interruptions."""
 
     def edit(declaration: Declaration) -> None:
         declaration["job"]["name"] = name
@@ -46,7 +46,7 @@ def job(name: str, *interruptions: dict[str, int]) -> Edit:
 
 
 def overrides(**settings: bool | float | str) -> Edit:
-    """Let the stack's job have these settings besides."""
+    """Return an edit that adds these settings to the stack's job."""
 
     def edit(declaration: Declaration) -> None:
         declaration["job"]["overrides"] |= settings
@@ -56,7 +56,7 @@ def overrides(**settings: bool | float | str) -> Edit:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended, and its output."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -68,15 +68,15 @@ class CommandResult:
 
     @property
     def changes(self) -> dict[str, int]:
-        """Resources by what the engine did to them: `{"updated": 1, "unchanged": 159}`."""
-        output = re.search(r"^(?:up|preview|destroy) [\w-]+: (?:would be )?(.*) \(", self.out, re.MULTILINE)
-        assert output, self.text
-        counts = [part.split() for part in output[1].split(", ")]
+        """Return the numbers of resources by the engine's operation: `{"updated": 1, "unchanged": 159}`."""
+        summary = re.search(r"^(?:up|preview|destroy) [\w-]+: (?:would be )?(.*) \(", self.out, re.MULTILINE)
+        assert summary, self.text
+        counts = [part.split() for part in summary[1].split(", ")]
         return {word: int(number) for number, word in counts}
 
     @property
     def changed(self) -> list[str]:
-        """Type and name of each resource that the engine touched; components only group them."""
+        """Return type and name of each resource that the engine changed, without components."""
         pattern = r"^(?:created|created anew|updated|deleted|deleted the replaced)\s+(\S+ \S+) [\d.]+ s$"
         found = re.findall(pattern, self.errors, re.MULTILINE)
         components = ("trainyard:infra:", "trainyard:platform:")
@@ -84,7 +84,7 @@ class CommandResult:
 
 
 class Running:
-    """A command at work, its output in files, so that a kill loses nothing of it."""
+    """A running command, with its output in files, which a kill does not truncate."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
         self._log = log
@@ -104,20 +104,20 @@ class Running:
         return self._log.with_suffix(".err").read_text()
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Return when the condition holds; fail when the command ends before, or nothing comes."""
+        """Wait until the condition holds; fail if the command ends before, or on a timeout."""
         reached = wait_until(lambda: condition() or self.process.poll() is not None, seconds=SECONDS)
         assert reached and self.process.poll() is None, f"no {what}: {self.errors}"
 
     def prints(self, pattern: str) -> None:
-        """Wait until its output has something like this."""
+        """Wait until its output matches a pattern."""
         self.wait_for(lambda: re.search(pattern, self.errors) is not None, pattern)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal it and all in its process group, as a terminal does."""
+        """Send a signal to its process group, as a terminal does."""
         os.killpg(self.process.pid, number)
 
     def end(self, code: int | None = None) -> CommandResult:
-        """Wait for its end; `code` is what it must be, if given."""
+        """Wait for its end; `code` is the expected exit code, if given."""
         self.process.wait(SECONDS)
         message = CommandResult(
             self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors
@@ -154,21 +154,21 @@ class LocalStack:
 
     @property
     def run(self) -> Path:
-        """The folder of the cluster's processes."""
+        """Return the folder of the cluster's processes."""
         return self.state / self.name / "run"
 
     @property
     def data(self) -> Path:
-        """What outlives it."""
+        """Return the folder of the data, which is retained by `down`."""
         return self.state / self.name / "data"
 
     @property
     def cluster_json(self) -> Path:
-        """A copy of the cluster's config, from when it was up."""
+        """Return the copy of the cluster's configuration from when it was up."""
         return self.folder / "cluster.json"
 
     def declare(self, *edits: Edit) -> None:
-        """Write the stack file: the repository's, with what stands and these edits."""
+        """Write the stack file: the repository's with the permanent edits and these."""
         text = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
         document = yaml.safe_load(text)
         declaration: Declaration = document["config"]["trainyard:stack"]
@@ -182,7 +182,7 @@ class LocalStack:
 
     @contextmanager
     def declared(self, *edits: Edit) -> Iterator[None]:
-        """Edit the stack file for a while."""
+        """Edit the stack file within a `with` block."""
         self.declare(*edits)
         try:
             yield
@@ -287,7 +287,7 @@ class LocalStack:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What a training run has left on the checkpoint volume."""
+    """The files of a training run on the checkpoint volume."""
 
     folder: Path
 
@@ -297,7 +297,7 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """The last step that was reported; 0 before the first."""
+        """Return the last logged step; 0 before the first."""
         return max((line["step"] for line in self.lines if line["event"] == "step"), default=0)
 
     @property
@@ -307,12 +307,12 @@ class TrainingRun:
 
     @property
     def nodes(self) -> list[list[str]]:
-        """Nodes of each attempt."""
+        """Return the nodes of each attempt."""
         return [line["nodes"] for line in self.lines if line["event"] in {"started", "resumed"}]
 
     @property
     def resumed_at(self) -> int:
-        """The step that the last attempt started from."""
+        """Return the step that the last attempt resumed from."""
         return int([line["step"] for line in self.lines if line["event"] in {"started", "resumed"}][-1])
 
     @property
@@ -322,7 +322,7 @@ class TrainingRun:
         return sorted({step for step in steps if steps.count(step) > 1})
 
     def assert_no_checkpointed_step_was_lost(self) -> None:
-        """Every attempt continues from the newest checkpoint that was committed before it."""
+        """Assert that every attempt resumed from the newest checkpoint that was committed before."""
         committed = 0
         for line in self.lines:
             if line["event"] == "checkpoint":

@@ -1,4 +1,4 @@
-"""Members of teams with separate credentials, and what they would bring: attacks, and sound work."""
+"""Members of teams with separate credentials, and the attacks and valid workloads that they submit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOUND: Patch = {}
 
 
 class Person:
-    """Somebody with a certificate that the cluster has signed, and nothing else."""
+    """A user with a certificate that the cluster has signed, and no other rights."""
 
     def __init__(self, stack: LocalStack, name: str, *groups: str) -> None:
         pair = Authority(stack.run / "pki", "ca").issue(f"person-{name}", CertificateSubject(name, groups))
@@ -41,14 +41,14 @@ class Person:
         self.kubeconfig = _kubeconfig(stack.folder / f"{name}.kubeconfig", server, authority, pair)
 
     def ask(self, verb: str, path: str, body: Manifest | None = None, **query: str) -> httpx.Response:
-        """Ask the API server, which keeps nothing of it."""
+        """Send a dry-run request to the API server."""
         kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
         changes = {} if verb == "GET" else {"dryRun": "All"}
         arguments: dict[str, Any] = {"headers": {"content-type": kind}} | ({"json": body} if body else {})
         return self._http.request(verb, path, params={**changes, **query}, **arguments)
 
     def create(self, manifest: Manifest, *, user: str = "", groups: tuple[str, ...] = ()) -> httpx.Response:
-        """Try to create it; `user` is whom an administrator speaks for."""
+        """Try to create an object by a dry run; `user` is whom an administrator impersonates."""
         headers = [("impersonate-user", user), *(("impersonate-group", group) for group in groups)]
         path = collection(manifest)
         return self._http.post(
@@ -73,7 +73,7 @@ def _kubeconfig(file: Path, server: str, authority: str, pair: Any) -> Path:
 
 
 def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
-    """Run `trainyard …` as this person, with no stack file; an expected error is raised."""
+    """Return a function that runs `trainyard …` as this person, without a stack file; it raises errors."""
     patch.setenv("KUBECONFIG", str(person.kubeconfig))
 
     def run(*words: str, given: str = "") -> str:
@@ -112,7 +112,7 @@ def merged(base: Manifest, patch: Patch) -> Manifest:
 
 
 def template(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
-    """Return the template of a sound pod, with what an attack changes in it."""
+    """Return the template of a valid pod, with an attack's patch."""
     sound = {"metadata": {}, "spec": pod_spec(container(IMAGE, SLEEP, gpu=gpu))}
     return merged(sound, patch)
 
@@ -128,7 +128,7 @@ def _object(api: str, kind: str, spec: Manifest, queue: str | None = QUEUE) -> M
 
 
 def pod(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
-    """Return a pod as a controller makes it of a job that the queue has put on a pool."""
+    """Return a pod as a controller creates it for a job that the queue has admitted to a pool."""
     made = merged({"spec": {"nodeSelector": {"trainyard.dev/pool": "spot"}}}, template(gpu=gpu))
     made = merged(made, patch)
     about = {"name": "trial", "namespace": NAMESPACE, **made["metadata"]}
@@ -169,11 +169,11 @@ _PATCHED = {
     "tolerations",
     "volumes",
 }
-"""Fields of a pod that a TrainJob's `runtimePatches` have."""
+"""Fields of a pod that a TrainJob's `runtimePatches` can set."""
 
 
 def train_job(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
-    """Lay the attack over the runtime, as far as a TrainJob can."""
+    """Return a TrainJob with the attack's patch, as far as a TrainJob can carry it."""
     spec = {key: value for key, value in patch.get("spec", {}).items() if key in _PATCHED}
     if "containers" in spec:
         known_fields = {"name", "env", "securityContext", "volumeMounts"}
@@ -198,21 +198,21 @@ CARRIERS: Mapping[str, Callable[[Patch], Manifest]] = {
     "PyTorchJob": pytorch,
     "TrainJob": train_job,
 }
-"""What a member submits, around the same pod."""
+"""Kind → function that makes a job of this kind with the pod's patch."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A pod that must not run, and what the refusal names."""
+    """A pod that must be refused, and a text of the refusal."""
 
     patch: Patch
     message: str
     train_job: bool = True
     """Whether a TrainJob can carry it."""
     whole: bool = False
-    """Whether only a whole template shows it."""
+    """Whether only a whole template has it."""
     by_pod_security: bool = False
-    """Whether Pod Security refuses the pod itself before the policies see it."""
+    """Whether Pod Security refuses the pod before the policies evaluate it."""
     gpu: bool = field(default=True)
 
 
@@ -423,7 +423,7 @@ ATTACKS: Mapping[str, Attack] = {
         train_job=False,
     ),
 }
-"""Boundary → a pod that would cross it; the same for every kind of job."""
+"""Boundary → a pod that violates it, for every kind of job."""
 
 
 def carried() -> Iterator[tuple[str, str, Attack, Manifest]]:
@@ -444,7 +444,7 @@ _OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "admitted", "uid": "0
 
 
 def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
-    """Yield attacks on the queue itself: name, kind, manifest, what the refusal names."""
+    """Yield attacks on the queue: name, kind, manifest, a text of the refusal."""
     for kind, carrier in CARRIERS.items():
         yield "another queue", kind, _labelled(carrier({}), queue_name="gpu"), "queue-name"
         yield "another's priority", kind, _labelled(carrier({}), priority_class="urgent"), "priority-class"
@@ -481,7 +481,7 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
 
 
 def labelled_pods() -> Manifest:
-    """Return a TrainJob that lays nothing over its runtime's pods but a label."""
+    """Return a TrainJob that only adds a label to its runtime's pods."""
     laid = [{"name": "node", "template": {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}}]
     patches = [
         {
@@ -493,7 +493,7 @@ def labelled_pods() -> Manifest:
 
 
 def sdk_job() -> Manifest:
-    """Return what the Kubeflow SDK sends: no label, resources by short names, a function as the command."""
+    """Return a job of the Kubeflow SDK: no label, resources by short names, a function as the command."""
     made = train_job(queue=None)
     made["metadata"] = {"name": "trial", "namespace": NAMESPACE}
     made["spec"]["trainer"] = {

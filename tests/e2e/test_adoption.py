@@ -1,4 +1,4 @@
-"""What exists and is in no state is taken into one: on the real engine, with moto as the account."""
+"""Adoption of existing resources into a state, on the real engine, with moto as the account."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ Made("aws:s3/bucket:Bucket", "mine-bucket", bucket, retain=True)
 MADE = 7
 RETAINED = {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
 GROUPING = 3
-"""The stack, the component and the provider."""
+"""Number of resources that only group others: the stack, the component and the provider."""
 
 
 @dataclass(frozen=True)
 class AdoptionProject:
-    """A separate project; each engine on it has a separate state."""
+    """A separate project, on which each engine has a separate state."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -76,13 +76,13 @@ class AdoptionProject:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[AdoptionProject]:
+def project(tmp_path: Path) -> Iterator[AdoptionProject]:
     folder = tmp_path / "project"
     (folder / "stacks").mkdir(parents=True)
     (folder / "stacks" / "Pulumi.mine.yaml").write_text("config: {}\n")
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-    project = {"name": "adoption", "runtime": runtime, "stackConfigDir": "stacks"}
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    settings = {"name": "adoption", "runtime": runtime, "stackConfigDir": "stacks"}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(settings))
     (folder / "__main__.py").write_text(PROGRAM)
     (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
     tools = Session("mine", replace(Paths.from_environment(), state=tmp_path / "tools"))
@@ -97,10 +97,10 @@ def progress() -> RecordedProgress:
     return RecordedProgress()
 
 
-def test_after_a_destroy_what_was_retained_is_adopted_and_not_created_again(
-    place: AdoptionProject, progress: RecordedProgress
+def test_retained_resources_of_a_destroyed_stack_are_adopted_and_not_created_again(
+    project: AdoptionProject, progress: RecordedProgress
 ) -> None:
-    engine = place.engine("state")
+    engine = project.engine("state")
     assert engine.adopt("mine", progress).changes == {"adopt": 0}
     assert engine.up("mine", progress).changes["create"] == MADE + GROUPING
     engine.destroy("mine", progress)
@@ -109,15 +109,15 @@ def test_after_a_destroy_what_was_retained_is_adopted_and_not_created_again(
     again = engine.up("mine", progress)
     assert again.changes["create"] == MADE - 2
     assert again.changes["same"] == 2 + GROUPING
-    assert len(list(place.fake_provider.store)) == MADE
+    assert len(list(project.fake_provider.store)) == MADE
 
 
-def test_a_lost_state_is_rebuilt_from_what_exists(
-    place: AdoptionProject, progress: RecordedProgress, compare: Callable[[Engine], dict[str, str]]
+def test_a_lost_state_is_rebuilt_from_existing_resources(
+    project: AdoptionProject, progress: RecordedProgress, compare: Callable[[Engine], dict[str, str]]
 ) -> None:
-    before = place.engine("lost")
+    before = project.engine("lost")
     before.up("mine", progress)
-    rebuilt = place.engine("rebuilt")
+    rebuilt = project.engine("rebuilt")
     assert rebuilt.adopt("mine", progress).changes == {"adopt": MADE}
     assert compare(rebuilt) == compare(before)
     assert rebuilt.up("mine", progress).changes == {"same": MADE + GROUPING}
@@ -125,7 +125,7 @@ def test_a_lost_state_is_rebuilt_from_what_exists(
 
 @pytest.fixture
 def compare() -> Callable[[Engine], dict[str, str]]:
-    """IDs of what a state has, providers apart: theirs are made up."""
+    """Return a function for the IDs of a state's resources, without providers, whose IDs are generated."""
     return lambda engine: {
         each["urn"]: each["id"]
         for each in engine.resources("mine")

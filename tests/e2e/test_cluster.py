@@ -1,6 +1,6 @@
-"""The embedded cluster on the real thing: needs root and the toolchain; takes some three minutes.
+"""The embedded cluster with its real processes: nodes, services, kills, preemptions, volumes and removal.
 
-It has a separate name, state folder and ranges.
+It needs root and the toolchain, takes some three minutes, and has a separate name, state folder and ranges.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def new_cluster(state: Path, *nodes: NodeConfig) -> EmbeddedCluster:
 
 
 def census(state: Path) -> dict[str, object]:
-    """What a cluster could leave on the host, apart from its data."""
+    """Return the traces of a cluster on the host, except for its data."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     arguments = [" ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])]
     links = [link["ifname"] for link in json.loads(run(program("ip"), "-json", "link"))]
@@ -124,7 +124,7 @@ def pods(api: ApiServerClient, cluster: EmbeddedCluster) -> Iterator[Pods]:
 
 
 class Pods:
-    """Makes pods on given nodes and removes them after the test."""
+    """Creates pods on given nodes, and deletes them after the test."""
 
     def __init__(self, api: ApiServerClient, cluster: EmbeddedCluster) -> None:
         self.api = api
@@ -160,7 +160,7 @@ class Pods:
         self.names.append(name)
 
     def serve(self, name: str, node: str) -> Object:
-        """A Service with one pod behind it."""
+        """Create a Service with one pod."""
         self.run(name, node, "/bin/sh", "-c", SERVER)
         return self.api.apply(
             f"/api/v1/namespaces/default/services/{name}",
@@ -184,12 +184,12 @@ class Pods:
 
 
 def wait_until_up(cluster: EmbeddedCluster) -> None:
-    """On a busy machine a heartbeat, or an answer, may be late."""
+    """Wait until the cluster is up, since heartbeats may be late on a busy host."""
     wait_for(lambda: cluster.status().state == "up", lambda: str(cluster.status()))
 
 
 def machines(cluster: EmbeddedCluster) -> dict[str, float]:
-    """Command line → start of every process of the cluster."""
+    """Return the command line → start time of every process of the cluster."""
     run_folder = str(cluster.layout.run)
     return {
         " ".join(process.info["cmdline"]): process.info["create_time"]
@@ -198,17 +198,19 @@ def machines(cluster: EmbeddedCluster) -> dict[str, float]:
     }
 
 
-def kill(cluster: EmbeddedCluster, *words: str) -> None:
+def kill(cluster: EmbeddedCluster, *command: str) -> None:
     [process] = [
         process
         for process in psutil.process_iter(["cmdline"])
-        if all(word in " ".join(process.info["cmdline"] or []) for word in (str(cluster.layout.run), *words))
-        and process.info["cmdline"][0].endswith(words[0])
+        if all(
+            part in " ".join(process.info["cmdline"] or []) for part in (str(cluster.layout.run), *command)
+        )
+        and process.info["cmdline"][0].endswith(command[0])
     ]
     process.kill()
 
 
-def test_every_node_is_ready_with_all_that_it_declares(
+def test_every_node_is_ready_with_its_declared_properties(
     cluster: EmbeddedCluster, api: ApiServerClient
 ) -> None:
     wait_until_up(cluster)
@@ -239,9 +241,9 @@ def test_the_control_plane_reaches_a_service_as_webhooks_need(site: ClusterSite,
 
 
 def test_logs_come_through_the_api(api: ApiServerClient, pods: Pods) -> None:
-    pods.run("teller", "spot-1", "/bin/sh", "-c", "echo hello")
-    pods.wait("teller", "Succeeded")
-    assert api._request("GET", f"{PODS}/teller/log").text == "hello\n"
+    pods.run("writer", "spot-1", "/bin/sh", "-c", "echo hello")
+    pods.wait("writer", "Succeeded")
+    assert api._request("GET", f"{PODS}/writer/log").text == "hello\n"
 
 
 def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
@@ -253,7 +255,7 @@ def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerCli
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [
         ("kubelet", "spot-0"),
         ("containerd", "spot-0/containerd.toml"),
@@ -265,9 +267,9 @@ def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerCli
     ids=["kubelet", "containerd", "API server", "etcd", "node", "control plane"],
 )
 def test_up_recovers_from_the_death_of(
-    words: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServerClient, pods: Pods
+    command: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServerClient, pods: Pods
 ) -> None:
-    kill(cluster, *words)
+    kill(cluster, *command)
     cluster.up()
     wait_until_up(cluster)
     pods.run("after", "spot-0", "/bin/true")
@@ -381,9 +383,9 @@ def test_down_leaves_nothing_but_the_data(cluster: EmbeddedCluster) -> None:
     retained = Path(cluster.config.data_dir, "checkpoint")
     retained.touch()
     cluster.down()
-    left = census(cluster.paths.state)
-    assert left.pop("rules") == run(program("nft"), "list", "ruleset")
-    assert not any(left.values()), left
+    remaining = census(cluster.paths.state)
+    assert remaining.pop("rules") == run(program("nft"), "list", "ruleset")
+    assert not any(remaining.values()), remaining
     assert retained.exists()
     cluster.down(purge=True)
     assert not retained.exists()

@@ -1,4 +1,4 @@
-"""The component package on the real engine: programs in YAML and Python, with our own program's parts."""
+"""The component package on the engine: YAML, Python and TypeScript programs have our program's resources."""
 
 from __future__ import annotations
 
@@ -104,20 +104,20 @@ def in_python(folder: Path, stacks: dict[str, Any]) -> None:
 
 
 def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the engine, to its end."""
+    """Run a command of the engine to its end."""
     command = ["pulumi", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
-    """Preview; return what the engine would do, or its error where it refuses."""
+    """Preview; return the engine's report, or its error if `code` is not 0."""
     ended = pulumi(folder, environment, "preview", "-s", "dev", "--diff" if code else "--json")
     assert (ended.returncode != 0) == bool(code), (ended.stdout + ended.stderr)[-3000:]
     return ended.stdout + ended.stderr if code else json.loads(ended.stdout)
 
 
 def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
-    """Type and name → inputs of all below a component; a prefix is taken off names."""
+    """Return type and name → inputs of a component's resources, without a prefix of their names."""
     found = {}
     for step in report["steps"]:
         kind, name = step["newState"]["type"], step["urn"].rpartition("::")[2]
@@ -129,7 +129,7 @@ def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
 
 @pytest.fixture(scope="module")
 def project(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for one program after another, which share a stack: previews leave nothing in it."""
+    """A folder for one program after another on one stack, which previews do not change."""
     folder = tmp_path_factory.mktemp("project")
     in_yaml(folder, {"research": shipped()})
     pulumi(folder, environment, "stack", "init", "dev")
@@ -138,7 +138,7 @@ def project(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def program(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
-    """What our own program declares."""
+    """The resources that our program declares."""
     folder = tmp_path_factory.mktemp("program")
     own_program(folder)
     pulumi(folder, environment, "stack", "init", "dev")
@@ -159,7 +159,7 @@ def own_program(folder: Path) -> None:
 def test_a_component_is_what_our_program_declares(
     environment: dict[str, str], program: dict[Any, Any], project: Path
 ) -> None:
-    """The first preview, in full: the same types, names and inputs, below the component."""
+    """The first preview has the same types, names and inputs below the component."""
     in_python(project, {"research": shipped()})
     report = preview(project, environment)
     assert parts(report, f"{shipped()['name']}/") == program
@@ -170,7 +170,7 @@ def test_a_component_is_what_our_program_declares(
 def test_the_program_of_the_page_previews_with_its_job_and_beside_a_second_cluster(
     environment: dict[str, str], program: dict[Any, Any], project: Path
 ) -> None:
-    """In YAML; the queues that the job is held against are the cluster's, known before it is there."""
+    """The program is in YAML; the cluster's output, known at preview, validates the job's queue."""
     [text] = re.findall(r"```yaml\n(name: models\n.*?)```", PAGE.read_text(), re.DOTALL)
     printed = {**yaml.safe_load(text), "name": "team", "plugins": PLUGIN}
     printed["resources"]["more"] = {"type": TYPE, "properties": {"stack": shipped()}}
@@ -201,7 +201,7 @@ def reported_at_each_property(output: str) -> None:
 def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
     environment: dict[str, str], program: dict[Any, Any], tmp_path: Path
 ) -> None:
-    """Inline, by the Automation API: the engine's host for Node.js cannot be had as a Go module."""
+    """The program is inline, by the Automation API: the Node.js host is not available as a Go module."""
     schema, codegen = PATH.read_text(), ["pulumi-codegen", "nodejs", "127.0.0.1:1", str(tmp_path / "sdk")]
     subprocess.run(codegen, env=environment, input=schema, text=True, check=True)
     (tmp_path / "program.ts").write_text(TYPESCRIPT)
@@ -217,7 +217,7 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     right = run(shipped())
-    # Besides the parts: the stack and the component.
+    # Besides the component's resources: the stack and the component.
     assert json.loads(right.stdout)["create"] == len(program) + 2, right.stderr[-2000:]
     reported_at_each_property(run(with_wrong(shipped())).stdout)
     text = TYPESCRIPT.replace("{ stack }", "{ stack: { ...stack, name: 3 } }")

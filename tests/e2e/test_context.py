@@ -1,4 +1,4 @@
-"""A stack on a cluster that others made, reached by a context: an embedded one without our platform."""
+"""A stack on an existing cluster, reached by a context: an embedded cluster without our platform."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.e2e.stack import LocalStack
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
-def test_a_preview_lists_what_would_be_made_and_makes_nothing(guest: LocalStack) -> None:
+def test_a_preview_lists_new_resources_and_creates_nothing(guest: LocalStack) -> None:
     before = guest.names("namespaces")
     assert guest.trainyard("preview").changes["created"] > 100
     assert guest.names("namespaces") == before
 
 
-def test_the_platform_comes_up_on_a_cluster_of_others_after_kills(platform: LocalStack) -> None:
+def test_the_platform_comes_up_on_an_existing_cluster_after_kills(platform: LocalStack) -> None:
     assert platform.names("clusterqueues") == ["gpu"]
     deployments = platform.get("deployments", "-A")["items"]
     assert len(deployments) == 7, "four operators, the object store, and what takes code of each team"

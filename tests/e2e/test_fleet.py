@@ -27,14 +27,14 @@ FAR_NETWORK = {"pod_cidr": "10.234.0.0/16", "service_cidr": "10.235.0.0/16", "no
 BETWEEN = IPv4Network("10.237.0.0/30")
 FLEET, QUEUE, NAMESPACE = "joined", "anywhere", "team-research"
 LIFETIME_SECONDS = 600
-"""The shortest that an API server gives."""
+"""The shortest lifetime of a token that an API server issues."""
 LEEWAY_SECONDS = 90
-"""An API server lets a token in for a minute more, and remembers for ten seconds that it did."""
+"""An API server accepts a token for a minute longer, and caches the result for ten seconds."""
 SECRET = f"fleet-{FLEET}-{FAR}"
 
 
 def two_nodes(declaration: Declaration) -> None:
-    """As little as a worker needs, so that two clusters find room beside each other."""
+    """Edit to the fewest nodes of a worker, so that this host has room for two clusters."""
     declaration["pools"] = [pool for pool in declaration["pools"] if pool["capacity"] != "spot"]
     declaration["pools"][-1]["num_nodes"] = 1
     declaration["queues"][0]["flavors"] = [{"pool": "on-demand", "quota": 1}]
@@ -46,7 +46,7 @@ def elsewhere(declaration: Declaration) -> None:
 
 
 class FleetOfTwo:
-    """The fleet of the two, as its user has it: a stack file and plain Pulumi."""
+    """A fleet of both clusters, operated as users do, by a stack file and plain Pulumi."""
 
     def __init__(self, hub: LocalStack, far: LocalStack) -> None:
         self.hub, self.far = hub, far
@@ -78,14 +78,14 @@ class FleetOfTwo:
         self.file.write_text(yaml.safe_dump({"config": config}))
 
     def init(self) -> None:
-        """Make the stack; Pulumi writes its salt beside the project, so it is given a separate project."""
+        """Initialize the stack in a separate project, since Pulumi writes its salt beside the project."""
         settings = self.hub.folder / "settings"
         settings.mkdir()
         (settings / "Pulumi.yaml").write_text("{name: trainyard, runtime: python}\n")
         self.hub.by_hand(f"pulumi -C {settings} stack init {FLEET}")
 
     def pulumi(self, words: str) -> CommandResult:
-        """Run Pulumi; it writes into the file that it is given, so it is given a copy."""
+        """Run Pulumi on a copy of the stack file, since it writes to the file."""
         copy = self.hub.folder / "fleet.yaml"
         copy.write_text(self.file.read_text())
         return self.hub.by_hand(f"pulumi {words} --non-interactive -s {FLEET} --config-file {copy}")
@@ -95,7 +95,7 @@ class FleetOfTwo:
 
     @property
     def kubeconfig(self) -> dict[str, Any]:
-        """What the hub has for the worker."""
+        """Return the worker's kubeconfig in the hub's Secret."""
         secret = self.hub.get("secret", "-n", "kueue-system", SECRET)
         found: dict[str, Any] = yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"]))
         return found
@@ -140,8 +140,8 @@ class FleetOfTwo:
         )
         return asked.stdout.strip() == "yes"
 
-    def lets_in(self, token: str) -> bool:
-        """Whether the worker takes this token for somebody."""
+    def authenticates(self, token: str) -> bool:
+        """Whether the worker authenticates this token."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -163,7 +163,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _join(hub: LocalStack, far: LocalStack) -> None:
-    """Lay a link between the two routers; on the host nothing is changed."""
+    """Connect the two clusters' namespaces by a link, without a change on the host."""
     near, there = (Layout(stack.run).networks / "control" for stack in (hub, far))
     one, other = BETWEEN[1], BETWEEN[2]
 
@@ -191,7 +191,7 @@ def _join(hub: LocalStack, far: LocalStack) -> None:
 
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfTwo]:
-    """Both clusters up, with a link between them; the fleet is declared, and not up."""
+    """Both clusters, up and linked, with the fleet declared and not up."""
     folder = tmp_path_factory.mktemp("fleet")
     hub, far = LocalStack(folder), LocalStack(folder, name=FAR)
     before = {stack.name: Traces.of(folder, stack.name) for stack in (hub, far)}
@@ -220,7 +220,7 @@ def up(joined: FleetOfTwo) -> FleetOfTwo:
     return joined
 
 
-def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(joined: FleetOfTwo) -> None:
+def test_a_worker_outside_of_the_residency_is_refused_before_anything_is_created(joined: FleetOfTwo) -> None:
     joined.declare(residency=["in:us"], workers=[FAR])
     try:
         with pytest.raises(AssertionError) as refused:
@@ -292,7 +292,7 @@ def test_the_token_is_in_no_state_and_no_log(up: FleetOfTwo) -> None:
     assert _claims(token)["exp"] - _claims(token)["iat"] == LIFETIME_SECONDS
 
 
-def test_a_raised_serial_brings_another_token_and_jobs_go_on_with_it(up: FleetOfTwo) -> None:
+def test_a_raised_serial_issues_another_token_with_which_jobs_continue(up: FleetOfTwo) -> None:
     first = up.token
     up.declare(serial=1)
     assert "RotatedKubeconfig joined-far updated" in up.up().out
@@ -302,7 +302,7 @@ def test_a_raised_serial_brings_another_token_and_jobs_go_on_with_it(up: FleetOf
     assert up.far.run_of("later").sha256
 
 
-def test_what_is_removed_leaves_nothing_on_either_cluster(up: FleetOfTwo) -> None:
+def test_a_removed_fleet_leaves_nothing_on_either_cluster(up: FleetOfTwo) -> None:
     up.hub.kubectl("delete", "trainjobs", "--all", "-n", NAMESPACE)
     up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
     up.pulumi("destroy --yes")
@@ -320,7 +320,7 @@ def test_what_is_removed_leaves_nothing_on_either_cluster(up: FleetOfTwo) -> Non
         assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
 
 
-def test_an_update_that_comes_after_half_of_a_tokens_life_brings_another_one(up: FleetOfTwo) -> None:
+def test_an_update_after_half_of_a_tokens_lifetime_issues_another_one(up: FleetOfTwo) -> None:
     up.up()  # again, after it was removed
     first = up.token
     assert "RotatedKubeconfig joined-far updated" not in up.up().out
@@ -329,10 +329,10 @@ def test_an_update_that_comes_after_half_of_a_tokens_life_brings_another_one(up:
     assert "RotatedKubeconfig joined-far updated" in up.up().out
     second = up.token
     assert second != first
-    # The first one's end: whoever still had it is now refused.
+    # After its end the first token is refused.
     time.sleep(max(0.0, _claims(first)["exp"] - datetime.now(UTC).timestamp()) + LEEWAY_SECONDS)
-    assert not up.lets_in(first)
-    assert up.lets_in(second)
+    assert not up.authenticates(first)
+    assert up.authenticates(second)
     assert up.connected
     up.submit("last")
     up.completes("last")

@@ -1,7 +1,7 @@
-"""Programs of packages that we did not write, on two nodes of a cluster, as a member of a team starts them.
+"""Third-party training programs on two nodes of a cluster, started by a team's member.
 
-The image has none of these packages, and what they need is too large for a folder of code: all of it lies on
-the team's volume. Each program is what its wheel ships, with our callback in ten lines at most.
+The packages are on the team's volume: the image lacks them, and they are too large for a folder of code. Each
+program is from its wheel, with our callback in at most ten lines.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(900)]
 VOLUME = "/mnt/checkpoints"
 ACCELERATE, LAUNCHER = f"{VOLUME}/packages/bin/accelerate", f"{VOLUME}/deepspeed/bin/deepspeed"
 DEEPSPEED = REPOSITORY / ".trainyard" / "deepspeed"
-"""By `make deepspeed`."""
+"""Made by `make deepspeed`."""
 OFFLINE = ("HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "HF_EVALUATE_OFFLINE=1")
-PLACE = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCELERATE_USE_CPU=true")
+PATHS = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCELERATE_USE_CPU=true")
 
 
 @pytest.fixture(scope="module")
 def volume(stack: LocalStack) -> Path:
-    """The team's volume, with the packages that its members have put there."""
+    """The team's volume, with the packages that its members have copied to it."""
     found = stack.data / "checkpoints" / "research"
     for name, packages in {"packages": PACKAGES, "deepspeed": DEEPSPEED}.items():
         shutil.copytree(packages, found / name)
     for launcher in (ACCELERATE, LAUNCHER):
         file = found / Path(launcher).relative_to(VOLUME)
         _, rest = file.read_text().split("\n", 1)
-        file.write_text(f"#!/usr/bin/env python3\n{rest}")  # it was installed for the Python of this machine
+        file.write_text(f"#!/usr/bin/env python3\n{rest}")  # in place of the path of this host's Python
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_framework_trains_on_two_nodes(
     source.write_text(edit(source.read_text()))
     monkeypatch.chdir(tmp_path)
     member = command_of(Person(stack, "mei", "research"), monkeypatch)
-    variables = [word for each in (*PLACE, *OFFLINE) for word in ("--env", each)]
+    variables = [word for each in (*PATHS, *OFFLINE) for word in ("--env", each)]
     started = ("run", "--gpus", "2", "--nodes", "2", "--name", name, *variables)
     try:
         member(*started, "--", *started_by, source.name, *arguments, "--output_dir", f"{VOLUME}/{name}/run")
@@ -116,11 +116,11 @@ def test_a_program_of_deepspeeds_launcher_trains_on_two_nodes(
     (tmp_path / "zero.json").write_text(json.dumps(ZERO))
     monkeypatch.chdir(tmp_path)
     member = command_of(Person(stack, "mei", "research"), monkeypatch)
-    place = ("--env", f"PYTHONPATH={VOLUME}/deepspeed", "--env", "DS_ACCELERATOR=cpu")
-    started = ("run", "--gpus", "2", "--nodes", "2", "--name", "zero", *place)
-    words = ("train.py", "--deepspeed", "--deepspeed_config", "zero.json")
+    variables = ("--env", f"PYTHONPATH={VOLUME}/deepspeed", "--env", "DS_ACCELERATOR=cpu")
+    started = ("run", "--gpus", "2", "--nodes", "2", "--name", "zero", *variables)
+    arguments = ("train.py", "--deepspeed", "--deepspeed_config", "zero.json")
     try:
-        message = member(*started, "--", LAUNCHER, *words)
+        message = member(*started, "--", LAUNCHER, *arguments)
     except TrainyardError as error:
         pytest.fail(f"{error}\n{member('logs', 'zero')}")
     found = set(re.findall(r"node (\d) \| .*rank (\d) of (\d), local rank (\d), loss", message))

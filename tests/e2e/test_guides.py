@@ -1,9 +1,8 @@
 """The guides of the clouds, executed: every command block as printed, in order, in a new home.
 
-A guide is its shipped stack's rehearsal too, since that is among its commands. What takes the place of a
-cloud is where a user has the real thing: providers are plugins in `~/.pulumi`, credentials lie in the home,
-`aws` is the real program, and `gcloud` and `az` refuse what theirs refuse. Kubernetes is attached, since no
-cloud's API server is here.
+The commands of a guide include the rehearsal of its shipped stack. Fakes are where a user has the real parts:
+provider plugins in `~/.pulumi`, credentials in the home, the real `aws`, and a `gcloud` and an `az` that
+validate their arguments. The fake of Kubernetes is attached, since there is no cloud's API server.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ TEMPLATES = {
     page.parent.name: page for page in sorted((ROOT / "templates").glob("*/README.md")) if blocks(page)
 }
 IN_THE_SOAK = set(TEMPLATES) - {"local"}
-"""Templates whose README is executed by `make soak`: its blocks are those of the others, letter by letter."""
+"""Templates whose README `make soak` executes, since its blocks are the same as the others'."""
 PAGES = [ROOT / "README.md", *GUIDES.values(), *TEMPLATES.values()]
 EXECUTED = {page.relative_to(ROOT) for page in (*GUIDES.values(), *TEMPLATES.values())}
-"""Pages whose blocks the tests below paste; a block of any other one has its reason."""
+"""Pages whose blocks the tests below paste; blocks of other pages have a reason why not."""
 LEFT_OUT = {
     "README.md: make",
     "aws.md: aws",
@@ -54,7 +53,7 @@ LEFT_OUT = {
     "coreweave.md: trainyard",
     "onprem.md: trainyard",
 }
-"""Pages, and first words of their blocks that cannot run here, for the reason on the page; may not grow."""
+"""Page → beginnings of the blocks that cannot run here, for the reason on the page; it may not grow."""
 REFUSALS = {
     "aws": (
         ("no-cards", "spot-empty", "block-not-begun"),
@@ -103,7 +102,7 @@ def test_a_readme_that_the_soak_executes_has_the_blocks_of_the_others(template: 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository's files as somebody clones them: no environment, no links to parts."""
+    """The repository's files as in a new clone: no environment, no links to artifacts."""
     folder = tmp_path_factory.mktemp("clone") / "trainyard"
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -147,7 +146,7 @@ def reader(home: Path, tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def cloud_of(kind: str, home: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """Put what stands for the cloud where a reader has the real one; yield the variables of Kubernetes."""
+    """Install the cloud's fakes where a reader has the real parts; yield variables of Kubernetes' fake."""
     stack = load(stack_file(kind)).model_dump(mode="json", by_alias=True)
     with ExitStack() as opened:
         started = opened.enter_context(fake_of(kind).start(stack, folder / "made"))
@@ -166,7 +165,7 @@ def cloud_of(kind: str, home: Path, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def sign_in_to_aws(home: Path, endpoint: str) -> None:
-    """Leave what `aws configure` leaves, with moto's server as the account."""
+    """Write the files of `aws configure`, with moto's server as the account."""
     (home / ".aws").mkdir()
     keys = "aws_access_key_id = reader\naws_secret_access_key = reader\n"
     (home / ".aws" / "credentials").write_text(f"[default]\n{keys}")
@@ -174,7 +173,7 @@ def sign_in_to_aws(home: Path, endpoint: str) -> None:
 
 
 def install_clis(folder: Path) -> None:
-    """Put the clouds' command lines on the reader's PATH: AWS's own, and those that evaluate words alone."""
+    """Install the clouds' command lines on the reader's PATH: the real `aws`, and fakes of the others."""
     folder.mkdir()
     aws = ROOT / ".trainyard" / "guides" / "bin" / "aws"
     library = ROOT / ".trainyard" / "guides"
@@ -187,7 +186,7 @@ def install_clis(folder: Path) -> None:
 
 
 def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder: Path) -> Transcript:
-    """Paste a guide; it ends well, and nobody's secret was shown."""
+    """Paste a guide, which must succeed and print no secret."""
     install_clis(folder / "clis")
     mine = clone / "stacks" / "Pulumi.mine.yaml"
     mine.unlink(missing_ok=True)
@@ -203,7 +202,7 @@ def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder
 
 
 def expect_a_whole_lifecycle(shown: Transcript, guide: list[FencedBlock]) -> None:
-    """The stack was rehearsed, made by `pulumi up`, and removed."""
+    """Assert that the stack was rehearsed, created by `pulumi up`, and removed."""
     texts = {block.name: shown.of(block) for block in guide if block.is_pasted}
     whole = "".join(texts.values())
     assert "✓ destroy" in whole, "of the rehearsal"
@@ -213,7 +212,7 @@ def expect_a_whole_lifecycle(shown: Transcript, guide: list[FencedBlock]) -> Non
 
 @pytest.fixture(autouse=True)
 def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let moto take what AWS takes of the bucket that has the state.
+    """Make moto accept the requests to the state's bucket that AWS accepts.
 
     A policy's condition that does not match refuses nothing (ours deny calls without TLS and from others),
     and a locked bucket wants a checksum of uploads, not of copies (S3 API reference, PutObject, CopyObject).

@@ -29,7 +29,7 @@ for module in pkgutil.walk_packages(trainyard.__path__, "trainyard."):
 for words in json.load(sys.stdin):
     app(words, standalone_mode=False)
 """
-"""Imports each module of the commands, then runs a list of them, in one process."""
+"""Imports each module of the commands, then runs a list of commands, in one process."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def _copy_repository(folder: Path) -> None:
 
 
 def test_the_command_line_alone_is_put_on_path(tool: InstalledCommand) -> None:
-    """The engine would take a `pulumi-resource-trainyard` from there, whatever version a program pins."""
+    """The engine would use a `pulumi-resource-trainyard` on PATH, whatever version a program pins."""
     assert [each.name for each in (tool.home / ".local/bin").iterdir() if "trainyard" in each.name] == [
         "trainyard"
     ]
 
 
-def test_commands_that_ask_nobody_work_without_a_clone(tool: InstalledCommand) -> None:
+def test_commands_without_requests_work_without_a_clone(tool: InstalledCommand) -> None:
     helped = tool.run("trainyard", "--help")
     assert helped.returncode == 0 and "Usage: trainyard" in helped.stdout
     commands = [

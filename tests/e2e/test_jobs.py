@@ -1,4 +1,4 @@
-"""Jobs on the local stack: trained, taken from their nodes, queued again; of every kind that is served."""
+"""Jobs of every kind on the local stack: training, preemption, failures, fabric checks and the queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.paths import REPOSITORY
 from infra.platform.fabric import with_fabric
 from infra.platform.runtimes import EX_NO_FABRIC
 from tests.e2e import manifests
-from tests.e2e.jobs import conditions, logs, submitted
+from tests.e2e.jobs import conditions, logs, logs_of_completed
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
 from trainyard.jobs import CHECKPOINTS
@@ -26,7 +26,7 @@ from trainyard.jobs import CHECKPOINTS
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 15
-"""Between two checkpoints, which are ten steps apart."""
+"""A step between two checkpoints, which are ten steps apart."""
 SAVE_SECONDS = 20
 """Twice a run's default exit timeout, which holds where no grace period is set."""
 FABRIC, SET = "ib-sriov", "jobset.sigs.k8s.io/jobset-name"
@@ -324,11 +324,11 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupte
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job(stack: LocalStack) -> None:
     body = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
-    output = submitted(stack, body, "Complete")
+    output = logs_of_completed(stack, body, "Complete")
     assert output.count("sum of 1 to 2 is 3") == 2
 
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack) -> None:
     body = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
-    output = submitted(stack, body, "Succeeded")
+    output = logs_of_completed(stack, body, "Succeeded")
     assert output.count("sum of 1 to 2 is 3") == 2

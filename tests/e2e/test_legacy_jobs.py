@@ -1,4 +1,4 @@
-"""Jobs of Kubeflow's training-operator, which the stack asks for until `test_local_stack` takes it out."""
+"""Jobs of Kubeflow's training-operator, which the stack has until `test_local_stack` removes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import manifests
-from tests.e2e.jobs import submitted
+from tests.e2e.jobs import logs_of_completed
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import LocalStack
 
@@ -48,7 +48,7 @@ def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack) ->
     body = manifests.legacy_job(
         "PyTorchJob", "old-torch", stack.training_image, container_name="pytorch", command=command
     )
-    assert submitted(stack, body, "Succeeded", tellers=2).count("sum over 2 ranks: 3") == 2
+    assert logs_of_completed(stack, body, "Succeeded", num_pods=2).count("sum over 2 ranks: 3") == 2
 
 
 def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack) -> None:
@@ -57,5 +57,5 @@ def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack) -> N
     body = manifests.legacy_job(
         "XGBoostJob", "old-xgboost", stack.training_image, container_name="xgboost", command=command
     )
-    printed = submitted(stack, body, "Succeeded", tellers=2)
+    printed = logs_of_completed(stack, body, "Succeeded", num_pods=2)
     assert sorted(printed.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]

@@ -45,7 +45,7 @@ def member(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.fixture(scope="module", autouse=True)
 def submitted(stack: LocalStack) -> None:
-    """A job that would take minutes."""
+    """A running job that would take minutes."""
     with stack.declared(job(JOB), overrides(steps=5000)):
         declared = load(stack.file).job
     assert declared is not None
@@ -161,11 +161,11 @@ def test_a_paused_job_saves_and_continues_with_the_next_step(stack: LocalStack, 
     assert "its 2 pods exited with their work saved" in member("pause", JOB)
     assert state(member) == "paused"
     assert "paused already" in member("pause", JOB)
-    left = b"saving at the end of this step, then exiting"
+    exiting = b"saving at the end of this step, then exiting"
     last = ("--attempt", "0", "--node", "1")
     # The collector keeps what a node's pods write a moment later, on a busy machine seconds.
     stack.wait_until(
-        lambda: left in asked_logs(stack, JOB, *last).stdout, "the last words of pods that are gone"
+        lambda: exiting in asked_logs(stack, JOB, *last).stdout, "the last lines of deleted pods"
     )
     member("resume", JOB)
     stack.wait_until(lambda: len(run.nodes) == 2, "a second attempt")
@@ -186,59 +186,59 @@ until [ -e $folder/stop ]; do
     sleep 0.05
 done
 """
-"""Writes the same on the standard output and into a file; the kubelet renames a log above 10 MiB."""
+"""Writes the same to the standard output and to a file; the kubelet rotates a log above 10 MiB."""
 UNREAD = 10 * 20 * 22
-"""Bytes that a node may lose with it: ten seconds of lines, for a busy machine."""
-SPOKEN = "spoken"
+"""Bytes of unread lines that may be lost with a node: ten seconds of lines, for a busy host."""
+VERBOSE = "verbose"
 
 
 @pytest.mark.soak
-def test_all_that_the_ranks_wrote_is_retained_after_two_failed_nodes(
+def test_all_output_of_the_ranks_is_retained_after_two_failed_nodes(
     stack: LocalStack, member: Command, tmp_path: Path
 ) -> None:
     written = stack.data / "checkpoints" / "research" / "written"
     stack.kubectl("delete", "trainjob", JOB, f"--namespace={NAMESPACE}", "--ignore-not-found")
-    stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", PRINTS]))
-    lost = [node_of(stack, written, attempt=0), ""]
-    follow, environment = as_mei(stack, "logs", SPOKEN, "-f", "--node", "1")
-    # Into a file: whoever writes into a pipe that nobody reads follows no longer.
+    stack.apply(train_job(VERBOSE, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", PRINTS]))
+    failed = [node_of(stack, written, attempt=0), ""]
+    follow, environment = as_mei(stack, "logs", VERBOSE, "-f", "--node", "1")
+    # Into a file, since a command that writes to an unread pipe blocks.
     with (
         (tmp_path / "followed").open("w+b") as out,
         subprocess.Popen(follow, env=environment, stdout=out, stderr=subprocess.DEVNULL) as followed,
         ended_in_the_end(followed),
     ):
-        stack.wait_until(lambda: has_rotated(stack, lost[0]), "a log that the kubelet has renamed")
-        stack.trainyard("preempt", lost[0], "--notice", "3")
-        lost[1] = node_of(stack, written, attempt=1)
-        stack.trainyard("preempt", lost[0], "--return")
+        stack.wait_until(lambda: has_rotated(stack, failed[0]), "a log that the kubelet has renamed")
+        stack.trainyard("preempt", failed[0], "--notice", "3")
+        failed[1] = node_of(stack, written, attempt=1)
+        stack.trainyard("preempt", failed[0], "--return")
         last = ("--attempt", "1", "--node", "0")
         stack.wait_until(
-            lambda: b"node 0 says 1 " in asked_logs(stack, SPOKEN, *last).stdout, "what was written at first"
+            lambda: b"node 0 says 1 " in asked_logs(stack, VERBOSE, *last).stdout, "what was written at first"
         )
-        stack.trainyard("preempt", lost[1], "--no-notice")
+        stack.trainyard("preempt", failed[1], "--no-notice")
         node_of(stack, written, attempt=2)
         (written / "stop").touch()
-        stack.wait_until(lambda: state(member, SPOKEN) == "complete", "the end of the job")
+        stack.wait_until(lambda: state(member, VERBOSE) == "complete", "the end of the job")
         stack.wait_until(lambda: followed.poll() is not None, "the end of what is followed")
     printed = (tmp_path / "followed").read_bytes()
-    stack.trainyard("preempt", lost[1], "--return")
-    stack.kubectl("delete", "jobset", SPOKEN, "-n", NAMESPACE)
+    stack.trainyard("preempt", failed[1], "--return")
+    stack.kubectl("delete", "jobset", VERBOSE, "-n", NAMESPACE)
     assert followed.returncode == 0
     assert printed.count(b"node 1 says 1 ") == 3, "each attempt was followed"
     for attempt in range(3):
         for node in range(2):
-            message = logs_of(stack, SPOKEN, "--attempt", str(attempt), "--node", str(node))
+            message = logs_of(stack, VERBOSE, "--attempt", str(attempt), "--node", str(node))
             wrote = (written / f"{attempt}-{node}" / "out").read_bytes()
             killed = attempt == 1 and node == 0
-            # What stood in the log of a node when it was killed, and had not been read.
+            # Unread lines in the log of a killed node are lost.
             assert len(wrote) - len(message) <= (UNREAD if killed else 0)
             assert hashlib.sha256(message).digest() == hashlib.sha256(wrote[: len(message)]).digest()
-    assert b"node 1 | node 1 says 2 " in logs_of(stack, SPOKEN, "--attempt", "2")
+    assert b"node 1 | node 1 says 2 " in logs_of(stack, VERBOSE, "--attempt", "2")
 
 
 @contextmanager
 def ended_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Else a failure within would wait for what the process follows."""
+    """Kill the process at the end, since a failed test would wait for it."""
     try:
         yield
     finally:
@@ -246,16 +246,16 @@ def ended_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def node_of(stack: LocalStack, written: Path, attempt: int) -> str:
-    """Return where the first node of an attempt runs, once all of it have spoken."""
+    """Return where the first node of an attempt runs, once all its nodes have written enough."""
     files = [written / f"{attempt}-{node}" / "out" for node in range(2)]
     stack.wait_until(
-        lambda: all(file.exists() and file.stat().st_size > 11_010_000 for file in files), "spoken"
+        lambda: all(file.exists() and file.stat().st_size > 11_010_000 for file in files), "long output"
     )
     pods = stack.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")["items"]
     [node] = [
         pod["spec"]["nodeName"]
         for pod in pods
-        if pod["metadata"]["name"].startswith(f"{SPOKEN}-node-0-0-")
+        if pod["metadata"]["name"].startswith(f"{VERBOSE}-node-0-0-")
         and "deletionTimestamp" not in pod["metadata"]
     ]
     return str(node)
@@ -263,7 +263,7 @@ def node_of(stack: LocalStack, written: Path, attempt: int) -> str:
 
 def has_rotated(stack: LocalStack, node: str) -> bool:
     logs = stack.run / "nodes" / node / "var" / "log" / "pods"
-    return any(logs.glob(f"team-research_{SPOKEN}-node-0-0-*/node/0.log.2*"))
+    return any(logs.glob(f"team-research_{VERBOSE}-node-0-0-*/node/0.log.2*"))
 
 
 def asked_logs(stack: LocalStack, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -321,7 +321,7 @@ RUN_MINE = ("run", "--gpus", "2", "--nodes", "2", "--ranks-per-node", "2")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of somebody's own."""
+    """A user's repository."""
     made = tmp_path_factory.mktemp("code")
     (made / "train.py").write_text(TRAIN)
     (made / "helper.py").write_text("NAME = 'helped'\n")
@@ -343,9 +343,9 @@ def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
 ) -> None:
     program = str(Path(sys.prefix) / "bin" / "trainyard")
     environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
-    place = ("--context", "trial", "--stack", "unwritten")
-    heeds = ("env", "--default-signal=INT")  # who runs in the background ignores it, and so do its children
-    command = [*heeds, program, *RUN_MINE, "--name", MINE, *place, "--", "python", "train.py", "7"]
+    target = ("--context", "trial", "--stack", "unwritten")
+    handles_sigint = ("env", "--default-signal=INT")  # background processes and their children ignore it
+    command = [*handles_sigint, program, *RUN_MINE, "--name", MINE, *target, "--", "python", "train.py", "7"]
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -34,19 +34,19 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
 
 PAGE = ROOT / "docs/package.md"
 GUIDED = "dev"
-"""The guide's cluster, whose name is a user's own too: only one in a temporary folder is a test's."""
+"""Name of the guide's cluster, which users have too: only one in a temporary folder is a test's."""
 INSTALLED = ("pulumi", "pulumi-language-yaml", "pulumi-language-python", "pulumi-language-python-exec")
-"""What a reader has on PATH, with Kubernetes' provider, which the engine would download, and uv."""
+"""Programs on a reader's PATH, besides uv and Kubernetes' provider, which the engine would download."""
 
 TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
 NAMES = ("near", "beside")
 NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.242.0.0/24"}}
-"""All that clusters of one host may not share: pods and Services have separate addresses in each."""
+"""The only range that clusters of one host may not share."""
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A new home, a separate state, and this host's caches; the programs as if installed."""
+    """Variables with a new home, a separate state, this host's caches and the installed programs."""
     state = tmp_path / "state"
     toolchain = Toolchain(
         Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)}), load_versions(), for_stream()
@@ -74,7 +74,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def newcomer(reader: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A reader without a clone: of ours only what stands for an installed `pulumi` is on PATH."""
+    """A reader without a clone: only an installed `pulumi` is on PATH."""
     programs, state = tmp_path / "programs", tmp_path / "state"
     programs.mkdir()
     for name in (*INSTALLED, "pulumi-resource-kubernetes"):
@@ -96,7 +96,7 @@ def newcomer(reader: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]
 def test_the_commands_of_the_guide_work_from_up_to_down_as_printed(
     newcomer: dict[str, str], tmp_path: Path
 ) -> None:
-    """Each of its commands, in a new home; the address alone is that of a copy that is published here."""
+    """Each command runs in a new home; only the repository's address is that of a local server."""
     folder, state = tmp_path / "folder", tmp_path / "state"
     folder.mkdir()
     with published(tmp_path) as release:
@@ -127,7 +127,7 @@ def declared(name: str) -> dict[str, Any]:
 
 
 def training_job(name: str, inputs: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    """Return a job of a program, on the cluster that is near."""
+    """Return a job of a program on the cluster `near`."""
     job = {**declared("near")["job"], "name": name, **keys}
     options = {"providers": ["${api}"], "dependsOn": ["${near}"]}
     return {"type": "trainyard:TrainingJob", "properties": {"job": job, **inputs}, "options": options}

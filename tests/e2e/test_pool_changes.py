@@ -48,11 +48,11 @@ EDITS: Mapping[str, Edit] = {
     "tags and name": _other_tags_and_name,
     "size": _bigger,
 }
-"""The last has the resources of the update that follows: the policies let pass what they saw in a preview."""
+"""Edits; the last one has the resources of the update, since policies require a preview of them."""
 
 
 class Watched(EngineOperations):
-    """Previews other changes before the one that the rehearsal makes."""
+    """Engine operations that preview other changes before the rehearsal's change."""
 
     announced: ClassVar[dict[str, tuple[str, ...]]] = {}
 

@@ -1,4 +1,4 @@
-"""What is killed, interrupted or refused on the local stack; the last tests take it down without a trace."""
+"""Kills, interrupts and refusals on the local stack; the last tests take it down without a trace."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.e2e.stack import JOB, NAME, LocalStack, Running, TrainingRun, job, ov
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-# The tests may lie in a folder of root's: what is refused must not be the reading of the program.
+# The tests may be in a folder of root, whose files the other user must be able to read.
 READS_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
 def at_work(stack: LocalStack, up: Running, run: TrainingRun, step: int = 5) -> str:
-    """Wait until the job of this `up` has done some steps; return the TrainJob's uid."""
+    """Wait until the job of this `up` has taken some steps; return the TrainJob's UID."""
     up.wait_for(lambda: run.step >= step, f"step {step}")
     return uid(stack, run.folder.parent.name)
 
@@ -43,7 +43,7 @@ def uid(stack: LocalStack, name: str) -> str:
 
 
 SLOWLY = overrides(pace_seconds=1.0)
-"""Time for two more `up` while the job is at work, on a busy machine too; the weights do not depend on it."""
+"""Makes the job last for two more `up`, on a busy host too; the weights do not depend on it."""
 
 
 def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
@@ -66,7 +66,7 @@ def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
     assert run.sha256 == uninterrupted.sha256
 
 
-def test_up_ends_a_spot_loss_in_whose_midst_it_was_killed(
+def test_up_completes_a_preemption_during_which_it_was_killed(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("half-lost")
@@ -89,7 +89,7 @@ def test_a_second_command_is_refused_while_one_is_at_work(stack: LocalStack) -> 
 
 @pytest.fixture
 def other(tmp_path: Path) -> LocalStack:
-    """A stack that never gets to start, with a separate folder."""
+    """A stack in a separate folder, which is never started."""
     return LocalStack(tmp_path, name="other")
 
 
@@ -104,7 +104,7 @@ def test_a_range_that_another_cluster_uses_is_refused(stack: LocalStack, other: 
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
-def test_whoever_is_not_root_is_reported_so(command: str, tmp_path: Path) -> None:
+def test_a_user_other_than_root_is_refused(command: str, tmp_path: Path) -> None:
     stack = LocalStack(tmp_path, name="other", wrap=(*NOBODY, *READS_ALL))
     refused = stack.trainyard(command, code=3)
     assert "uid 65534" in refused.errors
@@ -141,7 +141,7 @@ def test_a_wrong_stack_file_is_reported_with_every_problem_and_its_line(other: L
 
 
 def assert_nothing_remains(stack: LocalStack, before: Traces) -> None:
-    """Of the cluster, of the engine, and of what they keep while they run."""
+    """Assert that no trace of the cluster and of the engine remains."""
     assert not Traces.of(stack.folder, NAME).beyond(before)
     assert not stack.run.exists()
     assert not list(stack.temporary.iterdir())

@@ -1,4 +1,4 @@
-"""Rehearsals on the real engine: every stack, and everything that can go wrong on the way."""
+"""Rehearsals on the real engine: every stack's lifecycle, with refusals and faults of the clouds."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SURVIVED = {
     "coreweave": {"no-cards"},
     "onprem": set[str](),
 }
-"""Stack → refusals that none of its requests triggers; all others of its target are, with a next step."""
+"""Stack → refusals that none of its requests triggers; all others of its target are triggered."""
 
 
 def expect_all_refusals(report: Any, stack: str) -> None:
-    """Each happened, named the next step, and `up` continued; or it found nothing to refuse."""
-    output = {each["name"]: each["fix"] for each in report["refused"]}
+    """Assert that each refusal occurred with a next step and `up` continued, or that nothing triggered it."""
+    fixes = {each["name"]: each["fix"] for each in report["refused"]}
     known = refusals_of(stack).keys()
-    assert (set(report["survived"]), set(output)) == (SURVIVED[stack], known - SURVIVED[stack])
-    assert all("run the same command again" in fix for fix in output.values())
+    assert (set(report["survived"]), set(fixes)) == (SURVIVED[stack], known - SURVIVED[stack])
+    assert all("run the same command again" in fix for fix in fixes.values())
 
 
 @pytest.mark.soak
@@ -49,18 +49,18 @@ def test_every_refusal_of_a_cloud_is_survived_or_reported_with_the_next_step(
 
 
 def refusing(*names: str) -> list[str]:
-    """Options of the command; those that the stack triggers cost a further `up` or `destroy`."""
+    """Return options of the command; refusals that occur take a further `up` or `destroy`."""
     return [part for name in names for part in ("--refuse", name)]
 
 
 @pytest.mark.soak
 def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     survived = ["block-not-begun", "no-cards", "spot-empty"]
-    output = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
-    refused = refusing(*survived, *output)
+    expected = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
+    refused = refusing(*survived, *expected)
     report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ({each["name"] for each in report["refused"]}, report["survived"]) == (output, survived)
+    assert ({each["name"] for each in report["refused"]}, report["survived"]) == (expected, survived)
     assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
     assert report["resources"]["aws"] > 100
     assert "aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b" in report["order"]
@@ -77,11 +77,11 @@ def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
 
 @pytest.mark.soak
 def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
-    output, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
-    refused = refusing(*output, *survived)
+    expected, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
+    refused = refusing(*expected, *survived)
     report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
     assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
@@ -91,11 +91,11 @@ def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
 
 @pytest.mark.soak
 def test_the_azure_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
-    output, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
-    refused = refusing(*output, *survived)
+    expected, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
+    refused = refusing(*expected, *survived)
     report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
     order = report["order"]
     assert "trainyard:azure:AgentPoolSize training-spot" in order
     policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
@@ -135,7 +135,7 @@ CLUSTERS = {
     CASES / "existing-cluster" / "aws.yaml": ("aws:eks/cluster:", "aws:eks/nodeGroup:"),
     CASES / "existing-cluster" / "gcp.yaml": ("gcp:container/cluster:", "gcp:container/nodePool:"),
 }
-"""Case → how the types of its cluster and of its pools begin."""
+"""Case → beginnings of the types of its cluster and of its pools."""
 
 
 @pytest.mark.soak
@@ -163,11 +163,11 @@ ALSO_EXISTING = {
         },
     },
 }
-"""What a stack can bring along besides a network and a cluster."""
+"""Existing resources that a stack can use, besides a network and a cluster."""
 OF_THEIR_OWNER = tuple(
     f"aws:{each}" for each in ("ec2/vpc:", "ec2/subnet:", "eks/cluster:", "s3/", "kms/", "fsx/", "efs/")
 )
-"""Types of existing resources: a stack that has no such resource can neither adopt nor remove one."""
+"""Types of existing resources, none of which the stack may adopt or delete."""
 
 
 @pytest.mark.soak
@@ -182,12 +182,12 @@ def test_existing_resources_are_neither_adopted_nor_removed(tmp_path: Path) -> N
 
 
 OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
-"""Whose rehearsals no other test looks into."""
+"""Cases whose rehearsals no other test runs."""
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("case", "output", "survived"),
+    ("case", "expected", "survived"),
     [
         (CASES / "block" / "aws.yaml", ["block-begins-meanwhile"], ["block-not-begun"]),
         (CASES / "declared" / "gcp.yaml", ["not-on-demand"], []),
@@ -195,11 +195,11 @@ OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
     ids=["block", "declared"],
 )
 def test_refusals_that_no_shipped_stack_causes(
-    case: Path, output: list[str], survived: list[str], tmp_path: Path
+    case: Path, expected: list[str], survived: list[str], tmp_path: Path
 ) -> None:
-    report = rehearse_case(tmp_path, case, *refusing(*output, *survived))
+    report = rehearse_case(tmp_path, case, *refusing(*expected, *survived))
     expect_a_whole_lifecycle(report, load(case))
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
 
 
 @pytest.mark.soak
@@ -210,7 +210,7 @@ def test_every_other_case_passes_its_lifecycle(case: Path, tmp_path: Path) -> No
 
 
 def expect_a_whole_lifecycle(report: Any, stack: Stack) -> None:
-    """All phases, and the pools of its queues on the way."""
+    """Assert that the report has all phases, and the nodes of the queues' pools."""
     protected = getattr(stack.provider, "deletion_protection", False)
     expected = [phase for phase in PHASES if protected or phase != "unprotect"]
     names = [phase["name"].removesuffix(" after refusals") for phase in report["phases"]]
@@ -254,8 +254,8 @@ def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
     made: int, tmp_path: Path
 ) -> None:
     report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
-    (output,) = report["faults"]
-    assert output.startswith("the engine was killed with")
+    (fault,) = report["faults"]
+    assert fault.startswith("the engine was killed with")
     assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
 
 
@@ -265,7 +265,7 @@ POOLS = {
     "gcp-tpu": ("NodePool", "slices"),
     "azure": ("AgentPool", "on-demand"),
 }
-"""Stack → type of its groups of nodes, and a pool of it."""
+"""Stack → type of its node groups, and one of its pools."""
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""An upgrade replaces nothing that holds data or runs jobs: the present code on the last release's state."""
+"""Upgrades of the last release's state to the current code replace nothing that has data or runs jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETAINED = (
     "kubernetes:core/v1:PersistentVolume", "kubernetes:kueue.x-k8s.io", "kubernetes:storage.k8s.io",
     "kubernetes:core/v1:Secret", "trainyard:aws",
 )  # fmt: skip
-"""Beginnings of types: pools, cluster, network, keys, storage, queues, and who teams are."""
+"""Beginnings of types that must not be replaced: pools, cluster, network, keys, storage, queues, access."""
 COMPONENT = {
     "name": PROJECT,
     "runtime": "yaml",
@@ -37,7 +37,7 @@ def state() -> Any:
 
 
 def plan(project: Path, folder: Path) -> dict[str, Any]:
-    """What an `up` of this project would do to the release's state: the engine's own report."""
+    """Return the engine's report of a preview of this project on the release's state."""
     file = project / "stacks/Pulumi.dev.yaml"
     file.write_text(migrate(file.read_text()))
     with engine_for(project, folder) as engine:
@@ -55,16 +55,16 @@ def plan(project: Path, folder: Path) -> dict[str, Any]:
 
 
 def harm(report: dict[str, Any]) -> list[str]:
-    """Steps that take away, or make anew, what holds data or runs jobs.
+    """Return the steps that delete or replace what has data or runs jobs.
 
-    A version may add objects; what is only named anew is deleted under its old name as well.
+    A version may add objects; a renamed object is also deleted under its old name.
     """
-    output = []
+    steps = []
     for step in report["steps"]:
         kind = step["urn"].split("::")[2].rpartition("$")[2]
         if kind.startswith(RETAINED) and step["op"] not in {"same", "create", "update", "refresh", "read"}:
-            output.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
-    return output
+            steps.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
+    return steps
 
 
 def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
@@ -77,7 +77,7 @@ def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
 
 @pytest.fixture(scope="module")
 def present(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the present program would do to it."""
+    """The report of the current program on the release's state."""
     folder = tmp_path_factory.mktemp("present")
     return plan(own_program(folder / "project"), folder)
 
@@ -88,7 +88,7 @@ def test_the_present_program_replaces_nothing_of_it(present: Any) -> None:
 
 
 def test_a_replacement_and_a_deletion_count_as_harm() -> None:
-    """As the engine reports them; the soak has it report one."""
+    """The steps are in the engine's form; in `make soak` the engine reports one."""
     urns = {
         kind: f"urn:pulumi:dev::trainyard::{kind}::x" for kind in ("aws:eks/nodeGroup:NodeGroup", "a:b:C")
     }
@@ -108,8 +108,8 @@ def test_a_program_moves_into_the_component_and_nothing_is_replaced(present: Any
 
 @pytest.mark.soak
 def test_the_check_sees_a_replacement(tmp_path: Path) -> None:
-    """A pool of another name is another pool."""
+    """A renamed pool is another pool."""
     project = own_program(tmp_path / "project")
     file = project / "stacks/Pulumi.dev.yaml"
     file.write_text(file.read_text().replace("zones: [us-east-2a", "zones: [us-east-2c, us-east-2a"))
-    assert any(output.startswith("create") or "replace" in output for output in harm(plan(project, tmp_path)))
+    assert any(step.startswith("create") or "replace" in step for step in harm(plan(project, tmp_path)))

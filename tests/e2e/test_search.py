@@ -1,4 +1,4 @@
-"""A search on the cluster: each trial is a job in the queue, pruned, or resumed after its node failed."""
+"""A search on the cluster: trials are jobs in the queue, pruned, or resumed after a node failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainyard_train.observability.metrics import read_metrics
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 TRIALS = 8
 QUOTA = 4
-"""Trials that run at once: what both flavors have together."""
+"""Trials that run at once: the quota of both flavors."""
 SETTINGS = {"steps": 160, "evaluate_every": 10, "checkpoint.every_steps": 10, "pace_seconds": 0.15}
 
 
@@ -29,7 +29,7 @@ def tuned(declaration: Declaration) -> None:
 
 
 def trials(folder: Path) -> list[FrozenTrial]:
-    """What the workers have written of their trials so far."""
+    """Return the trials that the workers have stored so far."""
     log = folder / "study.log"
     if not log.exists():
         return []
@@ -39,7 +39,7 @@ def trials(folder: Path) -> list[FrozenTrial]:
 
 
 def at_work(stack: LocalStack, folder: Path) -> str:
-    """Wait for a trial that has taken steps and has more before it; returns its node."""
+    """Wait for a trial that has taken some of its steps; return its node."""
     nodes: list[str] = []
 
     def found() -> bool:
@@ -55,7 +55,7 @@ def at_work(stack: LocalStack, folder: Path) -> str:
 
 
 def phases(stack: LocalStack) -> list[str]:
-    """Of the search's jobs: how each ended, or an empty word."""
+    """Return the final condition of each of the search's jobs, empty for one that runs."""
     jobs = stack.get("trainjobs", "-n", NAMESPACE, "--selector=trainyard.dev/search=run-001")["items"]
     ends = [
         [each["type"] for each in job.get("status", {}).get("conditions", ()) if each["status"] == "True"]
@@ -91,10 +91,10 @@ def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
     assert len(ended) == TRIALS, found
     assert any(trial.state == TrialState.PRUNED for trial in ended)
     assert len({trial.params["optim.lr"] for trial in ended}) == TRIALS
-    left = [trial for trial in found if trial.state == TrialState.FAIL]
-    assert left, f"{node} had a trial"
-    again = [trial.params for trial in ended]
-    assert all(trial.params in again for trial in left), "what was preempted went on"
+    failed = [trial for trial in found if trial.state == TrialState.FAIL]
+    assert failed, f"{node} had a trial"
+    completed = [trial.params for trial in ended]
+    assert all(trial.params in completed for trial in failed), "failed trials were retried"
     best = json.loads((folder / "best.json").read_text())
     complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
     assert best["loss"] == min(trial.value or 0.0 for trial in complete)

@@ -1,4 +1,4 @@
-"""What takes long: two teams that both want all there is, with weights 2 : 1, on the real Kueue."""
+"""Fair sharing on the real Kueue (in `make soak`): two teams, weights 2 : 1, both want all accelerators."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 SEED = 20261124
 JOBS = 60
-"""Of each team, all submitted at the start, alternately."""
+"""Jobs of each team, all submitted at the start, alternately."""
 WEIGHTS = {"research": 2, "platform": 1}
 GPUS = 3
-"""Shares of 2 : 1 can be had exactly."""
+"""Accelerators, which can be shared exactly 2 : 1."""
 POINTS = 5
 LONGEST_WAIT = 60.0
 """Seconds from one admission of a team to its next, while its jobs take 2 to 8: a starved one has none."""
 
 
 def fair_sharing(declaration: Declaration) -> None:
-    """Each team has a separate queue without a quota; all there is belongs to nobody's."""
+    """Edit: each team has a separate queue without a quota, and a third queue has all of the quota."""
     pools = {"spot": 2, "on-demand": 1}
     queues: list[dict[str, Any]] = [
         {"name": "idle", "flavors": [{"pool": pool, "quota": quota} for pool, quota in pools.items()]}
@@ -39,7 +39,7 @@ def fair_sharing(declaration: Declaration) -> None:
         for team, weight in WEIGHTS.items()
     ]
     declaration["queues"] = [{**queue, "cohort": "lab"} for queue in queues]
-    declaration.pop("job")  # its nodes are more than there are without spot
+    declaration.pop("job")  # it needs more nodes than remain without spot
     declaration["teams"] = [team for team in declaration["teams"] if team["name"] in WEIGHTS]
     for team in declaration["teams"]:
         team["queue"] = team["name"]
@@ -57,7 +57,7 @@ def contended(stack: LocalStack) -> Iterator[LocalStack]:
 
 @dataclass(frozen=True)
 class AcceleratorUse:
-    """An accelerator that a team had, from when to when, in seconds since the epoch."""
+    """The use of an accelerator by a team: its start and end, in seconds since the epoch."""
 
     team: str
     start: float
@@ -126,8 +126,8 @@ def test_two_teams_that_want_everything_share_it_by_their_weights_and_neither_st
         for before, after in pairwise(each)
         if after.start <= end
     ]
-    output = {"seconds": end - start, "share of research": round(share, 1), "longest wait": max(waits)}
-    print(json.dumps(output))
-    assert abs(share - 100 * WEIGHTS["research"] / sum(WEIGHTS.values())) <= POINTS, output
-    assert max(waits) <= LONGEST_WAIT, output
-    assert sum(used.values()) >= 0.5 * GPUS * (end - start), output
+    figures = {"seconds": end - start, "share of research": round(share, 1), "longest wait": max(waits)}
+    print(json.dumps(figures))
+    assert abs(share - 100 * WEIGHTS["research"] / sum(WEIGHTS.values())) <= POINTS, figures
+    assert max(waits) <= LONGEST_WAIT, figures
+    assert sum(used.values()) >= 0.5 * GPUS * (end - start), figures

@@ -1,7 +1,7 @@
-"""The Kubernetes half of every stack on a real API server, and the pods that one TrainJob becomes there.
+"""The Kubernetes objects of every stack on a real API server, and the pods that one TrainJob becomes there.
 
-The cluster runs the operators; nodes of the target are simulated, as in `test_topology`. What a cloud or a
-vendor's chart brings in (its drivers, its definitions) is not here: `UNSERVED` lists the kinds.
+The cluster runs the operators; nodes of the target are simulated, as in `test_topology`. Drivers and
+definitions of clouds and vendors' charts are missing here: `UNSERVED` lists the kinds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 JOB = REPOSITORY / "examples" / "trainjob.yaml"
 REQUESTS = LINKS / "charts" / "provisioning-requests.yaml"
-"""The definition that stacks with autoscaled pools bring: Kueue looks for it when it starts."""
+"""The definition that stacks with autoscaled pools have, which Kueue reads when it starts."""
 NAMESPACE, NAME = "team-research", "example"
 NODES = 2
 ADVERTISED = {
@@ -44,7 +44,7 @@ ADVERTISED = {
     "racks": {"nvidia.com/gpu": "4", "rdma/ib": "1"},
     "onprem": {"nvidia.com/gpu": "8", "rdma/ib_shared": "1"},
 }
-"""Stack → what a node of its job pools has, as the device plugins of that target advertise it."""
+"""Stack → resources of a node of its job pools, as the target's device plugins advertise them."""
 UNSERVED = {
     "aws": set[str](),
     "aws-dev": set[str](),
@@ -55,9 +55,9 @@ UNSERVED = {
     "racks": {"compute.coreweave.com/v1alpha1", "resource.nvidia.com/v1beta1"},
     "onprem": {"amd.com/v1alpha1", "mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
 }
-"""Stack → groups whose definitions come with the cloud or with a vendor's chart; it may not grow."""
+"""Stack → API groups whose definitions are part of the cloud or of a vendor's chart; it may not grow."""
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
-"""Their images are not here: the API server evaluates them, and keeps none."""
+"""Kinds that are created only as dry runs, since their images are missing here."""
 DRIVER, CHANNELS = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
 """NVIDIA's driver of NVLink domains, and its class of devices: a node has a channel of the one it is in."""
 STACKS_OWN = (
@@ -73,12 +73,12 @@ STACKS_OWN = (
     "resourceslice",
     "resourceclaimtemplate -A",
 )
-"""Every stack has these under the same names, or has none."""
+"""Objects that every stack has under the same names, or does not have."""
 
 
 @dataclass(frozen=True)
 class TargetHalf:
-    """A stack's objects and pools."""
+    """The Kubernetes objects and the pools of a stack."""
 
     name: str
     stack: Stack
@@ -92,17 +92,17 @@ class TargetHalf:
 
     @property
     def preferred(self) -> str:
-        """The pool that a job tries first: nodes of any other would be taken if Kueue sees them before."""
+        """Return the first pool of a job; only it gets nodes, since Kueue could use others before."""
         return self.stack.queues[0].flavors[0].pool
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the job: a stack to try things on may have one."""
+        """Return the job's number of nodes, which is 1 on development stacks."""
         return min(NODES, self.stack.pool(self.preferred).num_nodes)
 
     @property
     def nodes(self) -> list[Declaration]:
-        """Nodes that the job has room on, labelled and tainted as the target does it."""
+        """Return nodes for the job, with the labels and taints of the target."""
         pool = self.pools[self.preferred]
         topology = self.plan.named("ResourceFlavor")[self.preferred]["spec"]["topologyName"]
         levels = {each["nodeLabel"] for each in self.plan.named("Topology")[topology]["spec"]["levels"]}
@@ -111,8 +111,8 @@ class TargetHalf:
 
 def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
     name = pool.node_names[index] if pool.node_names else f"simulated-{pool.name}-{index}"
-    places = {level: f"{pool.name}-{level.rpartition('/')[2]}" for level in levels}
-    labels = {**places, **pool.labels, **pool.cloud_labels, names.HOSTNAME_LABEL: name}
+    topology = {level: f"{pool.name}-{level.rpartition('/')[2]}" for level in levels}
+    labels = {**topology, **pool.labels, **pool.cloud_labels, names.HOSTNAME_LABEL: name}
     cloud = [{"key": key, "value": "present", "effect": "NoSchedule"} for key in pool.cloud_taints]
     return {
         "apiVersion": "v1",
@@ -123,7 +123,7 @@ def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
 
 
 def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
-    """Report for the nodes what their kubelets would: that they are ready, and their capacity."""
+    """Write the status of nodes as their kubelets would: readiness and capacity."""
     resources = {"cpu": "192", "memory": "2Ti", "pods": "110", **ADVERTISED[half.name]}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "reason": "Simulated", "lastHeartbeatTime": now}
@@ -135,7 +135,7 @@ def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
 
 @pytest.fixture(scope="module")
 def occupied(platform: LocalStack) -> set[str]:
-    """Namespaces of what runs here: their objects are evaluated, and are not changed.
+    """Namespaces of running operators, whose objects are only evaluated by dry runs.
 
     A team's namespaces, and what the API server admits there, differ by stack.
     """
@@ -144,13 +144,13 @@ def occupied(platform: LocalStack) -> set[str]:
 
 @pytest.fixture(scope="module")
 def operators(platform: LocalStack) -> LocalStack:
-    """The cluster with its operators; its queues, runtimes and volumes make room for others'."""
+    """The cluster with its operators, without its queues, runtimes and volumes."""
     make_room(platform)
     return platform
 
 
 def make_room(cluster: LocalStack) -> None:
-    """Remove what is each stack's own: queues, runtimes, and the volumes of teams."""
+    """Delete the objects that differ by stack: queues, runtimes, and the volumes of teams."""
     for kind in STACKS_OWN:
         cluster.kubectl("delete", *kind.split(), "--all")
     teams = [name for name in cluster.names("namespaces") if name.startswith("team-")]
@@ -164,7 +164,7 @@ def make_room(cluster: LocalStack) -> None:
 
 @pytest.fixture(scope="module", params=ADVERTISED)
 def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TargetHalf:
-    """The stack as the repository ships it."""
+    """A shipped stack."""
     racks = CASES / "racks" / "coreweave.yaml"
     stack = load(racks if request.param == "racks" else stack_file(request.param))
     with pytest.MonkeyPatch.context() as patch:
@@ -175,14 +175,14 @@ def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iterator[LocalStack]:
-    """The cluster as the stack wants it, as far as it can be here."""
+    """The cluster with the stack's objects, as far as they can be created here."""
     served = set(operators.kubectl("api-versions").split())
     objects = [each for each in half.objects if each["apiVersion"] in served]
     assert {each["apiVersion"] for each in half.objects} - served == UNSERVED[half.name]
     nodes = {each["metadata"]["name"] for each in half.nodes}
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
     selected = [each for each in objects if _is_created(each, occupied)]
-    # A bound claim cannot change its volume, and here it is another stack's.
+    # A bound claim cannot change its volume, which is another stack's here.
     evaluated = [each for each in objects if each not in selected and each["kind"] != "PersistentVolumeClaim"]
     first = [each for each in selected if each["kind"] == "Namespace"]
     apply(operators, first)
@@ -193,7 +193,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     configure_kueue(operators, objects)
     provision(operators)
     apply(operators, channels(half))
-    heartbeat(operators, half)  # before any job: Kueue would take it for a pool that has room elsewhere
+    heartbeat(operators, half)  # before any job, so that Kueue sees the pool's capacity
     yield operators
     for kind in ("trainjobs", "jobsets", "jobs"):
         operators.kubectl("delete", kind, "--all", "-n", NAMESPACE)
@@ -203,21 +203,21 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
 
 
 def _is_created(manifest: Declaration, namespaces: set[str]) -> bool:
-    """Whether to create it: what operators here depend on, and what needs images, is evaluated only."""
+    """Whether to create an object; workloads and objects of the running operators are only evaluated."""
     managed = manifest["metadata"].get("namespace") in namespaces
     shared = manifest["kind"].endswith("WebhookConfiguration") or manifest["kind"] == "APIService"
     return not (managed or shared or manifest["kind"] in WORKLOADS)
 
 
 def apply(cluster: LocalStack, manifests: list[Declaration], *flags: str) -> None:
-    """Apply on the server's side, as the engine's provider does."""
+    """Apply objects by server-side apply, as the engine's provider does."""
     if manifests:
         flags = ("--server-side", "--force-conflicts", *flags)
         cluster.kubectl("apply", "--filename=-", *flags, given=yaml.safe_dump_all(manifests))
 
 
 def configure_kueue(cluster: LocalStack, objects: list[Declaration]) -> None:
-    """Which resources have no quota depends on the fabric: Kueue reads its configuration when it starts."""
+    """Restart Kueue with the stack's configuration: the resources without a quota depend on the fabric."""
     [configuration] = [each for each in objects if each["metadata"]["name"] == "kueue-manager-config"]
     apply(cluster, [configuration])
     rollout = ("deployment/kueue-controller-manager", "-n", "kueue-system")
@@ -226,7 +226,7 @@ def configure_kueue(cluster: LocalStack, objects: list[Declaration]) -> None:
 
 
 def provision(cluster: LocalStack) -> None:
-    """Do what the target's provisioner does for a claim that names no volume."""
+    """Create volumes for claims without one, as the target's provisioner does."""
     for claim in cluster.get("pvc", "-n", NAMESPACE)["items"]:
         spec, name = claim["spec"], claim["metadata"]["name"]
         if not spec.get("volumeName"):
@@ -246,7 +246,7 @@ def provision(cluster: LocalStack) -> None:
 
 
 def channels(half: TargetHalf) -> list[Declaration]:
-    """Do what NVIDIA's driver does for a ComputeDomain: its template, and a channel of each node."""
+    """Create a ComputeDomain's template and a channel of each node, as NVIDIA's driver does."""
     domains = [each for each in half.objects if each["kind"] == "ComputeDomain"]
     own = [each for each in domains if each["metadata"]["namespace"] == NAMESPACE]
     if not own:
@@ -267,9 +267,9 @@ def channels(half: TargetHalf) -> list[Declaration]:
     return made
 
 
-def _dra(kind: str, name: str, spec: Declaration, **place: str) -> Declaration:
-    about = {"name": name, **place}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": about, "spec": spec}
+def _dra(kind: str, name: str, spec: Declaration, **more: str) -> Declaration:
+    metadata = {"name": name, **more}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
@@ -300,15 +300,15 @@ def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half:
     simulated = {each["metadata"]["name"] for each in half.nodes}
     assert {each["spec"]["nodeName"] for each in pods} <= simulated
     first = min(pods, key=lambda each: str(each["metadata"]["name"]))
-    assert_matches(yaml.safe_dump(output(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
+    assert_matches(yaml.safe_dump(target_fields(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
 
 
 NOT_HERE = ("doesn't have a resource type", "NotFound")
-"""kubectl's errors for a vendor's definitions, and for the drivers that a cloud installs."""
+"""kubectl's errors for definitions of vendors, and for drivers that a cloud installs."""
 
 
 def paste_kubectl(cluster: LocalStack, text: str) -> list[subprocess.CompletedProcess[str]]:
-    """Run those lines of a block that ask the API server; `test_jobs_by_context` runs the others."""
+    """Run the kubectl commands of a block; `test_jobs_by_context` runs the others."""
     programs = REPOSITORY / ".trainyard" / "bin"
     environment = {
         **os.environ,
@@ -338,8 +338,8 @@ def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) 
         assert amounts <= set(row), table
 
 
-def output(pod: Declaration) -> Declaration:
-    """What the target has put into a pod; not what the API server names anew each time."""
+def target_fields(pod: Declaration) -> Declaration:
+    """Return the fields of a pod that the target determines, without generated names."""
     spec = pod["spec"]
     selected = ("resources", "env", "volumeMounts", "securityContext", "image", "command", "args")
     annotations = pod["metadata"]["annotations"]
@@ -348,7 +348,7 @@ def output(pod: Declaration) -> Declaration:
         "nodeSelector": {
             key: value for key, value in spec["nodeSelector"].items() if key != names.HOSTNAME_LABEL
         },
-        # Kueue adds a flavor's in any order.
+        # Kueue adds a flavor's tolerations in any order.
         "tolerations": sorted(spec["tolerations"], key=lambda each: str(each["key"])),
         "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
         "volumes": spec["volumes"],

@@ -1,4 +1,4 @@
-"""Templates and pipelines as a team uses them: `pulumi new` with a local path, then what its CI runs."""
+"""Templates and pipelines as a team uses them: `pulumi new` with a local path, then the scripts of its CI."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.engine
 TEMPLATES = ROOT / "templates"
 CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem", "team"]
 IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local", "onprem"}
-"""Whose preview through the package `make test` leaves out: their plans are evaluated in tests/infra, and
-that of AWS is deployed through the package by the test of the pipelines."""
+"""Templates whose preview by the package only `make soak` runs: tests/infra evaluates their plans, and the
+pipelines' test deploys that of AWS by the package."""
 GITHUB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
 GITLAB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
 REFUSED = "allowed: what the organisation grants"
-"""In the message where a stack exempts itself."""
+"""Text of the message if a stack exempts itself."""
 BIN = ROOT / ".venv/bin"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 
@@ -74,7 +74,7 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
             answer = (
                 "trainyard:stack.provider.country",
                 "FR",
-            )  # as `pulumi new` writes what it has asked for
+            )  # as `pulumi new` writes its answers
             assert engine.pulumi("config", "set", "-s", "dev", *answer).returncode == 0
             answered = engine.preview().stdout
             assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in answered
@@ -85,7 +85,7 @@ EVALUATED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
 
 
 def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path: Path) -> None:
-    """The local queue into a team's first queue has the team's name: the cluster is asked which that is."""
+    """The local queue of a team's first queue has the team's name, which is read from the cluster."""
     project = new_project("job", tmp_path)
     for local_queue, queue in (("research", "gpu"), ("research-amd", "amd")):
         kind, identity = "kueue.x-k8s.io/v1beta2:LocalQueue", f"team-research/{local_queue}"
@@ -109,7 +109,7 @@ def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path
 
 
 def _have(folder: Path, kind: str, identity: str, spec: Mapping[str, Any]) -> None:
-    """Put an object into a fake cluster."""
+    """Create an object in a fake cluster."""
     namespace, _, name = identity.rpartition("/")
     made = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
     urn = f"urn:pulumi:shared::cluster::kubernetes:{kind}::{identity}"
@@ -124,11 +124,11 @@ def _change_job(project: Path, **keys: Any) -> None:
 
 
 FLEET_STACKS = {"datacenter": {"place": "DE"}, "burst": {"place": "westeurope"}}
-"""Projects of the clusters that the template joins: the hub and a worker, with their stacks' outputs."""
+"""Projects of the template's clusters, hub and worker, with their stacks' outputs."""
 
 
 def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_policies(tmp_path: Path) -> None:
-    """One fake stands for all of the clusters; their stacks are real ones."""
+    """One fake serves all clusters; their stacks are real ones."""
     project = new_project("fleet", tmp_path)
     pod = {"containers": [{"name": "node", "image": f"registry.example.com/training@sha256:{0:064}"}]}
     node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
@@ -154,7 +154,7 @@ def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_poli
 
 
 def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None:
-    """Make a stack that has the outputs of a cluster, and nothing else."""
+    """Create a stack that has only the outputs of a cluster."""
     queues = {"research": {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}}
     kubeconfig = {"fn::secret": "of a cluster that is none"}
     outputs = {"queues": queues, "datasets": {}, "runtimes": ["torch-none"], "kubeconfig": kubeconfig}
@@ -168,7 +168,7 @@ def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None
 
 @pytest.mark.soak
 def test_a_training_job_passes_its_lifecycle_under_the_policies(tmp_path: Path) -> None:
-    """On an existing cluster: up, the same again, a change that replaces it, destroy."""
+    """On an existing cluster: up, a second up without changes, a change that replaces the job, destroy."""
     project = new_project("job", tmp_path)
     program = project / "Pulumi.yaml"
 
@@ -206,7 +206,7 @@ def test_a_program_without_a_trainyard_cluster_is_evaluated_too(tmp_path: Path) 
         assert "kubernetes-images-pinned" in refused.stdout + refused.stderr
 
 
-def test_the_way_in_is_an_output_of_the_project_that_has_the_stack_file(
+def test_the_kubeconfig_is_an_output_of_the_project_with_the_stack_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = new_project("aws", tmp_path)
@@ -230,7 +230,7 @@ def test_the_way_in_is_an_output_of_the_project_that_has_the_stack_file(
 def test_a_template_passes_its_lifecycle_under_the_policies(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the pipelines' organisation file; the template of AWS does so in the pipeline's own tests."""
+    """The policies have the pipelines' organisation file; the pipeline's tests do this for AWS's template."""
     monkeypatch.setenv("TRAINYARD_ORGANISATION", str(TEMPLATES / "pipelines" / "organisation.json"))
     report = rehearse(tmp_path, "dev", stacks=new_project(template, tmp_path) / "stacks")
     assert report["phases"][0]["name"] == "preview"
@@ -264,13 +264,13 @@ def test_the_pipeline_fits_gitlabs_own_schema(change: Mapping[str, Any], code: i
 
 @dataclass
 class Runner:
-    """A machine of a pipeline: the clone, the project beside it, and the variables."""
+    """A runner of a pipeline: the clone, the project beside it, and the variables."""
 
     workspace: Path
     environment: dict[str, str]
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a step as the pipelines' shells do."""
+        """Run a step in the shell that the pipelines use."""
         ended = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=self.workspace,
@@ -295,7 +295,7 @@ def runner(tmp_path: Path) -> Runner:
         (tools / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/{name}.arguments\n')
         (tools / name).chmod(0o755)
     environment = plain_environment(tmp_path)
-    install_plugin(tmp_path / "home", "aws", port=0)  # as `prepare` has downloaded it: nothing starts it here
+    install_plugin(tmp_path / "home", "aws", port=0)  # as if `prepare` had downloaded it; it is not started
     return Runner(
         workspace,
         {
@@ -314,7 +314,7 @@ def runner(tmp_path: Path) -> Runner:
 
 
 def github_steps(job: str) -> dict[str, str]:
-    """What the named steps of a job run."""
+    """Return the scripts of a job's named steps."""
     return {step["name"]: step["run"] for step in GITHUB["jobs"][job]["steps"] if "run" in step}
 
 
@@ -334,17 +334,17 @@ def test_a_pull_request_gets_preview_and_rehearsal_as_its_comment(runner: Runner
     (reports / "rehearsal.md").write_text(report)
     (reports / "preview.md").write_text("### Preview of `dev`: passed\n")
     assert runner.run(github_steps("comment")["Comment"], PULL_REQUEST="7", GH_TOKEN="none").returncode == 0
-    output = (tmp_path / "gh.arguments").read_text().split("\n")
-    assert output[:3] == ["pr", "comment", "7"]
-    assert "report.md" in output
+    arguments = (tmp_path / "gh.arguments").read_text().split("\n")
+    assert arguments[:3] == ["pr", "comment", "7"]
+    assert "report.md" in arguments
     comment = (runner.workspace / "report.md").read_text()
     assert comment.index("### Preview") < comment.index("### Rehearsal")
 
 
 def exempted(policy: str, resource: str = "*::*") -> dict[str, str]:
-    """What a change adds to its stack file where it wants to pass."""
-    output = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
-    return {"policy": policy, "resource": resource, **output}
+    """Return an exemption that a change adds to its stack file."""
+    details = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
+    return {"policy": policy, "resource": resource, **details}
 
 
 def exempt(runner: Runner, policy: str) -> None:
@@ -354,7 +354,7 @@ def exempt(runner: Runner, policy: str) -> None:
     file.write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tmp_path: Path) -> None:
+def test_a_refusal_fails_the_step_and_is_in_the_comment(runner: Runner, tmp_path: Path) -> None:
     file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
     file.write_text(file.read_text().replace("allowed: [us-east-2]", "allowed: [eu-*]"))
     (step,) = GITLAB["rehearse"]["script"]
@@ -378,7 +378,7 @@ def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tm
 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An AWS that is none, its provider where a runner has it, and the variables of the runner."""
+    """A fake of AWS with its provider where a runner has it; yields the runner's variables."""
     with ExitStack() as stack:
         account = stack.enter_context(MotoAccount("us-east-2"))
         made = [
@@ -437,7 +437,7 @@ def _scale(runner: Runner, nodes: int) -> None:
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    """The state itself; a refused `up` leaves an entry of history besides."""
+    """Return the files of the state, without the history, to which a refused `up` adds an entry."""
     files = (folder / ".pulumi" / "stacks").rglob("*.json")
     return {str(file): file.read_bytes() for file in files}
 
@@ -445,18 +445,18 @@ def _content(folder: Path) -> dict[str, bytes]:
 def run_gitlab(
     runner: Runner, name: str, variables: Mapping[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run a job that operates a cloud, all its steps; return how it ended."""
+    """Run all steps of a job that operates a cloud; return its result."""
     operation = GITLAB[name]["variables"]["OPERATION"]
     job = GITLAB[GITLAB[name]["extends"]]
-    output = {
+    of_job = {
         "CREDENTIALS": str(folder / "credentials"),
         "AWS_TOKEN": "of the pipeline",
         "OPERATION": operation,
     }
-    ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **output)
+    ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **of_job)
     assert (folder / "credentials").exists()
     (clean,) = job["after_script"]
-    assert runner.run(clean, **output).returncode == 0
+    assert runner.run(clean, **of_job).returncode == 0
     assert not (folder / "credentials").exists()
     return ended
 

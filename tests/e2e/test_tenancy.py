@@ -1,7 +1,7 @@
-"""Teams on one cluster: what a member may not do, and what must still work; the API server keeps nothing.
+"""Isolation of teams on one cluster: attacks that must be refused, and workloads that must work.
 
-Members have separate certificates. Pods are tried as the job controller would make them: they are what is
-evaluated in the end, whoever filled in a template.
+Members have separate certificates, and most requests are dry runs. Pods are tried in the form in which the
+job controller creates them, since they are evaluated last, whoever wrote the template.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def admin(stack: LocalStack) -> Person:
 
 
 def refusal(answer: httpx.Response) -> str:
-    """Return why the API server refused; empty where it did not."""
+    """Return why the API server refused; empty if it did not."""
     return "" if answer.is_success else str(answer.json()["message"])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def occasions(stack: LocalStack) -> Iterator[None]:
-    """What attacks name: an account, a job that the queue holds, a pod that never starts."""
+    """Create what attacks refer to: an account, a job that waits in the queue, a pod that never starts."""
     stack.kubectl("create", "serviceaccount", "deployer", "-n", NAMESPACE)
     stack.apply(merged(job(), {"metadata": {"name": "admitted"}, "spec": {"parallelism": 100}}))
     gates = {"spec": {"schedulingGates": [{"name": "example.com/never"}]}}
@@ -127,7 +127,7 @@ DAEMON = {
     },
     "volumeMounts": [{"name": "host-sys", "mountPath": "/hostsysfs"}],
 }
-"""A daemon as in TCPXO's runtime, for a fabric that no node here has."""
+"""A daemon as in TCPXO's runtime, for a fabric that these nodes lack."""
 DAEMONS = (
     "image registry.example.com/fabric/daemon:1, name fabric-daemon, command /bin/run --fast"
     ", env LD_LIBRARY_PATH=/usr/local/nvidia/lib64, mount host-sys /hostsysfs, capability NET_ADMIN"
@@ -155,8 +155,8 @@ CHANGED: Mapping[str, Manifest] = {
 }
 
 
-def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalStack, admin: Person) -> None:
-    def output(patch: Manifest) -> str:
+def test_a_fabrics_daemon_runs_as_root_only_in_the_runtimes_form(stack: LocalStack, admin: Person) -> None:
+    def refusal_of(patch: Manifest) -> str:
         made = merged(pod(WITH_DAEMON), {"spec": {"initContainers": [patch]}})
         return refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
 
@@ -164,8 +164,8 @@ def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalSt
     stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
     knows_daemons(stack, DAEMONS)
     try:
-        stack.wait_until(lambda: not output({}), "the list of the team's daemons")
-        refused = {name: output(patch) for name, patch in CHANGED.items()}
+        stack.wait_until(lambda: not refusal_of({}), "the list of the team's daemons")
+        refused = {name: refusal_of(patch) for name, patch in CHANGED.items()}
         swapped = {"spec": {"volumes": [{}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}]}}
         refused["claim"] = refusal(
             admin.create(merged(pod(WITH_DAEMON), swapped), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
@@ -187,8 +187,8 @@ def knows_daemons(stack: LocalStack, daemons: str) -> None:
     stack.kubectl("patch", "configmap", "teams", "-n", "trainyard-admission", "--type=merge", "-p", patch)
 
 
-def test_an_existing_pod_is_not_changed_into_such_a_one(admin: Person) -> None:
-    """By whoever may patch pods; a member may not."""
+def test_an_existing_pod_cannot_be_changed_into_such_a_pod(admin: Person) -> None:
+    """The user may patch pods, which a member may not."""
     path = f"{CORE}/namespaces/{NAMESPACE}/pods/resting"
     spied = {"name": "debug", "image": IMAGE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     sound = pod()["spec"]["containers"][0]["securityContext"]
@@ -210,7 +210,7 @@ def test_a_member_who_submits_such_a_pod_is_reported_at_once(member: Person) -> 
 
 
 def test_a_job_keeps_to_its_queue_and_its_priorities(member: Person) -> None:
-    """The refusal is Invalid: Forbidden would be a missing right to whoever asks by a dry run."""
+    """The reason is Invalid: in a dry run, Forbidden would mean a missing right."""
     wrong = {}
     for name, kind, manifest, message in jobs_by_themselves():
         answer = member.create(manifest)
@@ -221,7 +221,7 @@ def test_a_job_keeps_to_its_queue_and_its_priorities(member: Person) -> None:
 
 
 def test_a_pod_made_by_hand_has_no_accelerator(admin: Person) -> None:
-    """Even where somebody has been given more rights than a member has."""
+    """Also by a user with more rights than a member's."""
 
     def refused(manifest: Manifest) -> str:
         return refusal(admin.create(manifest, user="eve", groups=(MASTERS,)))
@@ -237,7 +237,7 @@ def test_a_pod_made_by_hand_has_no_accelerator(admin: Person) -> None:
     assert "Opaque" in refused({**secret, "type": "kubernetes.io/service-account-token"})
 
 
-def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
+def test_valid_workloads_are_admitted(member: Person, admin: Person) -> None:
     example = yaml.safe_load((REPOSITORY / "examples" / "trainjob.yaml").read_text())
     own_image = {"spec": {"trainer": {"image": "ghcr.io/mei/model:1", "resourcesPerNode": {"limits": GPU}}}}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tracker"}, "stringData": {"k": "v"}}
@@ -267,7 +267,7 @@ def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
 def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
     stack: LocalStack, member: Person, admin: Person
 ) -> None:
-    """Even an administrator may not: a higher priority or fewer pods would get round the queue."""
+    """Nor may an administrator: a higher priority or fewer pods would bypass the queue."""
     [name] = [
         each["metadata"]["name"]
         for each in stack.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]
@@ -288,8 +288,8 @@ def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
             assert "spec.active" in refusal(person.ask("PATCH", path, attack)), attack
 
 
-def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: Person) -> None:
-    """Orphans would run on, with their quota free for the next."""
+def test_a_deleted_jobs_pods_are_deleted(stack: LocalStack, member: Person) -> None:
+    """Orphaned pods would continue, although their quota is free for the next job."""
     of_job = {"metadata": {"name": "orphaning"}, "spec": {"parallelism": 90}}  # more than the queue has
     of_others = {"metadata": {"name": "orphaning"}}
     made = {
@@ -308,7 +308,7 @@ def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: P
             ways: list[dict[str, str]] = [{"propagationPolicy": "Orphan"}, {"orphanDependents": "true"}]
             if "without quota" not in refusal(member.ask("DELETE", path, {"propagationPolicy": "Orphan"})):
                 wrong.append((kind, {"body": "Orphan"}))
-            for query in [*ways, {}] if kind == "jobs" else ways:  # an old default of Jobs is to orphan
+            for query in [*ways, {}] if kind == "jobs" else ways:  # the default for Jobs is to orphan pods
                 if "without quota" not in refusal(member.ask("DELETE", path, None, **query)):
                     wrong.append((kind, query))
             for policy in ("Background", "Foreground"):
@@ -324,7 +324,7 @@ END = "/tmp/end"
 
 
 def stubborn(stack: LocalStack, name: str) -> Manifest:
-    """A job of one accelerator, all that its team may have, that ends once END exists."""
+    """Return a job of one accelerator, its team's limit, that ignores SIGTERM and ends once END exists."""
     command = ["sh", "-c", f"trap '' TERM; until [ -e {END} ]; do sleep 1; done"]
     main = {"image": stack.training_image, "command": command}
     made = job({"spec": {"containers": [main], "terminationGracePeriodSeconds": 240}}, queue="interns")
@@ -332,7 +332,7 @@ def stubborn(stack: LocalStack, name: str) -> Manifest:
 
 
 def test_a_cancelled_jobs_accelerators_count_until_its_pods_have_ended(stack: LocalStack) -> None:
-    """Its quota is free at once, and the queue admits the next job: both may not run at a time."""
+    """Its quota is free at once, and the queue admits the next job, but both may not run at the same time."""
     member = Person(stack, "ina", "interns")
     most = 0
 
@@ -363,14 +363,14 @@ def test_a_cancelled_jobs_accelerators_count_until_its_pods_have_ended(stack: Lo
 
 
 def let_pods_end(stack: LocalStack) -> None:
-    """The kubelet does not shorten a grace that has begun (tried on 1.35)."""
+    """End the pods, since the kubelet does not shorten a grace period that has begun (as tested on 1.35)."""
     pods = stack.get("pods", "-n", INTERNS, "-l", "job-name", "--field-selector=status.phase=Running")
     for each in pods["items"]:
         stack.kubectl("exec", each["metadata"]["name"], "-n", INTERNS, "--", "touch", END)
 
 
 def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
-    """Whoever fills it: an administrator's requests are counted too."""
+    """An administrator's requests are counted too."""
     big, wide = {"ephemeral-storage": "101Gi"}, {"cpu": "9000"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1025Gi"}}}
     about = {"name": "trial", "namespace": NAMESPACE}
@@ -403,14 +403,14 @@ def test_a_member_sees_a_jobs_position_in_the_queue_and_cannot_end_the_queue_by_
     [before] = stack.get("pods", "-n", "kueue-system")["items"]
     path = f"{VISIBILITY}/namespaces/{NAMESPACE}/localqueues/{QUEUE}/pendingworkloads"
     answer = member.ask("GET", path, limit=str(2**63 - 1)).json()
-    [place] = [each for each in answer["items"] if each["metadata"]["name"].startswith("job-admitted-")]
-    assert place["positionInClusterQueue"] >= 0
+    [waiting] = [each for each in answer["items"] if each["metadata"]["name"].startswith("job-admitted-")]
+    assert waiting["positionInClusterQueue"] >= 0
     [after] = stack.get("pods", "-n", "kueue-system")["items"]
     assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
 
 
 def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, viewer: Person) -> None:
-    """Verb by resource by boundary: whom the API server refuses, before any policy is asked."""
+    """RBAC, by verb and resource: the API server refuses before it evaluates any policy."""
     passed = [f"{verb} {path}" for verb, path, body in FORBIDDEN if member.ask(verb, path, body).is_success]
     assert passed == []
     looked = [path for path in LOOKED if not viewer.ask("GET", path).is_success]
@@ -419,7 +419,7 @@ def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, vie
     assert "pods/exec" in refusal(viewer.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/any/exec"))
 
 
-def test_a_member_speaks_for_nobody_else(member: Person) -> None:
+def test_a_member_cannot_impersonate_others(member: Person) -> None:
     for user, groups in (("eve", ("system:masters",)), (JOB_CONTROLLER, CONTROLLER_GROUPS)):
         assert "cannot impersonate" in refusal(member.create(pod(), user=user, groups=groups))
 
@@ -570,13 +570,13 @@ LOCKS = (
 
 
 def may_lock() -> bool:
-    """Whether this host lets nodes give their pods more than a little; a pod has no capability for it."""
+    """Whether this host's limit of locked memory lets pods without a capability lock more."""
     unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY
     capabilities = int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16)
     return unlimited or bool(capabilities & 1 << CAP_SYS_RESOURCE)
 
 
-def test_what_a_member_asked_for_is_in_the_audit_log_and_not_what_it_held(
+def test_a_members_requests_are_in_the_audit_log_without_their_content(
     stack: LocalStack, member: Person
 ) -> None:
     secret = {"metadata": {"name": "audited"}, "stringData": {"token": "nobody-may-read-this"}}
@@ -590,7 +590,7 @@ def test_what_a_member_asked_for_is_in_the_audit_log_and_not_what_it_held(
     found = {
         (each["verb"], each["objectRef"].get("namespace"), each["responseStatus"]["code"])
         for each in asked
-        if each.get("objectRef", {}).get("resource") == "secrets"  # an impersonation has none
+        if each.get("objectRef", {}).get("resource") == "secrets"  # impersonations have no objectRef
     }
     assert {("create", NAMESPACE, 201), ("list", OTHER, 403)} <= found
     assert "nobody-may-read-this" not in text
@@ -605,7 +605,7 @@ def kubectl(person: Person, *words: str, given: str = "") -> str:
     return done.stdout
 
 
-def test_a_member_works_in_a_pod_of_a_job_of_processors_alone_and_cancels_it(
+def test_a_member_works_in_a_pod_of_a_job_without_accelerators_and_cancels_it(
     stack: LocalStack, member: Person
 ) -> None:
     main = {"image": stack.training_image, "command": ["python3", "-m", "http.server", "8080"]}
@@ -646,9 +646,9 @@ def forwarded(person: Person) -> str:
 
 @pytest.fixture(scope="module")
 def served(stack: LocalStack) -> Iterator[None]:
-    """Two pods of a job, one of another team's, and one of no team's; all serve.
+    """Start serving pods: two of a job, one of another team, and one of no team.
 
-    Those of the team try the API server before all else, when nobody can know them yet.
+    The team's pods try the API server first, when its agents do not know them yet.
     """
     first = {"API server": f"{stack.service('kubernetes', 'default')}:443"}
     main = {"image": stack.training_image, "command": probes.serving(first)}
@@ -673,8 +673,8 @@ def served(stack: LocalStack) -> Iterator[None]:
         stack.kubectl("delete", "pod", "open", "-n", "default", "--grace-period=1")
 
 
-def closed_places(stack: LocalStack) -> dict[str, str]:
-    """Return what no pod of a team may reach, and others do."""
+def closed_addresses(stack: LocalStack) -> dict[str, str]:
+    """Return addresses that pods of teams may not reach, and other pods do."""
     nodes = stack.get("nodes")["items"]
     kubelets = {node["metadata"]["name"]: node["status"]["addresses"][0]["address"] for node in nodes}
     [kueue] = stack.addresses("kueue-system", "control-plane=controller-manager")
@@ -690,30 +690,32 @@ def closed_places(stack: LocalStack) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("served")
-def test_a_pod_of_a_team_reaches_its_own_and_what_the_stack_names(stack: LocalStack, member: Person) -> None:
+def test_a_pod_of_a_team_reaches_its_team_and_what_the_stack_declares(
+    stack: LocalStack, member: Person
+) -> None:
     [theirs] = stack.addresses(OTHER, "job-name=open")
-    here, there = stack.addresses(NAMESPACE, "job-name=open")
+    own, sibling = stack.addresses(NAMESPACE, "job-name=open")
     never = {"the other team": f"{theirs}:{probes.PORT}", "metadata service": "169.254.169.254:80"}
     wanted = {
-        "itself": f"{here}:{probes.PORT}",
-        "the job's other pod": f"{there}:{probes.PORT}",
+        "itself": f"{own}:{probes.PORT}",
+        "the job's other pod": f"{sibling}:{probes.PORT}",
         "object store": f"object-store.trainyard-storage.svc:{7070}",
         "DNS by TCP": f"{stack.service('kube-dns', 'kube-system')}:53",
     }
-    closed = closed_places(stack)
-    places = {**never, **closed, **wanted}
-    output = kubectl(member, "exec", "job/open", "--", *probes.trying(places))
-    assert json.loads(output) == expected(places, wanted)
-    # The same from a pod of no team: it is the policy that closes, and not that nobody serves there.
+    closed = closed_addresses(stack)
+    addresses = {**never, **closed, **wanted}
+    output = kubectl(member, "exec", "job/open", "--", *probes.trying(addresses))
+    assert json.loads(output) == expected(addresses, wanted)
+    # A pod of no team reaches the same addresses, so the policy closes them, and not a missing server.
     outside = stack.kubectl("exec", "-n", "default", "open", "--", *probes.trying({**never, **closed}))
     assert json.loads(outside) == expected({**never, **closed}, closed)
 
 
 @pytest.mark.usefixtures("served")
-def test_a_pod_is_held_to_its_policy_before_anybody_knows_its_address(member: Person) -> None:
+def test_a_pods_policy_applies_before_its_address_is_known(member: Person) -> None:
     """Its first packet leaves before the kubelet has reported it to the API server."""
     assert 'FIRST {"API server": "closed"}' in kubectl(member, "logs", "job/open")
 
 
-def expected(places: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: "open" if name in wanted else "closed" for name in places}
+def expected(addresses: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: "open" if name in wanted else "closed" for name in addresses}

@@ -1,7 +1,7 @@
 """Jobs on simulated nodes with the labels of a data centre: the real Kueue places each pod.
 
-The nodes are objects of the API with no kubelet behind them, so pods are placed and never run. They pass for
-ready for as long as the node controller waits for a first heartbeat, 40 seconds.
+The nodes are API objects without kubelets, so pods are placed and never run. They count as ready while
+the node controller waits for a first heartbeat, 40 seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ NAMESPACE = "topology"
 HOSTS_PER_LEAF, GPUS = 3, 8
 LEVELS = (names.SPINE_LABEL, names.LEAF_LABEL, names.HOSTNAME_LABEL)
 KUEUE = "kueue.x-k8s.io/v1beta2"
-PLACES = {
+TOPOLOGY = {
     f"{spine}-{leaf}-{host}": {names.SPINE_LABEL: spine, names.LEAF_LABEL: f"{spine}-{leaf}"}
     for spine in ("spine-1", "spine-2")
     for leaf in ("leaf-1", "leaf-2")
     for host in range(HOSTS_PER_LEAF)
 }
-"""Node → spine and leaf that it stands behind."""
+"""Node → its spine and leaf switches."""
 
 
-def node(name: str, place: dict[str, str]) -> Declaration:
-    labels = {**place, names.HOSTNAME_LABEL: name, names.POOL_LABEL: NAMESPACE}
+def node(name: str, topology: dict[str, str]) -> Declaration:
+    labels = {**topology, names.HOSTNAME_LABEL: name, names.POOL_LABEL: NAMESPACE}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
@@ -45,8 +45,8 @@ READY = {
 
 
 def queue() -> list[Declaration]:
-    """A queue with room on every simulated node, in a separate namespace."""
-    quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(PLACES)}
+    """Return a queue with quota for every simulated node, in a separate namespace."""
+    quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(TOPOLOGY)}
     group = {
         "coveredResources": ["nvidia.com/gpu"],
         "flavors": [{"name": NAMESPACE, "resources": [quota]}],
@@ -82,7 +82,7 @@ def queue() -> list[Declaration]:
 
 
 def job(name: str, pods: int, **asked: str) -> Declaration:
-    """A job of so many whole nodes; `required` or `preferred` names a level of the topology."""
+    """Return a job of whole nodes; `required` or `preferred` is a level of the topology."""
     annotations = {f"kueue.x-k8s.io/podset-{kind}-topology": level for kind, level in asked.items()}
     container = {
         "name": "train",
@@ -108,13 +108,13 @@ def job(name: str, pods: int, **asked: str) -> Declaration:
 @pytest.fixture
 def datacentre(stack: LocalStack) -> Iterator[LocalStack]:
     """The local stack, with additional simulated nodes; objects of a test are deleted after it."""
-    stack.apply(*queue(), *(node(name, place) for name, place in PLACES.items()))
-    for name in PLACES:
+    stack.apply(*queue(), *(node(name, topology) for name, topology in TOPOLOGY.items()))
+    for name in TOPOLOGY:
         stack.kubectl("patch", "node", name, "--subresource=status", f"--patch={json.dumps(READY)}")
     yield stack
     stack.kubectl("delete", "jobs", "--all", "-n", NAMESPACE, "--wait=true")
     stack.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
-    stack.kubectl("delete", "node", *PLACES)
+    stack.kubectl("delete", "node", *TOPOLOGY)
     stack.kubectl("delete", "localqueue", NAMESPACE, "-n", NAMESPACE)
     for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io", "namespace"):
         stack.kubectl("delete", kind, NAMESPACE)
@@ -137,7 +137,7 @@ def hosts(stack: LocalStack, name: str, pods: int) -> list[str]:
 
 
 def leaves(placed: list[str]) -> set[str]:
-    return {PLACES[host][names.LEAF_LABEL] for host in placed}
+    return {TOPOLOGY[host][names.LEAF_LABEL] for host in placed}
 
 
 def test_a_job_lands_within_one_leaf_and_on_the_fewest_where_it_cannot(datacentre: LocalStack) -> None:
@@ -148,7 +148,7 @@ def test_a_job_lands_within_one_leaf_and_on_the_fewest_where_it_cannot(datacentr
     datacentre.apply(job("wide", HOSTS_PER_LEAF + 1, preferred=names.LEAF_LABEL))
     wide = hosts(datacentre, "wide", HOSTS_PER_LEAF + 1)
     assert len(leaves(wide)) == 2
-    assert len({PLACES[host][names.SPINE_LABEL] for host in wide}) == 1
+    assert len({TOPOLOGY[host][names.SPINE_LABEL] for host in wide}) == 1
 
 
 def test_a_job_that_must_have_one_leaf_waits_where_none_has_room(datacentre: LocalStack) -> None:

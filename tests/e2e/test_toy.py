@@ -1,4 +1,4 @@
-"""A target that only the tests have is rehearsed on the real engine, with the fake in the target's folder."""
+"""A rehearsal of the tests' toy target on the real engine, with the fake in the target's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     config = yaml.safe_load(stack_file("local").read_text())
     stack = config["config"]["trainyard:stack"]
     stack["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
-    # They are those of every target, and `tests/infra/targets/toy` plans them.
+    # The platform's objects are those of every target, and `tests/infra/targets/toy` plans them.
     stack["operators"] = dict.fromkeys(("jobset", "trainer", "mpi", "kueue"), "present")
     # As in the shipped stacks of the clouds, for upstream's images.
     config["config"]["trainyard:exemptions"] = yaml.safe_load(stack_file("onprem").read_text())["config"][

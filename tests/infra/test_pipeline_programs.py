@@ -1,4 +1,4 @@
-"""The exec plugins of kubeconfigs in pipelines: installed by lock or checksum, for short-lived credentials."""
+"""The exec plugins of kubeconfigs in pipelines, by lock or checksum, for short-lived credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with less overhead of Pulumi's SDK wait for all resources and raise all errors, as with all of it."""
+"""Programs with less overhead of Pulumi's SDK still wait for all resources and raise all errors."""
 
 from __future__ import annotations
 

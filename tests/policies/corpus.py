@@ -52,7 +52,9 @@ class StackContext:
     measurement: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object) -> StackContext:
+    def of(
+        cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object
+    ) -> StackContext:
         """Make a context of texts, so that equal contexts are equal and can share a run of the engine."""
         return cls(*(json.dumps(part, sort_keys=True) for part in (config, parameters, measurement)))
 

@@ -58,9 +58,7 @@ def bucket_with_locks(*kinds: str) -> None:
 
 
 @pytest.mark.parametrize("locks", [(), tuple(LOCKS)], ids=["no locks", "all locks"])
-def test_an_update_creates_no_bucket_without_a_preview(
-    engine: PolicyEngine, locks: tuple[str, ...]
-) -> None:
+def test_an_update_creates_no_bucket_without_a_preview(engine: PolicyEngine, locks: tuple[str, ...]) -> None:
     skipped = engine.run(lambda: bucket_with_locks(*locks), config=EUROPE, operation="up")
     assert skipped.refused() == {("security-bucket-companions", "data")}
     assert "update: got no preview" in skipped.message("security-bucket-companions", "data")

@@ -60,7 +60,9 @@ def test_calls_are_answered_one_after_another(client: analyzer_pb2_grpc.Analyzer
         assert [found.message for found in response.diagnostics] == [f"text {index}"]
 
 
-def test_messages_larger_than_flow_control_windows_pass_both_ways(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+def test_messages_larger_than_flow_control_windows_pass_both_ways(
+    client: analyzer_pb2_grpc.AnalyzerStub,
+) -> None:
     text = "abcdefgh" * 100_000
     response = client.Analyze(request("5", text))
     assert [found.message == text for found in response.diagnostics] == [True] * 5

@@ -20,8 +20,8 @@ def test_identities_are_answered_as_a_mapping() -> None:
         "azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity}
     )
     inputs = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
-    assert CLOUD.planned_outputs(account) == output
-    assert CLOUD.create(account).outputs == {"name": "s", **output}
+    assert CLOUD.planned_outputs(account) == inputs
+    assert CLOUD.create(account).outputs == {"name": "s", **inputs}
     assert CLOUD.planned_outputs(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 

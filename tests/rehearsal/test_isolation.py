@@ -11,9 +11,7 @@ from rehearsal.aws.models import client
 pytestmark = pytest.mark.clouds
 
 
-def test_the_users_profile_and_endpoint_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_profile_and_endpoint_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:9\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

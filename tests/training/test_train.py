@@ -55,9 +55,7 @@ def test_a_number_of_ranks_that_does_not_fit_the_settings_is_refused(
     assert f"training: {message}" in refused(tmp_path, *settings, more=more)
 
 
-def test_a_backend_that_is_not_available_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backend_that_is_not_available_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     for name, value in {**rank, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)

@@ -39,7 +39,7 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "words"),
+    ("outcome", "code", "message"),
     [
         (lambda: None, None, ""),
         (raising(InputError([Problem("pools", "none", "one", "add one")])), 2, "1 problem"),

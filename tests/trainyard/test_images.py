@@ -268,7 +268,5 @@ def test_a_registry_that_does_not_answer_is_a_problem() -> None:
         ("index.docker.io/library/alpine", ("docker.io", "library/alpine", "latest")),
     ],
 )
-def test_a_reference_is_parsed_as_container_runtimes_do(
-    reference: str, parts: tuple[str, str, str]
-) -> None:
+def test_a_reference_is_parsed_as_container_runtimes_do(reference: str, parts: tuple[str, str, str]) -> None:
     assert parse_reference(reference) == parts

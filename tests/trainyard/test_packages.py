@@ -79,9 +79,7 @@ def test_a_target_without_an_sdk_needs_nothing(installed: Installed, tmp_path: P
     of(tmp_path, "").ensure(RecordedProgress())
 
 
-def test_a_package_of_a_fitting_version_is_not_changed(
-    installed: Installed, tmp_path: Path
-) -> None:
+def test_a_package_of_a_fitting_version_is_not_changed(installed: Installed, tmp_path: Path) -> None:
     installed.versions |= {"pulumi-aws": "7.1.0", "moto": "5.2.1"}
     assert of(tmp_path).missing() == []
     installed.versions["pulumi-aws"] = "6.9.0"

@@ -1,4 +1,4 @@
-"""Wrong arguments of `Cluster` with the right types: each language accepts them, and the spec refuses them."""
+"""Wrong arguments of `Cluster` with the right types: languages accept them, and the spec refuses them."""
 
 from __future__ import annotations
 

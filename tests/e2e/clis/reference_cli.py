@@ -1,8 +1,6 @@
-"""A cloud's command line that only checks its arguments: it accepts those of the reference, and refuses all
-others.
+"""A fake of a cloud's command line that only validates arguments by the cloud's reference.
 
-`reference_cli.py TABLE WORD…`: the table names the reference of each command, its options and those that it
-wants.
+`reference_cli.py TABLE ARGUMENT…`: the table has each command's source, its options, and which are required.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ WRONG = 2
 
 
 def refusal_of(table: dict[str, Any], words: Sequence[str]) -> str:
-    """Return why the words are refused; empty for a command as the reference has it."""
+    """Return why the arguments are refused; empty for a valid command."""
     for command, known in table.items():
         path = command.split()
         if list(words[: len(path)]) != path:
@@ -37,7 +35,7 @@ def refusal_of(table: dict[str, Any], words: Sequence[str]) -> str:
 
 
 def _positional(words: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """Return the words that are no option and no option's value."""
+    """Return the arguments that are neither options nor values of options."""
     found: list[str] = []
     expects_value = False
     for word in words:

@@ -64,7 +64,7 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
             for name, each in found.named(kind).items():
                 if kind != "ConfigMap" or name == "trainyard-admission/teams":
                     server.apply(each)
-        wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in message(server, spied))
+        wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in refusal(server, spied))
         attacks = (tf_job("Helper"), train_job(limits={}), EXTERNAL)
         for asked in ({**job(), "metadata": {**ABOUT, "labels": {}}}, *attacks):
             wait_for(partial(is_evaluated, server, asked))
@@ -107,12 +107,12 @@ def job(num_nodes: int = 1, annotations: Mapping[str, str] | None = None, **cont
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def message(server: ApiServer, manifest: Manifest) -> str:
+def refusal(server: ApiServer, manifest: Manifest) -> str:
     return server.refusal(manifest, by=JOB_CONTROLLER)
 
 
 def test_sound_work_is_admitted(server: ApiServer) -> None:
-    assert message(server, pod()) == ""
+    assert refusal(server, pod()) == ""
     assert server.refusal(job()) == ""
 
 
@@ -150,7 +150,7 @@ def test_devices_of_a_fabric_come_with_accelerators(
 ) -> None:
     """The queue does not count them, so a job with only such devices would take them from other teams."""
     resources = {"limits": dict(limits)}
-    for answer in (message(server, pod(resources=resources)), server.refusal(job(resources=resources))):
+    for answer in (refusal(server, pod(resources=resources)), server.refusal(job(resources=resources))):
         assert (answer == "") is sound, answer
         assert sound or "come with accelerators (nvidia.com/gpu)" in answer
 
@@ -167,7 +167,7 @@ def test_devices_of_a_fabric_come_with_accelerators(
 )
 def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: str) -> None:
     asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "/dev/nvidia7"}}}
-    assert "annotations of the node's runtime" in message(server, asked)
+    assert "annotations of the node's runtime" in refusal(server, asked)
 
 
 def train_job(runtime: str = "torch-distributed", **resources: Any) -> Manifest:
@@ -295,7 +295,7 @@ SECRET = {"secretRef": {"name": "mine"}}
 def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
     server: ApiServer, asked: Manifest, message: str
 ) -> None:
-    answer = message(server, asked)
+    answer = refusal(server, asked)
     assert (message in answer) and bool(answer) is bool(message), answer
 
 
@@ -318,7 +318,7 @@ def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:
 )
 def test_no_annotation_gives_a_pod_another_interface_or_address(server: ApiServer, annotation: str) -> None:
     asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "kube-system/host"}}}
-    assert "another interface would pass the network policy" in message(server, asked)
+    assert "another interface would pass the network policy" in refusal(server, asked)
 
 
 def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest:
@@ -366,7 +366,7 @@ def test_a_token_may_have_only_the_clouds_audience(
     asked = pod()
     asked["spec"] |= {"serviceAccountName": "default"}
     asked["spec"]["volumes"] = [{"name": name, "projected": {"sources": [source]}}]
-    answer = message(server, asked)
+    answer = refusal(server, asked)
     assert (answer == "") is sound, answer
     assert sound or "volumes.projected.serviceAccountToken" in answer
 
@@ -399,7 +399,7 @@ def test_regions_and_endpoints_are_within_the_residency(
 ) -> None:
     expected = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
-    for answer in (message(server, pod(env=env)), server.refusal(job(env=env))):
+    for answer in (refusal(server, pod(env=env)), server.refusal(job(env=env))):
         assert (expected in answer) and (bool(answer) is not sound), answer
 
 
@@ -417,7 +417,7 @@ def test_the_job_that_stages_a_teams_datasets_is_admitted_as_the_teams(
     [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
     assert server.refusal(staging) == ""
     spec = {**staging["spec"]["template"]["spec"], "nodeSelector": {names.POOL_LABEL: "spot"}}
-    assert message(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
+    assert refusal(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
 
 
 EVALUATED_BY_BOTH = {
@@ -484,8 +484,8 @@ def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: ApiServer
     wrong = {}
     for case in pairs():
         resource = case.clean.name.split("-", 2)[2].removesuffix("-clean")
-        bad = message(server, laid_over(pod(), case, violating=True))
-        good = message(server, laid_over(pod(), case, violating=False))
+        bad = refusal(server, laid_over(pod(), case, violating=True))
+        good = refusal(server, laid_over(pod(), case, violating=False))
         same = bad != "" and EVALUATED_BY_BOTH[case.policy] in bad and good == ""
         alike[same].add(case.policy if same else resource)
         if not same and resource not in ONLY_THE_PLAN:

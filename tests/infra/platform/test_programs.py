@@ -315,9 +315,7 @@ def joined(folder: Path, *launcher: str) -> str:
         ("-m trl.scripts.sft --use_peft", " --multi_gpu"),
     ],
 )
-def test_accelerate_gets_the_address_of_the_first_node(
-    tmp_path: Path, arguments: str, added: str
-) -> None:
+def test_accelerate_gets_the_address_of_the_first_node(tmp_path: Path, arguments: str, added: str) -> None:
     assert joined(tmp_path, "accelerate", "launch", *arguments.split()) == (
         f"accelerate launch{added} --num_machines=2 --machine_rank=1 --num_processes=8"
         f" --main_process_ip=tune-node-0-0.tune --main_process_port=29400 {arguments}"

@@ -44,9 +44,7 @@ def test_volumes_are_retained_after_their_claims(local_plan: Plan) -> None:
     assert policies == {"Retain"}
 
 
-def test_a_new_teams_folders_are_created_by_a_new_job(
-    local: Stack, local_plan: Plan, rendered: Path
-) -> None:
+def test_a_new_teams_folders_are_created_by_a_new_job(local: Stack, local_plan: Plan, rendered: Path) -> None:
     more = local.model_copy(update={"teams": (*local.teams, TeamSpec(name="speech", queue="gpu"))})
     (before,) = local_plan.named("Job").values()
     (after,) = plan(more, rendered).named("Job").values()

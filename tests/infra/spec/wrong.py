@@ -1,6 +1,6 @@
 """Wrong stacks and fleets: each is a patch of a valid one of its target, with the expected problems.
 
-A file of `tests/cases/wrong` has the valid ones of a target under `good`, and under `wrong` the cases by name:
+A file of `tests/cases/wrong` has a target's valid ones under `good`, and under `wrong` the cases by name:
 `of`, the valid one (by default the first), `set`, the patch (`tests/patches.py`), and `problems`, a paragraph
 of `path: got; allowed; fix` for each. A valid one may itself be a patch of another. `python -m
 tests.infra.spec.wrong` rewrites the problems, to be reviewed. Where line and column matter, a case is a whole

@@ -69,9 +69,7 @@ def test_ending_a_process_that_does_not_run_does_nothing(identity: Path) -> None
     processes.end(identity)
 
 
-def test_a_reused_process_id_is_never_signalled(
-    identity: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reused_process_id_is_never_signalled(identity: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
     reused = psutil.Process(stranger.pid)
     before = (reused.pid, reused.create_time() - 100)  # an earlier process with this ID

@@ -50,8 +50,8 @@ class Builder:
             *arguments,
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-        command = f"buildah {' '.join(arguments)}"
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        shown = f"buildah {' '.join(arguments)}"
+        assert done.returncode == 0, f"{shown}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 
     def build(self, image: str, name: str, *options: str) -> None:

@@ -42,7 +42,9 @@ def wanted(progress: ProgressRecorder, services: tuple[str, ...] = (), **provide
     return DebianPackages(pinned, runner=ProcessRunner(), progress=progress)
 
 
-def test_installed_packages_are_not_changed(apt: Path, workshop: Workshop, progress: ProgressRecorder) -> None:
+def test_installed_packages_are_not_changed(
+    apt: Path, workshop: Workshop, progress: ProgressRecorder
+) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
     assert debian.plan().action is Action.PRESENT
@@ -50,7 +52,9 @@ def test_installed_packages_are_not_changed(apt: Path, workshop: Workshop, progr
     assert not apt.exists()
 
 
-def test_only_missing_packages_are_installed_and_are_reported_first(apt: Path, progress: ProgressRecorder) -> None:
+def test_only_missing_packages_are_installed_and_are_reported_first(
+    apt: Path, progress: ProgressRecorder
+) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
     debian.make(progress)

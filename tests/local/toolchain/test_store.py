@@ -28,6 +28,7 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 
 def names_in(store: ArtifactStore) -> list[str]:
+    """Return the names of artifacts and temporary folders in the store."""
     return [path.name for path in store.folder(ENTRY).parent.iterdir()]
 
 

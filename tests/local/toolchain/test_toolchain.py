@@ -60,7 +60,9 @@ def test_a_missing_artifact_is_built_with_its_dependencies(toolchain: Toolchain)
     assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
 
 
-def test_a_build_counts_the_packages_that_it_compiles(toolchain: Toolchain, progress: ProgressRecorder) -> None:
+def test_a_build_counts_the_packages_that_it_compiles(
+    toolchain: Toolchain, progress: ProgressRecorder
+) -> None:
     toolchain.ensure("binary/tool")
     assert "1 of 2 example.test/a" in progress.lines
 
@@ -269,7 +271,9 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m engine.language_host "$@"\n'
 
 
-def test_an_installation_from_a_wheel_uses_the_running_environment(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_an_installation_from_a_wheel_uses_the_running_environment(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     toolchain.ensure("binary/tool")
     assert not workshop.paths.venv.exists()
     (workshop.paths.repository.parent / "trainyard.pth").touch()

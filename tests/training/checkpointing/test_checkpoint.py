@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: no kill, full disk or power failure loses a committed one; damaged ones do not load."""
+"""Checkpoints in a folder: no kill, full disk or power failure loses a committed one; damaged ones fail."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_a_full_disk_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, a
 
 
 def violations(tmp_path: Path, **bugs: bool) -> list[str]:
-    """Save five steps, and load after a power failure at every call; report the committed steps that it lost."""
+    """Save five steps, load after a power failure at every call, and report the lost committed steps."""
     found: list[str] = []
     live, durable = tmp_path / "live", tmp_path / "durable"
     durable.mkdir()

@@ -19,9 +19,9 @@ from tests.training.hold import hold
 from tests.training.launch import (
     Ranks,
     events,
-    rendezvous_variables,
     ranks_of,
     reached,
+    rendezvous_variables,
     run,
     settings,
     sha256,

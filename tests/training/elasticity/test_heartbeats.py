@@ -179,9 +179,9 @@ def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         alone.now += 100
     alone.begin(0, "step", 2)
     alone.pass_time(200)
-    assert alone.output == []
+    assert alone.logged == []
     alone.pass_time(800)
-    assert ([event for event, _ in alone.output], alone.ends) == (["stalled"], [])
+    assert ([event for event, _ in alone.logged], alone.ends) == (["stalled"], [])
     alone.pass_time(1)
     assert alone.ends == [1]
 

@@ -71,5 +71,5 @@ def test_a_killed_rank_resumes_from_memory_and_no_bit_is_changed(tmp_path: Path)
 def test_what_is_wrong_is_reported_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--restarts=-1", "nothing.py"]) == 2
     output = capsys.readouterr().err
-    assert "program: got nothing.py; allowed: a file, or a module's name with -m" in words
-    assert "--restarts: got -1; allowed: 0 or more" in words
+    assert "program: got nothing.py; allowed: a file, or a module's name with -m" in output
+    assert "--restarts: got -1; allowed: 0 or more" in output

@@ -113,9 +113,7 @@ def test_one_trailing_newline_is_not_part_of_a_value(
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"a" * (MOST_BYTES + 1)])
-def test_empty_values_and_too_long_values_are_refused(
-    text: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_values_and_too_long_values_are_refused(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, text)
     with pytest.raises(InputError, match="1 byte to 1 MiB"):
         _value("TOKEN")

@@ -191,9 +191,7 @@ def test_a_teams_groups_are_those_of_the_tokens(coreweave_plan: Plan) -> None:
     assert (member["kind"], member["name"]) == ("Group", "research")
 
 
-def test_the_number_of_autoscaled_nodes_is_no_drift_on_coreweave(
-    coreweave: Stack, rendered: Path
-) -> None:
+def test_the_number_of_autoscaled_nodes_is_no_drift_on_coreweave(coreweave: Stack, rendered: Path) -> None:
     more = {"name": "cpu", "capacity": "on-demand", "num_nodes": 4, "machine": "turin-gp"}
     pool = NodePoolSpec.model_validate({**more, "provisioning": "flex-start"})
     found = cluster_plan(coreweave.model_copy(update={"pools": (*coreweave.pools, pool)}), rendered)

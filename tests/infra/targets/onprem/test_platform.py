@@ -167,7 +167,9 @@ def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_nic_drivers_are_installed_before_gpu_drivers_and_after_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
+def test_nic_drivers_are_installed_before_gpu_drivers_and_after_their_definitions(
+    onprem_plan: Plan, sriov_plan: Plan
+) -> None:
     for found in (onprem_plan, sriov_plan):
         releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
         waited_for = " ".join(releases["gpu-operator"].dependencies)

@@ -67,9 +67,7 @@ def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
 
 
 @pytest.mark.parametrize("name", ["aws", "aws-dev"])
-def test_every_call_of_the_stacks_lifecycle_is_allowed(
-    name: str, subjects: dict[str, StackWithRole]
-) -> None:
+def test_every_call_of_the_stacks_lifecycle_is_allowed(name: str, subjects: dict[str, StackWithRole]) -> None:
     subject = subjects[name]
     stack = subject.stack
     tags = tags_of(stack.name, cast(AwsSpec, stack.provider))

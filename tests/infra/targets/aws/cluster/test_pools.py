@@ -88,9 +88,7 @@ def test_the_layout_of_interfaces_is_valid_for_ec2(machine: Machine, all_machine
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_local_disks_are_joined_into_one(
-    machine: Machine, all_machines: Plan
-) -> None:
+def test_local_disks_are_joined_into_one(machine: Machine, all_machines: Plan) -> None:
     template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]
     parts = _parts(template)
     raid = [text for kind, text in parts if kind == "application/node.eks.aws"]

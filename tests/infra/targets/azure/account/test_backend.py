@@ -114,9 +114,7 @@ def test_an_account_in_another_region_is_refused(spec: AzureSpec) -> None:
 
 
 @pytest.mark.parametrize("name", ["example-state", "Example", "ab", "1state", "a" * 25])
-def test_an_invalid_account_name_is_refused_before_anything_is_created(
-    name: str, spec: AzureSpec
-) -> None:
+def test_an_invalid_account_name_is_refused_before_anything_is_created(name: str, spec: AzureSpec) -> None:
     manager = FakeResourceManager()
     with pytest.raises(InputError, match="3 to 24 lower-case"):
         backend.make(StateLocation(name, "westeurope", {}), spec, asked(manager))

@@ -82,9 +82,7 @@ class FakeGcpProject:
             )
         if "/instances/" in path:
             point = self.lustre
-            return (
-                ok(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
-            )
+            return ok(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
         answers: dict[str, dict[str, Any]] = {
@@ -145,7 +143,9 @@ def test_a_project_that_lacks_nothing_has_no_problem(stack: Stack, project: Fake
     assert found(stack, project) == {}
 
 
-def test_an_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(stack: Stack, project: FakeGcpProject) -> None:
+def test_an_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(
+    stack: Stack, project: FakeGcpProject
+) -> None:
     assert isinstance(stack.provider, GcpSpec)
     access = stack.provider.access.model_copy(update={"dns_endpoint": False})
     private = with_provider(stack, access=access)

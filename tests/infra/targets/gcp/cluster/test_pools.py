@@ -74,7 +74,9 @@ def test_accelerators_drivers_and_disks_are_the_machines(machine: Machine, all_m
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=_name)
-def test_every_node_has_our_key_a_separate_identity_and_no_public_address(machine: Machine, all_machines: Plan) -> None:
+def test_every_node_has_our_key_a_separate_identity_and_no_public_address(
+    machine: Machine, all_machines: Plan
+) -> None:
     found = made(all_machines, machine.name)
     node = found["nodeConfig"]
     assert node["bootDiskKmsKey"] == "CryptoKey/training-data-key"
@@ -184,7 +186,9 @@ def test_a_reservation_is_named_and_decides_the_placement(bought: Plan) -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("flexible", 24 * 3600), ("queued", 7 * 24 * 3600)])
-def test_queued_node_pools_start_empty_and_their_nodes_have_a_limited_lifetime(bought: Plan, name: str, seconds: int) -> None:
+def test_queued_node_pools_start_empty_and_their_nodes_have_a_limited_lifetime(
+    bought: Plan, name: str, seconds: int
+) -> None:
     found = made(bought, name)
     assert found["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
     assert found["initialNodeCount"] == 0
