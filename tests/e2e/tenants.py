@@ -241,6 +241,11 @@ _NO_CLASS = {"volume.beta.kubernetes.io/storage-class": ""}
 _SIGNED = {"path": "token", "expirationSeconds": 3600, "audience": "vault"}
 
 
+def _small(name: str) -> Manifest:
+    """A sound container that takes no more than a process."""
+    return {**container(IMAGE, SLEEP), "name": name, "resources": {"limits": {"ephemeral-storage": "1Mi"}}}
+
+
 def _node_term(term: Manifest) -> Patch:
     return _spec(affinity={"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}})
 
@@ -284,6 +289,11 @@ ATTACKS: Mapping[str, Attack] = {
     "no AppArmor": Attack(
         _security(appArmorProfile={"type": "Unconfined"}), "appArmorProfile", whole=True, by_pod_security=True
     ),
+    "an AppArmor profile of the node": Attack(
+        _security(appArmorProfile={"type": "Localhost", "localhostProfile": "podman"}),
+        "appArmorProfile",
+        whole=True,
+    ),
     "another SELinux domain": Attack(
         _security(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions", by_pod_security=True
     ),
@@ -300,6 +310,14 @@ ATTACKS: Mapping[str, Attack] = {
     "a device by an annotation": Attack(
         {"metadata": {"annotations": {"devices.gke.io/container.node": "- path: /dev/nvidia7"}}},
         "annotations of the node's runtime",
+    ),
+    "a profile of the runtime by an annotation": Attack(
+        {"metadata": {"annotations": {"run.oci.seccomp_bpf_data": ""}}}, "annotations of the node's runtime"
+    ),
+    "containers by the hundred": Attack(
+        _spec(initContainers=[_small(f"more-{number}") for number in range(16)]),
+        "containers of a pod",
+        train_job=False,
     ),
     "hugepages alone": Attack(
         _main(
@@ -452,6 +470,8 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
         yield "a forged owner", kind, owned, "ownerReferences"
         held = merged(carrier({}), {"metadata": {"finalizers": ["example.com/mine"]}})
         yield "a finalizer", kind, held, "finalizers"
+        large = merged(carrier({}), {"metadata": {"annotations": {"text": "x" * 2**17}}})
+        yield "more than the queue can change", kind, large, "Ki characters"
     many = {"Job": {"parallelism": 101}, "JobSet": {"replicatedJobs": [{"replicas": 101}]}}
     many |= {"TrainJob": {"trainer": {"numNodes": 101}}, "MPIJob": {"mpiReplicaSpecs": {"Worker": LARGE}}}
     many |= {"PyTorchJob": {"pytorchReplicaSpecs": {"Worker": LARGE}}}

@@ -170,6 +170,11 @@ def test_a_fabrics_daemon_runs_as_root_only_in_the_runtimes_form(stack: LocalSta
         refused["claim"] = refusal(
             admin.create(merged(pod(WITH_DAEMON), swapped), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
         )
+        mounts = [{}, {"name": "host-sys", "mountPath": "/sys-of-node"}]
+        mounted = merged(pod(WITH_DAEMON), {"spec": {"containers": [{"volumeMounts": mounts}]}})
+        refused["path of the node"] = refusal(
+            admin.create(mounted, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
+        )
         because = ("fabric's daemon runs as root", "capabilities.add")
         assert {
             name: text for name, text in refused.items() if not any(each in text for each in because)
@@ -264,6 +269,13 @@ def test_valid_workloads_are_admitted(member: Person, admin: Person) -> None:
         assert refusal(admin.create(made, user=user, groups=groups)) == ""
 
 
+def managers(count: int) -> list[Manifest]:
+    """What applying a field by so many names leaves behind."""
+    applied = {"operation": "Apply", "apiVersion": "kueue.x-k8s.io/v1beta2", "time": "2026-01-01T00:00:00Z"}
+    fields = {"fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:queueName": {}}}}
+    return [{**applied, **fields, "manager": f"manager-{number}"} for number in range(count)]
+
+
 def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
     stack: LocalStack, member: Person, admin: Person
 ) -> None:
@@ -282,6 +294,9 @@ def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
         {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}},
         {"metadata": {"finalizers": ["example.com/mine"]}},
         {"metadata": {"ownerReferences": []}},
+        {
+            "metadata": {"managedFields": managers(5000)}
+        },  # larger than the store takes with one more condition
     )
     for attack in attacks:
         for person in (member, admin):

@@ -46,11 +46,10 @@ class ApiServer:
             return self._http[ADMIN].get("/readyz").is_success
         return False
 
-    def apply(self, manifest: Manifest) -> None:
+    def apply(self, manifest: Manifest, by: str = ADMIN) -> None:
         """Create or change an object by server-side apply."""
-        path = f"{collection(manifest)}/{manifest['metadata']['name']}"
-        answer = self._http[ADMIN].patch(
-            path,
+        answer = self._http[by].patch(
+            path_of(manifest),
             params={"fieldManager": "test", "force": "true"},
             content=json.dumps(manifest),
             headers={"content-type": "application/apply-patch+yaml"},
@@ -61,6 +60,16 @@ class ApiServer:
         """Return why an object would not be created; empty if it would."""
         return self._answer(manifest, by).get("message", "")
 
+    def refusal_of_change(self, manifest: Manifest, patch: Manifest, by: str = ADMIN) -> str:
+        """Return why an existing object would not be changed by this merge patch; empty where it would."""
+        answer = self._http[by].patch(
+            path_of(manifest),
+            params={"dryRun": "All"},
+            content=json.dumps(patch),
+            headers={"content-type": "application/merge-patch+json"},
+        )
+        return "" if answer.is_success else str(answer.json()["message"])
+
     def reason(self, manifest: Manifest, by: str = ADMIN) -> str:
         """Return the reason of the refusal, such as Invalid; empty if there is none."""
         return self._answer(manifest, by).get("reason", "")
@@ -69,6 +78,11 @@ class ApiServer:
         answer = self._http[by].post(collection(manifest), params={"dryRun": "All"}, json=dict(manifest))
         status: dict[str, str] = {} if answer.is_success else answer.json()
         return status
+
+
+def path_of(manifest: Manifest) -> str:
+    """Return the path of an object."""
+    return f"{collection(manifest)}/{manifest['metadata']['name']}"
 
 
 def collection(manifest: Manifest) -> str:

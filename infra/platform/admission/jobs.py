@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra import names
-from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, NO_NEW_FINALIZERS, AdmissionRule
+from infra.platform.admission.rules import (
+    CLAIM_OF_NO_VOLUME,
+    NO_NEW_FINALIZERS,
+    AdmissionRule,
+    holds_size,
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,15 @@ _COUNTED_ACCELERATORS = AdmissionRule(
 """Rule for a TrainJob's resources: Trainer 2.3 merges them with the runtime's (kubeflow/trainer#3551), and
 Kueue 0.18, built with Trainer 2.2, takes them in place of the runtime's."""
 
+_OWN_CLUSTER = AdmissionRule(
+    "own-cluster",
+    "size(object.spec.?clusterSelector.orValue({})) == 0",
+    "clusterSelector: leave it out, and describe the cluster in rayClusterSpec; the queue passes over jobs of"
+    " another job's cluster.",
+)
+"""Rule for a RayJob: Kueue 0.18 skips those with a selector (rayjob_controller.go, Skip), their submitter's
+pods too."""
+
 JOB_KINDS: Sequence[JobKind] = (
     JobKind(
         "jobs",
@@ -113,6 +127,7 @@ JOB_KINDS: Sequence[JobKind] = (
             "spec.rayClusterSpec.workerGroupSpecs[].template",
             "spec.submitterPodTemplate",
         ),
+        own_rules=(_OWN_CLUSTER,),
     ),
 )
 
@@ -164,6 +179,8 @@ def _for_every(path: str, expression: str, root: str = "object", depth: int = 0)
     return f"[{collection}.orValue({{}})].all(values{depth}, values{depth}.all({each}, {inner}))"
 
 
+_MAX_CHARACTERS = 131_072
+"""Maximum size of a job's object, as much as Linux allows one argument of a program."""
 _QUEUE = "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')"
 _CHECKPOINT = f"object.metadata.?annotations[?'{names.CHECKPOINT_ANNOTATION}'].orValue('')"
 
@@ -197,6 +214,12 @@ JOB_RULES: Sequence[AdmissionRule] = (
         "job-finalizers",
         NO_NEW_FINALIZERS,
         "metadata.finalizers: leave them out; a job that cannot be deleted keeps its accelerators.",
+    ),
+    AdmissionRule(
+        "object-size",
+        holds_size(_MAX_CHARACTERS),
+        f"a job's object: at most {_MAX_CHARACTERS // 1024} Ki characters, or the queue could not change it;"
+        " put programs and data into the image, a Secret or the team's volume.",
     ),
     AdmissionRule(
         "no-pods-after-the-end",

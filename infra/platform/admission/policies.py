@@ -25,7 +25,13 @@ from infra.platform.admission.jobs import (
     for_every_pod,
 )
 from infra.platform.admission.parameters import LISTS, PARAMETERS
-from infra.platform.admission.rules import NO_NEW_FINALIZERS, PLACED_BY_QUEUE, POD_RULES, AdmissionRule
+from infra.platform.admission.rules import (
+    NO_NEW_FINALIZERS,
+    PLACED_BY_QUEUE,
+    POD_RULES,
+    AdmissionRule,
+    holds_size,
+)
 from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
@@ -147,6 +153,9 @@ _ONLY_PAUSED = (
     " object.metadata[?each] == oldObject.metadata[?each])"
 )
 """CEL condition that a workload changes only in the field which pauses its job."""
+_MAX_WORKLOAD_CHARACTERS = 524_288
+"""Maximum size of a workload that a user changes: it has the pod templates of its job, and their managed
+fields."""
 
 _OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
     (
@@ -207,7 +216,13 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
                 _ONLY_PAUSED,
                 "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
                 " set spec.active to false, and nothing else.",
-            )
+            ),
+            AdmissionRule(
+                "workload-size",
+                holds_size(_MAX_WORKLOAD_CHARACTERS),
+                "metadata.managedFields: patch spec.active by a merge patch without them (kubectl patch"
+                " --type=merge); the queue could not preempt a workload that has grown too large.",
+            ),
         ],
     ),
 )

@@ -94,14 +94,32 @@ _AS_THE_STACK_HAS_IT = (
 )
 """CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
 program as root."""
+_WRITES_NO_PATH_OF_A_DAEMON = (
+    "c.?volumeMounts.orValue([]).all(mount, pod.?spec.?volumes.orValue([]).all(volume,"
+    " volume.name != mount.name || [volume.?persistentVolumeClaim.?claimName.orValue('')].all(claim,"
+    " claim in allowed.read_only_claims || !allowed.daemons.exists(each,"
+    " each.startsWith('mount ' + claim + ' ')))))"
+)
+"""CEL condition that a container mounts none of the node's paths that a daemon may write, such as /sys."""
 
 
+MAX_CONTAINERS = 16
+"""Maximum number of containers of a pod; a node has 110 pods, whose containers the kubelet keeps listing."""
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
 
 def _or_of_pod(field: str, default: bool | int | str) -> str:
     """Return the CEL expression for: a container's field of `securityContext`, else the pod's, else this."""
     return f"{_CONTEXT}.?{field}.orValue(pod.?spec.?securityContext.?{field}.orValue({json.dumps(default)}))"
+
+
+def holds_size(characters: int) -> str:
+    """Return the CEL condition that an object, its managed fields included, has so many characters at most.
+
+    An object near the limit of the API server's store (1.5 MiB) can be read and not changed: a queue can
+    neither suspend nor preempt it.
+    """
+    return f"size('%s'.format([object])) <= {characters}"
 
 
 NO_NEW_FINALIZERS = (
@@ -139,9 +157,9 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "daemon",
         f"size(allowed.daemons) == 0 || containers.all(c, {_IS_DAEMON} ? ({_AS_THE_STACK_HAS_IT}) :"
-        " !(('name ' + c.name) in allowed.daemons))",
+        f" !(('name ' + c.name) in allowed.daemons) && {_WRITES_NO_PATH_OF_A_DAEMON})",
         "the fabric's daemon runs as root: leave its container as the runtime has it (name, command, env,"
-        " volumeMounts), add nothing to it, and give no other container its name.",
+        " volumeMounts), add nothing to it, and give no other container its name or its paths of the node.",
         of="whole",
     ),
     AdmissionRule(
@@ -167,10 +185,11 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "node-resources",
         "pod.?metadata.?annotations.orValue({}).all(key,"
-        " !key.matches('^((cdi|nvidia[.]cdi|cdi-devices|devices|mounts|ulimits)[.]|io[.]kubernetes[.]cri-o[.]"
-        "|io[.]katacontainers[.])') || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
+        " !key.matches('^((cdi|nvidia[.]cdi|cdi-devices|cgroups|devices|mounts|netdevices|ulimits)[.]"
+        "|io[.]kubernetes[.]cri-o[.]|io[.]katacontainers[.]|org[.]systemd[.]property[.]|run[.]oci[.])')"
+        " || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
         "annotations of the node's runtime and plugins (cdi.…, devices.…, mounts.…, ulimits.…,"
-        " io.kubernetes.cri-o.…): leave them out; devices come by resources.limits.",
+        " io.kubernetes.cri-o.…, run.oci.…): leave them out; devices come by resources.limits.",
     ),
     AdmissionRule(
         "network-interfaces",
@@ -194,10 +213,10 @@ NODE: Sequence[AdmissionRule] = (
     AdmissionRule(
         "app-armor",
         f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
-        " each.?appArmorProfile.?type.orValue('RuntimeDefault') != 'Unconfined')"
+        " each.?appArmorProfile.?type.orValue('RuntimeDefault') == 'RuntimeDefault')"
         " && pod.?metadata.?annotations.orValue({}).all(key,"
         " !key.startsWith('container.apparmor.security.beta.kubernetes.io/')"
-        " || pod.metadata.annotations[key] != 'unconfined')",
+        " || pod.metadata.annotations[key] == 'runtime/default')",
         "securityContext.appArmorProfile: leave it out, or set type: RuntimeDefault.",
     ),
     AdmissionRule(
@@ -228,6 +247,12 @@ NODE: Sequence[AdmissionRule] = (
         "securityContext: set runAsNonRoot: true, a runAsUser other than 0, allowPrivilegeEscalation: false,"
         " capabilities: {drop: [ALL]} and seccompProfile: {type: RuntimeDefault}.",
         of="whole",
+    ),
+    AdmissionRule(
+        "containers",
+        f"containers.size() <= {MAX_CONTAINERS}",
+        f"containers of a pod: at most {MAX_CONTAINERS}, init containers included; with hundreds a node"
+        " would fail, and with it the pods of other teams.",
     ),
     AdmissionRule(
         "node-name",

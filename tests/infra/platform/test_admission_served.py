@@ -41,6 +41,7 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
 USER = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
 MAIN = {"name": "main", "image": IMAGE, "securityContext": RESTRICTED}
 WHOLE = {"nvidia.com/gpu": 8, "rdma/ib": 1}
+CUSTOM = ("trainjobs.trainer.kubeflow.org", "tfjobs.kubeflow.org", "workloads.kueue.x-k8s.io")
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +59,14 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
     policy = "ValidatingAdmissionPolicy"
     spied = pod(env=seen("NVIDIA_VISIBLE_DEVICES", "all"))
     with api_server(tmp_path_factory.mktemp("api-server")) as server:
-        for each in definitions(found, "trainjobs.trainer.kubeflow.org", "tfjobs.kubeflow.org"):
+        for each in definitions(found, *CUSTOM):
             server.apply(each)
         for kind in ("Namespace", "LimitRange", "ConfigMap", policy, f"{policy}Binding"):
             for name, each in found.named(kind).items():
                 if kind != "ConfigMap" or name == "trainyard-admission/teams":
                     server.apply(each)
         wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in refusal(server, spied))
-        attacks = (tf_job("Helper"), train_job(limits={}), EXTERNAL)
+        attacks = (tf_job("Helper"), train_job(limits={}), EXTERNAL, WORKLOAD)
         for asked in ({**job(), "metadata": {**ABOUT, "labels": {}}}, *attacks):
             wait_for(partial(is_evaluated, server, asked))
         yield server
@@ -162,7 +163,10 @@ def test_devices_of_a_fabric_come_with_accelerators(
         "devices.gke.io/container.main",
         "io.katacontainers.config.hypervisor.path",
         "io.kubernetes.cri-o.Devices",
+        "netdevices.noderesource.dev/container.main",
         "nvidia.cdi.k8s.io/gpu",
+        "org.systemd.property.DeviceAllow",
+        "run.oci.seccomp_bpf_data",
     ],
 )
 def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: str) -> None:
@@ -250,6 +254,13 @@ def annotated(annotations: Mapping[str, str]) -> dict[str, Any]:
     return with_spec(volumes=[{"name": "more", "ephemeral": {"volumeClaimTemplate": template}}])
 
 
+def many_containers(count: int) -> dict[str, Any]:
+    small = {**MAIN, "resources": {"limits": {"ephemeral-storage": "1Mi"}}}
+    return with_spec(containers=[{**small, "name": f"c{n}"} for n in range(count)])
+
+
+ANOTHER_PROFILE = {"type": "Localhost", "localhostProfile": "podman"}
+"""Ubuntu has loaded it, and it confines nothing."""
 TRACKING = "batch.kubernetes.io/job-tracking"
 PAGES = {"hugepages-2Mi": "1Gi", "memory": "2Gi"}
 SECRET = {"secretRef": {"name": "mine"}}
@@ -290,6 +301,10 @@ SECRET = {"secretRef": {"name": "mine"}}
             "ephemeral-storage usage per Pod",
         ),
         (with_spec(containers=[{**MAIN, "name": f"c{n}"} for n in range(4)]), ""),
+        (many_containers(17), "containers of a pod: at most 16"),
+        (many_containers(16), ""),
+        (pod(securityContext={**RESTRICTED, "appArmorProfile": ANOTHER_PROFILE}), "appArmorProfile"),
+        (pod(securityContext={**RESTRICTED, "appArmorProfile": {"type": "RuntimeDefault"}}), ""),
     ],
 )
 def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
@@ -297,6 +312,43 @@ def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
 ) -> None:
     answer = refusal(server, asked)
     assert (message in answer) and bool(answer) is bool(message), answer
+
+
+@pytest.mark.parametrize(("characters", "sound"), [(120_000, True), (131_072, False)])
+def test_no_job_is_too_large_for_the_queue_to_change_it(
+    server: ApiServer, characters: int, sound: bool
+) -> None:
+    """The store keeps at most 1.5 MiB: an object that is near could be neither suspended nor preempted."""
+    for asked in (job(annotations={"text": "x" * characters}), job(env=seen("TEXT", "x" * characters))):
+        answer = server.refusal(asked)
+        assert (answer == "") is sound, answer[:500]
+        assert sound or "at most 128 Ki characters" in answer
+
+
+WORKLOAD: Manifest = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "Workload",
+    "metadata": {"name": "trial", "namespace": TEAM},
+    "spec": {
+        "queueName": "default",
+        "podSets": [{"name": "main", "count": 1, "template": {"spec": pod_spec()}}],
+    },
+}
+
+
+def test_no_workload_grows_until_the_queue_cannot_preempt_it(server: ApiServer) -> None:
+    """Whoever applies a field is kept as its manager, and nothing limits how many there are."""
+    manager = {"operation": "Apply", "apiVersion": WORKLOAD["apiVersion"], "fieldsType": "FieldsV1"}
+    fields = {"fieldsV1": {"f:spec": {"f:queueName": {}}}, "time": "2026-01-01T00:00:00Z"}
+
+    def managed(count: int) -> Manifest:
+        managers = [{**manager, **fields, "manager": f"manager-{n}"} for n in range(count)]
+        return {"metadata": {"managedFields": managers}, "spec": {"active": False}}
+
+    server.apply(WORKLOAD, by=JOB_CONTROLLER)
+    assert server.refusal_of_change(WORKLOAD, managed(10)) == ""
+    assert "metadata.managedFields" in server.refusal_of_change(WORKLOAD, managed(5000))
+    assert "spec.active" in server.refusal_of_change(WORKLOAD, {"spec": {"priority": 1}})
 
 
 def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:

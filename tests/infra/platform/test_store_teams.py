@@ -99,6 +99,11 @@ OTHERS: dict[str, Callable[[Client], Any]] = {
     "fetch": lambda s3: s3.copy_object(
         Bucket=BUCKET, Key="checkpoints/research/stolen", CopySource=f"{BUCKET}/checkpoints/platform/step-1"
     ),
+    "fetch by climbing": lambda s3: s3.copy_object(
+        Bucket=BUCKET,
+        Key="checkpoints/research/stolen",
+        CopySource=f"{BUCKET}/checkpoints/research/../platform/step-1",
+    ),
     "climb": lambda s3: s3.get_object(Bucket=BUCKET, Key="checkpoints/research/../platform/step-1"),
     "list": lambda s3: s3.list_objects_v2(Bucket=BUCKET, Prefix="checkpoints/platform/"),
     "list all": lambda s3: s3.list_objects_v2(Bucket=BUCKET),
@@ -132,8 +137,9 @@ def test_a_bulk_deletion_deletes_only_the_teams_objects(store: str, research: Cl
     theirs = {"Bucket": BUCKET, "Key": "checkpoints/platform/step-1"}
     root = client(store, "root", ROOT)
     root.put_object(**theirs, Body=b"theirs")
-    answer = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": theirs["Key"]}]})
-    assert [error["Code"] for error in answer["Errors"]] == ["AccessDenied"]
+    keys = (theirs["Key"], "checkpoints/research/../platform/step-1")
+    answer = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
+    assert [error["Code"] for error in answer["Errors"]] == ["AccessDenied", "AccessDenied"]
     assert root.get_object(**theirs)["Body"].read() == b"theirs"
 
 
