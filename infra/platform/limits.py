@@ -13,6 +13,7 @@ from infra import names, quantities
 from infra.charts import Manifest
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
+from infra.platform.role_bindings import job_resources
 from infra.platform.storage import claimed_gib
 from infra.spec.limits import limits_of, shares_of
 from infra.spec.queue import TeamSpec
@@ -66,8 +67,8 @@ def limit_range(team: TeamSpec) -> Manifest:
 def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manifest:
     """Return the ResourceQuota; `platform_gib` is the size of the platform's own claims in the namespace.
 
-    TrainJobs, JobSets and MPIJobs are counted by the Jobs that they become: a quota that counts a custom
-    resource refuses all of it until the quota controller has seen its definition, up to 5 min later.
+    TrainJobs, JobSets and MPIJobs are counted by the Jobs that they become, and by themselves where the stack
+    limits them (`_custom_jobs`).
     """
     limits, found = team.limits, limits_of(team, context.stack.queues, context.stack.pools)
     hard: dict[str, int | str] = {
@@ -83,11 +84,25 @@ def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manife
         "services.loadbalancers": 0,
         "services.nodeports": 0,
         **_accelerators(team, context),
+        **_custom_jobs(team, context),
     }
     written = {
         name: quantities.written(each) if isinstance(each, int) else each for name, each in hard.items()
     }
     return _object("v1", "ResourceQuota", team, {"hard": written})
+
+
+def _custom_jobs(team: TeamSpec, context: PlatformContext) -> dict[str, int]:
+    """Return the maximum of each kind of job that is a custom resource, if the stack sets one.
+
+    There is no default: Kubernetes refuses all objects of a counted kind until its quota controller knows the
+    kind (looked for every 30 s) and has counted it (every 5 min; Kubernetes 1.35,
+    resource_quota_controller.go: Sync, Run), and so the first jobs of a new cluster.
+    """
+    if team.limits.custom_jobs is None:
+        return {}
+    kinds = [f"{kind}.{group}" for group, each in job_resources(context).items() for kind in each]
+    return {f"count/{kind}": team.limits.custom_jobs for kind in kinds if not kind.endswith(".batch")}
 
 
 def _accelerators(team: TeamSpec, context: PlatformContext) -> dict[str, int]:

@@ -52,7 +52,7 @@ class RoleBindings(Layer):
     def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         teams = {team.name: list(team.groups) for team in context.stack.teams}
         super().__init__(context, "people", {"teams": teams}, parent)
-        jobs = _jobs(context)
+        jobs = job_resources(context)
         seen = {**_SEEN, **jobs}
         roles = [
             self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_submitting(jobs), *_pausing(context)])),
@@ -112,7 +112,7 @@ def _catalogue(context: PlatformContext) -> dict[str, Sequence[str]]:
     return {group: kinds for group, kinds in _CATALOGUE.items() if installed[group] != "off"}
 
 
-def _jobs(context: PlatformContext) -> dict[str, Sequence[str]]:
+def job_resources(context: PlatformContext) -> dict[str, Sequence[str]]:
     """API group → kinds of jobs that this cluster takes."""
     operators = context.stack.operators
     mpi = ("mpijobs",) if operators.mpi != "off" else ()

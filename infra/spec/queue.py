@@ -123,6 +123,12 @@ class TeamLimitsSpec(Spec):
         description="maximum number of Jobs, including those of JobSets and TrainJobs, until they are"
         " deleted",
     )
+    custom_jobs: Annotated[Positive, Field(le=50_000)] | None = Field(
+        default=None,
+        description="maximum number of TrainJobs, of JobSets, of MPIJobs and of each kind of kubeflow.org/v1,"
+        " until they are deleted; default: no limit. Set it after the first up: a limit that is as new as the"
+        " kind refuses its jobs for up to 5 minutes",
+    )
     secrets: Annotated[Positive, Field(le=5000)] = Field(default=200, description="maximum number of Secrets")
     config_maps: Annotated[Positive, Field(le=5000)] = Field(
         default=1000,

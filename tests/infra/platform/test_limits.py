@@ -61,6 +61,20 @@ def test_a_teams_quota_of_accelerators_is_the_most_that_its_queues_allow(
         assert name not in quota["spec"]["hard"], "its queue has all accelerators of the stack"
 
 
+def test_custom_resources_are_counted_where_the_stack_limits_them(rendered: Path) -> None:
+    """By default none is: the first jobs of a new cluster would be refused."""
+    legacy = {"legacy_v1": True, "legacy_v1_kinds": ["PyTorchJob"]}
+    limited = changed(GOOD, {"teams[1].limits.custom_jobs": 50, "operators": legacy})
+    hard = plan(parse(limited), rendered).named("ResourceQuota")["team-speech/team"]["spec"]["hard"]
+    assert {name: number for name, number in hard.items() if "." in name and name.startswith("count/")} == {
+        "count/jobs.batch": "100",
+        "count/jobsets.jobset.x-k8s.io": "50",
+        "count/trainjobs.trainer.kubeflow.org": "50",
+        "count/mpijobs.kubeflow.org": "50",
+        "count/pytorchjobs.kubeflow.org": "50",
+    }
+
+
 def test_quantities_are_written_in_the_form_that_the_api_server_returns(rendered: Path) -> None:
     """The next `up` would report other forms as changed."""
     many = plan(parse(changed(GOOD, {"teams[1].limits.jobs": 2000})), rendered)
