@@ -28,6 +28,24 @@ http.server.HTTPServer(("", {PORT}), http.server.SimpleHTTPRequestHandler).serve
 """
 
 
+_FLOOD = """
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(30)]
+for each in sockets:  # a socket has room for some 250 packets that are held
+    each.setblocking(False)
+    for last in range(1, 151):
+        try:
+            each.sendto(b"", (sys.argv[2] % last, 9))
+        except OSError:
+            pass
+"""
+
+
+def flooding(addresses: str, places: Mapping[str, str]) -> list[str]:
+    """Return a command that sends 4500 packets to `addresses` (10.0.0.%d), and then tries the places."""
+    program = "print(json.dumps(all_of(json.loads(sys.argv[1]))))"
+    return ["python3", "-c", _TRY + _FLOOD + program, json.dumps(dict(places)), addresses]
+
+
 def serving(first: Mapping[str, str]) -> list[str]:
     """Return the command of a container that first tries these addresses, and then serves."""
     return ["python3", "-c", _TRY + _SERVE, json.dumps(dict(first))]

@@ -732,5 +732,17 @@ def test_a_pods_policy_applies_before_its_address_is_known(member: Person) -> No
     assert 'FIRST {"API server": "closed"}' in kubectl(member, "logs", "job/open")
 
 
+@pytest.mark.usefixtures("served")
+def test_a_pod_that_asks_for_addresses_of_nobody_keeps_no_other_connection_waiting(
+    stack: LocalStack, member: Person
+) -> None:
+    """Each such packet is held for seconds, and the queue of a node has a length."""
+    here, _ = stack.addresses(NAMESPACE, "job-name=open")
+    network = here.rsplit(".", 2)[0]
+    place = {"object store": f"{stack.service('object-store', 'trainyard-storage')}:7070"}
+    output = kubectl(member, "exec", "job/open", "--", *probes.flooding(f"{network}.250.%d", place))
+    assert json.loads(output) == {"object store": "open"}
+
+
 def expected(addresses: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     return {name: "open" if name in wanted else "closed" for name in addresses}

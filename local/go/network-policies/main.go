@@ -105,7 +105,7 @@ func newJudge(ctx context.Context, options options) (*judge, error) {
 	factory.WaitForCacheSync(ctx.Done())
 	klog.InfoS("enforcing network policies", "node", options.node, "pods", options.pods)
 	engine := networkpolicy.NewPolicyEngine(known, []api.PolicyEvaluator{policies})
-	return &judge{engine, known, options.cluster, options.pods.Addr().Next()}, nil
+	return &judge{engine, known, options.cluster, options.pods.Addr().Next(), held{of: map[string]int{}}}, nil
 }
 
 func withoutManagedFields(object any) (any, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	nfqueue "github.com/florianl/go-nfqueue/v2"
@@ -19,6 +20,9 @@ const (
 	// A pod's status comes a second or two after its start; a client sends its first packet again after one.
 	holdFor   = 5 * time.Second
 	lookEvery = 50 * time.Millisecond
+	// Packets to an address that nobody has are held as well: few of each sender, or one pod would fill the queue,
+	// and no other pod of the node could begin a connection.
+	heldOfSender, longestQueue = 32, 4096
 )
 
 type judge struct {
@@ -26,18 +30,59 @@ type judge struct {
 	known  api.PodInfoProvider
 	pods   netip.Prefix
 	node   netip.Addr // the first address of its pods is the node's own
+	held   held
 }
 
 // allows holds a packet until it is known whose its addresses are, and then asks the policies.
 func (j *judge) allows(ctx context.Context, packet *network.Packet) bool {
-	for deadline := time.Now().Add(holdFor); !j.knows(packet.SrcIP) || !j.knows(packet.DstIP); {
+	if !j.knowsBoth(packet) && !j.becomeKnown(ctx, packet) {
+		return false
+	}
+	allowed, err := j.engine.EvaluatePacket(ctx, packet)
+	return allowed && err == nil
+}
+
+func (j *judge) becomeKnown(ctx context.Context, packet *network.Packet) bool {
+	sender := packet.SrcIP.String()
+	if !j.held.begin(sender) {
+		return false
+	}
+	defer j.held.end(sender)
+	for deadline := time.Now().Add(holdFor); !j.knowsBoth(packet); {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return false
 		}
 		time.Sleep(lookEvery)
 	}
-	allowed, err := j.engine.EvaluatePacket(ctx, packet)
-	return allowed && err == nil
+	return true
+}
+
+func (j *judge) knowsBoth(packet *network.Packet) bool {
+	return j.knows(packet.DstIP) && j.knows(packet.SrcIP)
+}
+
+// held counts the packets that are held, by sender.
+type held struct {
+	sync.Mutex
+	of map[string]int
+}
+
+func (h *held) begin(sender string) bool {
+	h.Lock()
+	defer h.Unlock()
+	if h.of[sender] >= heldOfSender {
+		return false
+	}
+	h.of[sender]++
+	return true
+}
+
+func (h *held) end(sender string) {
+	h.Lock()
+	defer h.Unlock()
+	if h.of[sender]--; h.of[sender] == 0 {
+		delete(h.of, sender)
+	}
 }
 
 // knows tells whether an address needs no pod, or has one that is known.
@@ -56,7 +101,7 @@ func openQueue(ctx context.Context, allows func(context.Context, *network.Packet
 		NfQueue:      queueNumber,
 		Flags:        nfqueue.NfQaCfgFlagGSO,
 		MaxPacketLen: 128, // headers
-		MaxQueueLen:  4096,
+		MaxQueueLen:  longestQueue,
 		Copymode:     nfqueue.NfQnlCopyPacket,
 		WriteTimeout: 100 * time.Millisecond,
 	})
