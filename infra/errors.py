@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 GO_ON = "fix it and run the same command again: completed work is kept"
 """The next step where no better one is known."""
@@ -55,6 +56,10 @@ class TrainyardError(Exception):
         self.problems = tuple(problems)
         self.exit_code = exit_code
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would call the class with `args`, and subclasses take other arguments.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class InterruptedByUser(TrainyardError):  # noqa: N818 -- it is no error

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import catalog
-
 MAX_LABEL = 63
 """Maximum length of a DNS label and of a label value (RFC 1123)."""
 
@@ -44,7 +42,6 @@ fabric, NVLink switches or channels of another job's NVLink domain, whatever its
 (nvidia-container-toolkit, internal/modifier/gated.go). Jobs may set none of them."""
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label with the reason for buying spot in one market."""
-ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")
 
 ADMISSION_NAMESPACE = "trainyard-admission"
 STORAGE_NAMESPACE = "trainyard-storage"

@@ -39,6 +39,7 @@ CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
 """Value of `provisioning` in the stack file → capacity mode."""
 
 
+NVIDIA_RESOURCE = catalog.accelerator_resource("nvidia")
 INTERNET = "0.0.0.0/0"
 PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
 """Private networks (RFC 1918 and RFC 6598), with pods, nodes and the API server."""
@@ -219,7 +220,7 @@ def pool_labels(pool: NodePoolSpec) -> dict[str, str]:
 
 
 def pool_taints(
-    pool: NodePoolSpec, accelerator_resource: str = names.ACCELERATOR_RESOURCE
+    pool: NodePoolSpec, accelerator_resource: str = NVIDIA_RESOURCE
 ) -> tuple[dict[str, str], ...]:
     """Return the taints that keep off pods without accelerators, and those that cannot be interrupted."""
     taints = []
@@ -236,7 +237,7 @@ def fixed_pool(
     labels: Mapping[str, str],
     taints: tuple[Mapping[str, str], ...] = (),
     preemption_notice_seconds: int | None = None,
-    accelerator_resource: str = names.ACCELERATOR_RESOURCE,
+    accelerator_resource: str = NVIDIA_RESOURCE,
     node_names: tuple[str, ...] = (),
     cloud_taints: tuple[str, ...] = (),
     capacity_mode: CapacityMode = "fixed",

@@ -17,12 +17,19 @@ from infra.spec import JobSpec, parse_job
 from infra.spec.job import starts_by_rank
 from infra.spec.source import SpecSource, read_whole
 from trainyard.member.folder import Listing
-from trainyard.member.offers import Size
-from trainyard.member.secrets import checked
 
 TRAIN_JOB = "TrainJob"
 _MAX_BASE = 32
 """Maximum length of the first part of a generated name: `-` and six digits are added."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Requested size of a job, as far as the user has set it."""
+
+    gpus: int | None = None
+    """Accelerators of all nodes together."""
+    nodes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,8 @@ def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     Raises:
         InputError: a name is none.
     """
+    from trainyard.member.secrets import checked  # imports the client, which is first needed here
+
     found = []
     for each in given:
         name, _, way = each.partition("=")

@@ -98,30 +98,33 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.member.asked import Asked, minutes_of
-    from trainyard.member.run import run_job
+    from trainyard.member.packing import Packing
 
-    given = {
-        "name": name,
-        "team": team,
-        "queue": queue,
-        "priority": priority,
-        "image": image,
-        "processes_per_node": ranks_per_node,
-        "datasets": dataset,
-        "files": include,
-        "hold_on_failure_minutes": minutes_of(hold_on_failure),
-    }
-    asked = Asked(
-        words=words or (),
-        gpus=gpus,
-        nodes=nodes,
-        flags={key: value for key, value in given.items() if value},
-        environment=env or (),
-        secrets=secret or (),
-        takes_folder=folder,
-    )
-    run_job(Session(stack, context=context), asked, dry_run=dry_run, detach=detach)
+    with Packing() as packing:  # its process starts while this one imports the rest
+        from trainyard.member.asked import Asked, minutes_of
+        from trainyard.member.start import run_job
+
+        given = {
+            "name": name,
+            "team": team,
+            "queue": queue,
+            "priority": priority,
+            "image": image,
+            "processes_per_node": ranks_per_node,
+            "datasets": dataset,
+            "files": include,
+            "hold_on_failure_minutes": minutes_of(hold_on_failure),
+        }
+        asked = Asked(
+            words=words or (),
+            gpus=gpus,
+            nodes=nodes,
+            flags={key: value for key, value in given.items() if value},
+            environment=env or (),
+            secrets=secret or (),
+            takes_folder=folder,
+        )
+        run_job(Session(stack, context=context), asked, packing, dry_run=dry_run, detach=detach)
 
 
 @app.command()

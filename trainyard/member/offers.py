@@ -16,6 +16,7 @@ from infra.spec.fabric import ANY_FABRIC, PLAIN_FABRICS
 from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.offer import PoolOffer
 from infra.spec.share import Share
+from trainyard.member.asked import Size
 from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Object
 from trainyard.member.queue import Pool, pools_of
 
@@ -39,15 +40,6 @@ class Flavor:
         offer = self.offer
         number = f"{self.max_accelerators} {offer.accelerator}, {offer.accelerators_per_node} on a node"
         return f"{self.pool.name} of {self.queue} ({number}, {offer.fabric}, {offer.capacity})"
-
-
-@dataclass(frozen=True)
-class Size:
-    """Requested size of a job, as far as the user has set it."""
-
-    gpus: int | None = None
-    """Accelerators of all nodes together."""
-    nodes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,16 @@ class _File:
     """Content of the file, or the target of a link."""
 
 
-def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
+def pack(
+    folder: Path, names: Iterable[str], listed: Sequence[str] = (), archive: IO[bytes] | None = None
+) -> Pack:
     """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
     Args:
         folder: folder that the names are relative to.
         names: names of files and links, in any order.
         listed: patterns of what the user has named, which may look like a secret.
+        archive: file to write to; default: a temporary one.
 
     Raises:
         InputError: files that look like secrets, links to outside of the folder, or more than
@@ -102,7 +105,7 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
     """
     found_files = _stats(folder, sorted(set(names), key=os.fsencode))
     _check_size(folder, found_files)
-    archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
+    archive = archive or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
     found = hashlib.sha256()
     num_files = num_bytes = 0

@@ -1,5 +1,6 @@
-"""`trainyard run`: submits a folder of code and a command, or a TrainJob manifest, as a job of the team, and
-follows it to its end. `rerun` submits an earlier job again, if its code, image and data are still the same.
+"""Submits a folder of code and a command, or a TrainJob manifest, as a job of the team, and follows it to its
+end: the part of `trainyard run` that needs the cluster (see `start`). `rerun` submits an earlier job again,
+if its code, image and data are still the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -22,15 +22,14 @@ from kubernetes.client.exceptions import ApiException
 from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
-from infra.targets.kubeconfig import namespace_of
 from trainyard.jobs import CHECKPOINTS, JOB, TEAM, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
 from trainyard.live_logs import NodeLogs, follow_logs
-from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
+from trainyard.member.asked import Asked, Size, Written, check_program, made_up, secrets_of
 from trainyard.member.cluster import PRIORITIES, MemberCluster
-from trainyard.member.folder import Listing, list_files
-from trainyard.member.offers import Chosen, Size, choose, flavors_of
+from trainyard.member.offers import Chosen, choose, flavors_of
 from trainyard.member.outlook import outlook_of
-from trainyard.member.pack import Pack, counted, pack, printable, size_of
+from trainyard.member.pack import Pack, counted, printable, size_of
+from trainyard.member.packing import Code, Packing
 from trainyard.member.retrying_jobs import CUT_OFF, RetryingJobs, take_up, unanswered
 from trainyard.member.runtimes import Runtime, runtime_of
 from trainyard.member.secrets import Secrets
@@ -43,19 +42,6 @@ NUM_SHOWN = 5
 
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class Code:
-    """A packed folder of code."""
-
-    listing: Listing
-    pack: Pack | None
-
-
-_NO_CODE = Code(Listing(()), None)
-_UNNAMED = "unnamed"
-"""Placeholder for the team, until the cluster's teams are known."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +65,6 @@ class Ready:
 
     def with_code(self, code: Code) -> Ready:
         """Return it with the folder that it starts in."""
-        if code.pack is None:
-            return self
         job = self.chosen.job.model_copy(update={"code": code.pack.digest, "files": ()})
         checkout = replace(self.checkout, commit=code.listing.commit, dirty=code.listing.dirty)
         return replace(self, chosen=replace(self.chosen, job=job), checkout=checkout, pack=code.pack)
@@ -93,28 +77,39 @@ class Ready:
         return manifest(chosen.job, self.run, datasets, placement, share=chosen.share, checkout=self.checkout)
 
 
-def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> None:
-    """Start a job, and follow it to its end.
+def submit_job(
+    session: Session,
+    job: JobSpec,
+    team: str,
+    asked: Asked,
+    packing: Packing | None,
+    *,
+    dry_run: bool,
+    detach: bool,
+) -> None:
+    """Submit a job, and follow it to its end.
+
+    Args:
+        session: the stack, or the context, that reaches the cluster.
+        job: the job as it was written; the cluster determines what it leaves open.
+        team: its team; empty if only the cluster determines it.
+        asked: the command line.
+        packing: the folder that the job starts in; None: it has none, or its code is in the store.
+        dry_run: print the job instead.
+        detach: end after the submission.
 
     Raises:
         InputError: the message has all problems; nothing was started.
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
         InterruptedByUser: Ctrl-C; a submitted job continues.
     """
-    found = written(asked)
-    team = _named_team(session, asked, found)
-    if found.is_train_job:
-        _submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
-        return
-    folder = Path.cwd()
-    # What is wrong in a file, or a folder, is reported without a cluster.
-    job = job_of(asked, found, team or _UNNAMED, folder)
     with interruptible(session, JobKey(job.team, job.name)):
-        has_code = asked.takes_folder and job.command is not None and job.code is None
-        # The cluster answers while the folder is packed.
-        ready = _beside(partial(_prepared, session, job, team, asked, sends=has_code and not dry_run))
-        code = _packed(session, job, folder) if has_code else _NO_CODE
-        _start(session, ready.result().with_code(code), dry_run=dry_run, detach=detach)
+        # A thread, since problems of the folder are reported without waiting for the cluster.
+        sends = packing is not None and not dry_run
+        prepared = _beside(partial(_prepared, session, job, team, asked, sends=sends))
+        code = _checked(session, job, packing.code()) if packing else None
+        ready = prepared.result()
+        _start(session, ready.with_code(code) if code else ready, dry_run=dry_run, detach=detach)
 
 
 def _beside(call: Callable[[], Answer]) -> Future[Answer]:
@@ -177,27 +172,15 @@ def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
         raise InputError(problems)
 
 
-def _named_team(session: Session, asked: Asked, found: Written) -> str:
-    """The team that is named, else the one of the context's namespace; empty where there is neither."""
-    named = asked.flags.get("team") or found.data.get("team")
-    if named:
-        return str(named)
-    namespace = namespace_of(session.context) if session.context else ""
-    return namespace.removeprefix(TEAM) if namespace.startswith(TEAM) else ""
-
-
 def _only_team(cluster: MemberCluster) -> str:
     return cluster.namespace.removeprefix(TEAM)
 
 
-def _packed(session: Session, job: JobSpec, folder: Path) -> Code:
-    """Pack the folder that a job is to start in."""
-    listing = list_files(folder, job.files)
-    check_program(job, listing)
-    started = time.monotonic()
-    packed = pack(folder, listing.names, job.files)
-    _log_folder(session, listing, packed, time.monotonic() - started)
-    return Code(listing, packed)
+def _checked(session: Session, job: JobSpec, code: Code) -> Code:
+    """Check that the job's program is in its folder, and report what was packed."""
+    check_program(job, code.listing)
+    _log_folder(session, code)
+    return code
 
 
 def _prepared(session: Session, job: JobSpec, team: str, asked: Asked, *, sends: bool) -> Ready:
@@ -230,12 +213,13 @@ def _named(session: Session, ready: Ready) -> Ready:
     )
 
 
-def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
+def _log_folder(session: Session, code: Code) -> None:
+    listing, packed = code.listing, code.pack
     what = f"{counted(packed.num_files, 'file')}, {size_of(packed.num_bytes)}"
     where = (
         f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
     )
-    session.progress.log(f"code   {what}, packed in {seconds:.1f} s: {packed.digest[:19]}…{where}")
+    session.progress.log(f"code   {what}, packed in {code.seconds:.1f} s: {packed.digest[:19]}…{where}")
     left = {
         "git does not track it": (listing.untracked, "git add, or --include"),
         "git ignores it": (listing.ignored, "--include sends it"),
@@ -304,7 +288,7 @@ def _upload(session: Session, packed: Pack, store: Future[StoreProgram]) -> None
             program.take(packed, lambda done, total: task.advanced(done, total, size_of(total)))
 
 
-def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
+def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
     """Submit a TrainJob unchanged; the API server validates it."""
     about = dict(found.data.get("metadata") or {})
     if not isinstance(about.get("name"), str):

@@ -11,8 +11,9 @@ from infra.errors import InputError, TrainyardError
 from infra.spec import JobSpec, parse_job
 from infra.spec.offer import PoolOffer
 from tests.trainyard.member.lists import Lists, about, cluster_queue, local_queue, research
+from trainyard.member.asked import Size
 from trainyard.member.cluster import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, Object
-from trainyard.member.offers import Size, choose, flavors_of
+from trainyard.member.offers import choose, flavors_of
 from trainyard.member.outlook import outlook_of
 
 H100 = PoolOffer(

@@ -46,6 +46,7 @@ from infra.targets.azure.cluster.scope import Scope
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.base import (
     INTERNET,
+    NVIDIA_RESOURCE,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
@@ -189,7 +190,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         waits_for_nics=False,
         driver_environment=DRIVER_ENVIRONMENT,
     )
-    nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
+    nvidia = any(pool.accelerator_resource == NVIDIA_RESOURCE for pool in with_gpus)
     return NodeSoftwareSettings(
         network_operator=nics if any(pool.fabric_class != "none" for pool in with_gpus) else None,
         gpu_operator=GpuOperatorSettings(installs_driver=True, has_service_monitor=False) if nvidia else None,

@@ -14,7 +14,6 @@ import pulumi
 import yaml
 
 import catalog
-from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import NodeLabels, connect
 from infra.operator_settings.amd_operator import AmdOperatorSettings
@@ -26,6 +25,7 @@ from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.targets.base import (
     INTERNET,
+    NVIDIA_RESOURCE,
     OTHERS_DNS,
     PRIVATE,
     Cluster,
@@ -129,7 +129,7 @@ def _roce(spec: OnpremSpec) -> dict[str, str]:
 
 def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
-    installs_gpus = spec.gpu_operator == "install" and names.ACCELERATOR_RESOURCE in resources
+    installs_gpus = spec.gpu_operator == "install" and NVIDIA_RESOURCE in resources
     gpus = GpuOperatorSettings(spec.gpu_driver == "install", spec.service_monitors)
     in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
     return NodeSoftwareSettings(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import catalog
 from infra import names
 from infra.spec.node_pool import NodePoolSpec
-from infra.targets.base import PoolSettings, fixed_pool, pool_labels
+from infra.targets.base import NVIDIA_RESOURCE, PoolSettings, fixed_pool, pool_labels
 from infra.targets.onprem.spec.provider import LeafSpec, OnpremSpec
 
 
@@ -17,7 +17,7 @@ def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
     """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     model = pool.accelerator and pool.accelerator.model
-    resource = catalog.accelerator(model).resource if model else names.ACCELERATOR_RESOURCE
+    resource = catalog.accelerator(model).resource if model else NVIDIA_RESOURCE
     return fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},

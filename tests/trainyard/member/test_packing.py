@@ -1,0 +1,73 @@
+"""A folder is packed in a process beside the command, with the result and the errors of a call."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.errors import ExitCode, HostError, InputError
+from trainyard.member.folder import list_files
+from trainyard.member.pack import pack
+from trainyard.member.packing import Packing
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with modules that have the names of ours and of Python's."""
+    made = tmp_path / "code"
+    for name in ("train.py", "infra/__init__.py", "trainyard/__init__.py", "pickle.py", "tarfile.py"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text("raise SystemExit('imported')\n")
+    (made / "notes.txt").write_text("x\n")
+    (made / ".gitignore").write_text("*.txt\n")
+    return made
+
+
+def test_the_pack_is_that_of_a_call_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    listing = list_files(folder, ["notes.txt"])
+    here = pack(folder, listing.names, ["notes.txt"])
+    with Packing() as packing:
+        packing.begin(folder, ["notes.txt"])
+        code = packing.code()
+        assert (code.listing, code.pack.digest) == (listing, here.digest)
+        assert (code.pack.num_files, code.pack.num_bytes) == (here.num_files, here.num_bytes)
+        assert code.pack.compressed().read() == here.compressed().read()
+
+
+def test_its_errors_are_those_of_a_call(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "id_rsa").write_text("x\n")
+    with Packing() as packing, pytest.raises(InputError) as refused:
+        packing.begin(folder, [])
+        packing.code()
+    (problem,) = refused.value.problems
+    assert (problem.path, refused.value.exit_code) == ("id_rsa", ExitCode.WRONG_INPUT)
+    assert str(refused.value) == str(problem)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with Packing() as packing, pytest.raises(HostError, match="git: not installed"):
+        packing.begin(folder, [])
+        packing.code()
+
+
+def test_a_file_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "trainyard.member.packing", str(tmp_path / "gone")]
+    asked = pickle.dumps((folder, ()))
+    error = pickle.loads(subprocess.run(command, input=asked, stdout=subprocess.PIPE, check=True).stdout)
+    assert isinstance(error, FileNotFoundError)
+    assert error.filename == str(tmp_path / "gone" / "archive")
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_nothing_remains_of_it_when_the_command_ends_first(folder: Path, begins: bool) -> None:
+    with Packing() as packing:
+        if begins:
+            packing.begin(folder, [])
+        process, output = psutil.Process(packing._process.pid), Path(packing._output.name)
+        assert output.is_dir()
+    assert not output.exists()
+    assert not process.is_running()
