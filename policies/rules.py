@@ -10,7 +10,7 @@ from policies.unknowns import PropertyBlock, Value
 
 NOTHING = "nothing"
 PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
-"""Members of an IAM binding on Google Cloud that stand for everybody."""
+"""Members of an IAM binding on Google Cloud that mean the public."""
 
 
 def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ class Form(StrEnum):
     """How a result is written to stdout; progress is always written to stderr."""
 
     TEXT = "text"
-    """Text for people."""
+    """Text for a terminal."""
     JSON = "json"
     """JSON for programs."""
 

@@ -181,7 +181,7 @@ def price_report(stack: Stack, today: date) -> PriceReport:
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
-    """Transfers of datasets that come from a cloud; others are on disk, or their server's owner pays."""
+    """Transfers of datasets that come from a cloud; others are on disk, or on an unpriced server."""
     target = (stack.provider.kind, stack.provider.price_region)
     for each in stack.datasets:
         if each.cloud is None:

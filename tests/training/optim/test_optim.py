@@ -9,7 +9,7 @@ import torch
 
 from trainyard_train.optim.config import OptimConfig
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
-from trainyard_train.optim.schedule import Schedule, doubts, scaled_rate, schedule_for
+from trainyard_train.optim.schedule import Schedule, scaled_rate, scaling_warnings, schedule_for
 
 
 def test_the_linear_rule_gives_the_rates_of_the_paper() -> None:
@@ -60,7 +60,7 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
 def test_a_scaling_rule_that_no_publication_supports_here_is_warned_of(
     values: dict[str, object], k: float, warning: str
 ) -> None:
-    found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), int(64 * k))
+    found = scaling_warnings(OptimConfig.model_validate({"reference_batch_size": 64, **values}), int(64 * k))
     assert len(found) == bool(warning)
     assert re.search(warning, "".join(found))
 

@@ -32,7 +32,7 @@ from trainyard_train.observability.config import ExportConfig
 from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
 from trainyard_train.observability.metrics import Listener, MetricsLog
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
-from trainyard_train.optim.schedule import Schedule, doubts, schedule_for
+from trainyard_train.optim.schedule import Schedule, scaling_warnings, schedule_for
 from trainyard_train.parallelism.fabric import measure
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import parallelize, unwrap
@@ -224,7 +224,7 @@ class Trainer(Attempt):
             nodes = self.mesh.gather("nodes", self.mesh.node)
             checkpoint, damages, _ = self._load(self.state.restore, self._found)
             self._go_on(checkpoint.manifest if checkpoint else None)
-            warnings = doubts(self.config.optim, self.batch_size)
+            warnings = scaling_warnings(self.config.optim, self.batch_size)
             self._begin(
                 checkpoint,
                 damages,

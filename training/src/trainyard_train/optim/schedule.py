@@ -6,7 +6,8 @@ The rate scales linearly, by the square root, or not at all (the default).
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
 Adam's rate scales with the square root of k while gradient noise dominates (Malladi et al. 2022).
-`OptimConfig` refuses Adam with the linear rule; where else a rule was not shown to hold, `doubts` warns.
+`OptimConfig` refuses Adam with the linear rule; `scaling_warnings` names other
+cases in which a rule was not shown to hold.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def scaled_rate(config: OptimConfig, batch_size: int) -> float:
     return config.lr * {"linear": k, "sqrt": math.sqrt(k), "none": 1.0}[config.scaling]
 
 
-def doubts(config: OptimConfig, batch_size: int) -> list[str]:
+def scaling_warnings(config: OptimConfig, batch_size: int) -> list[str]:
     """Warnings about the rate that a rule gives for a batch of so many samples, each with advice."""
     k = batch_size / config.reference_batch_size
     many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
