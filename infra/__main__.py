@@ -19,10 +19,10 @@ def import_from_the_root() -> None:
 
 def main() -> None:
     """Declare the stack; where something is wrong with it, show all of that and declare nothing."""
-    # Nearly all objects of a program last until it ends, seconds later: Python's own threshold, 700 objects,
-    # would have it searched for garbage for a fifth of that time.
+    # Nearly all objects live until the program ends, seconds later. With Python's default threshold, 700
+    # objects, garbage collection would take a fifth of that time.
     gc.set_threshold(100_000)
-    # pydantic would read the metadata of every installed package to find plugins, of which we use none.
+    # pydantic would read the metadata of every installed package to find plugins; we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import_from_the_root()
     import pulumi

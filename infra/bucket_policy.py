@@ -33,7 +33,7 @@ def bucket_policy(bucket: str, teams: Mapping[str, str], administrators: Sequenc
 
 def _of_team(arn: str, team: str, principal: str) -> list[dict[str, Any]]:
     folder, allowed = names.team_folder(team), _allow([principal])
-    # A prefix without the slash would list the folders of teams whose names begin like this one's.
+    # A prefix without the slash would list the folders of teams whose names begin with this one's.
     below = {"StringLike": {"s3:prefix": [f"{folder}/*"]}}
     return [
         {**allowed, "Action": list(_OBJECTS), "Resource": [f"{arn}/{folder}/*"]},

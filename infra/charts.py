@@ -84,7 +84,7 @@ def _write(folder: Path, manifests: list[Manifest]) -> None:
     definitions = [each for each in manifests if each["kind"] == "CustomResourceDefinition"]
     texts = {each["metadata"]["name"]: _canonical(each) for each in definitions}
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-    # A killed process of the same ID may have left one.
+    # A killed process with the same PID may have left one.
     partial.mkdir(parents=True, exist_ok=True)
     objects = [each for each in manifests if each["kind"] != "CustomResourceDefinition"]
     (partial / "objects.json").write_text(json.dumps(objects))

@@ -156,7 +156,7 @@ class NodeLabels(pulumi.CustomResource):
     """Labels of an existing node; deleting the resource removes them, and the node remains."""
 
     def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
-        # A label that was set by hand before becomes the stack's.
+        # The stack takes over labels that were set by hand.
         force = {"pulumi.com/patchForce": "true"}
         metadata = {"name": node, "labels": dict(labels), "annotations": force}
         inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}

@@ -78,7 +78,7 @@ def _configuration() -> Mapping[str, str]:
 
 def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:
     """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
-    from infra.fleet import FleetLinks  # what a stack alone has no use for
+    from infra.fleet import FleetLinks  # imported only for a fleet
 
     return FleetLinks(fleet, options).outputs
 

@@ -98,7 +98,7 @@ def _flavor(fleet: Fleet) -> Manifest:
 
 
 def _cluster_queue(fleet: Fleet, queue: DispatchSpec) -> Manifest:
-    # As Kueue's webhook writes it: a number would be changed back at each second `up`.
+    # In the form that Kueue's webhook writes: every later `up` would find a number changed.
     resources = [
         {"name": name, "nominalQuota": quantities.written(quota)}
         for name, quota in sorted(queue.quota.items())

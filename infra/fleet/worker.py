@@ -20,7 +20,7 @@ _TRAINER = "trainer.kubeflow.org"
 _SEEN: Sequence[tuple[str, str, Sequence[str]]] = (
     (KUEUE, "workloads", ("list", "watch")),
     (_TRAINER, "trainjobs", ("watch",)),
-    # Kueue connects only if it may watch every kind that it queues, though no job of these is sent.
+    # Kueue connects only if it may watch every kind that it queues, even those that are never sent.
     ("batch", "jobs", ("watch",)),
     ("jobset.x-k8s.io", "jobsets", ("watch",)),
     ("kubeflow.org", "mpijobs", ("watch",)),
@@ -101,7 +101,7 @@ def local_queue(name: str, team: str, cluster_queue: pulumi.Input[str]) -> Manif
 
 def _queue_of(team: str) -> Any:  # noqa: ANN401 -- a function over outputs
     def found(facts: Facts) -> str:
-        # A team that is not there has been reported as a problem, with which this ends.
+        # A missing team has been reported as a problem, which ends the program.
         return str(((facts["queues"] or {}).get(team) or {}).get("clusterQueue", ""))
 
     return found

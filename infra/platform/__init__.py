@@ -5,7 +5,7 @@ It imports nothing by itself: the commands of a team's member read the programs 
 
 if __name__ == "platform":
     # The engine starts programs and plugins in `infra/`. Where PYTHONPATH has a relative entry, Python finds
-    # this folder before the standard library's module of that name, which is loaded in its place.
+    # this folder before the standard library's `platform`: load that module instead.
     import os
     import sys
     from importlib.machinery import PathFinder

@@ -32,7 +32,7 @@ def manifest(models: Sequence[str]) -> Manifest:
         "metadata": metadata(NAME, NAMESPACE),
         "spec": {
             "selector": {"matchLabels": _LABELS},
-            # A new driver comes with a new node: it cannot be loaded under a job.
+            # A new driver is loaded on new nodes: it cannot be replaced while a job runs.
             "updateStrategy": {"type": "OnDelete"},
             "template": {"metadata": {"labels": _LABELS}, "spec": _pod(models)},
         },
@@ -46,7 +46,7 @@ def _pod(models: Sequence[str]) -> dict[str, Any]:
     return {
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
-        # The packages' scripts talk to the node's services, and look names up where it does.
+        # The packages' scripts call the node's services and use its DNS.
         "hostPID": True,
         "hostNetwork": True,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},

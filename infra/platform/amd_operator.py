@@ -23,7 +23,7 @@ def values(images: Mapping[str, str], *, installs_nfd: bool) -> dict[str, Any]:
         "node-feature-discovery": {"enabled": installs_nfd},
         "kmm": {"enabled": False, "watch": False},
         "remediation": {"enabled": False, "installCRDs": False},
-        # Ours has pinned images.
+        # The platform declares its DeviceConfig, with pinned images.
         "crds": {"defaultCR": {"install": False}},
         "controllerManager": {"manager": {"image": _repository(images["operator"])}},
     }

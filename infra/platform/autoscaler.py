@@ -63,7 +63,7 @@ def values(settings: AutoscalerSettings, image: str, system_selector: dict[str, 
     registry, repository, tag = split(image)
     tags = [f"{key}={value}" for key, value in settings.group_tags.items()]
     return {
-        # Its lease, its role and the identity that the cloud gives it go by this name.
+        # Its lease, its role and its cloud identity have this name.
         "fullnameOverride": names.AUTOSCALER,
         "rbac": {"serviceAccount": {"name": names.AUTOSCALER}},
         "cloudProvider": settings.cloud,
@@ -98,7 +98,7 @@ def _flags(settings: AutoscalerSettings) -> dict[str, Any]:
         "stderrthreshold": "info",
         "v": 4,
         "enable-provisioning-requests": True,
-        # Definitions of others have no protobuf.
+        # Custom resources have no protobuf encoding.
         "kube-api-content-type": "application/json",
         "expander": "least-waste",
         "balance-similar-node-groups": True,

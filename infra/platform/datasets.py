@@ -99,11 +99,11 @@ class Datasets(Layer):
 def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume) -> Manifest:
     """Return the Job that stages a dataset; in a team's namespace it follows the rules of the team's Jobs."""
     pod = _pod(context, dataset, staging)
-    # A Job cannot be changed: another source, or another image, makes another Job, which finds what exists.
+    # A Job is immutable: another source or image creates a new Job, which continues with the existing files.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
     own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, staging) else {})}
     job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), staging.namespace, labels=own)
-    # Terabytes take hours; `trainyard submit` asks whether they are there.
+    # Terabytes take hours; `trainyard submit` checks whether the dataset is staged.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
     labels = context.settings.pod_labels if dataset.uses_identity else {}
     template = {"metadata": {"labels": dict(labels)}, "spec": pod} if labels else {"spec": pod}
@@ -151,7 +151,7 @@ def _stage(
     context: PlatformContext, dataset: DatasetSpec, out: str, mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     source = dataset.source if "://" in dataset.source else f"{_MOUNT}{dataset.source}"
-    # The former name of trainyard_train.data.stage: a stack may pin an image that has no other.
+    # The former name of trainyard_train.data.stage: a stack may pin an image that has only this one.
     command = ["python3", "-m", "training.stage", "fetch", source, f"{out}/{dataset.name}"]
     limits = ["--digest", dataset.digest, "--max-gib", str(dataset.size_gib)]
     variables = python_environment(context.settings)

@@ -64,9 +64,9 @@ def _pod(plugin: DevicePlugin) -> dict[str, Any]:
     return {
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
-        # EFA's plugin looks at the interfaces of the node.
+        # The EFA plugin reads the node's network interfaces.
         "hostNetwork": plugin == "efa",
-        # The devices of a node that is being taken away are still there for its pods.
+        # Pods use the devices of a node until it is deleted.
         "tolerations": [{"operator": "Exists"}],
         "containers": [_container(plugin, f"{plugin}-device-plugin")],
         "volumes": [

@@ -26,7 +26,7 @@ def values(
     found = {"key": names.CLIQUE_LABEL, "operator": "Exists"}
     of_fabric = {"key": names.FABRIC_LABEL, "operator": "In", "values": [driver.fabric]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [of_fabric if driver.fabric else found]}]}
-    # Nodes that the stack makes have its taints, and the cloud's: Arm machines' on GKE.
+    # The stack's nodes have its taints and the cloud's, such as GKE's for Arm.
     tolerations = {"tolerations": [{"operator": "Exists"}]} if driver.tolerates_all else {}
     return {
         "image": {"repository": f"{registry}/{repository}", "tag": tag},

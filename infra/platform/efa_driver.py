@@ -23,8 +23,8 @@ def values(images: Mapping[str, str], fabrics: Sequence[str]) -> dict[str, Any]:
     registry, repository, tag = split(images["driver"])
     return {
         "image": {"repository": f"{registry}/{repository}", "tag": tag},
-        # The chart's own list is of machine types.
+        # The chart's default lists machine types.
         "supportedInstanceLabels": {"keys": [names.FABRIC_LABEL], "values": list(fabrics)},
-        # The devices of a node that is being taken away are still there for its pods.
+        # Pods use the devices of a node until it is deleted.
         "tolerations": [{"operator": "Exists"}],
     }

@@ -46,7 +46,7 @@ def pod(installer: str) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "hostNetwork": True,
         "hostPID": True,
-        # The devices of a node that is being taken away are still there for its pods.
+        # Pods use the devices of a node until it is deleted.
         "tolerations": [{"operator": "Exists"}],
         **made,
     }
@@ -60,7 +60,7 @@ def _gib(image: str) -> dict[str, Any]:
 
 
 def _tcpxo() -> dict[str, Any]:
-    # In the namespaces of the node's first process, for the node's tools and devices.
+    # Runs in the namespaces of the node's process 1, to use the node's tools and devices.
     on_node = ["nsenter", "--target", "1", "--all", "--", "/bin/sh", "-c", program("open_tcpxo.sh")]
     install = _root(
         "install",

@@ -41,11 +41,11 @@ def values(
         "nfd": {"enabled": installs_nfd},
         "driver": {
             "enabled": operator.installs_driver,
-            # A new driver waits until its node is drained by hand: it would end the jobs there.
+            # A new driver waits until its node is drained by hand, since installing it ends the node's jobs.
             "upgradePolicy": {"autoUpgrade": False},
             "rdma": {
                 "enabled": infiniband is not None,
-                # The driver of the NICs is the machine's own: it is in its folders, and not in a container.
+                # The NIC driver is part of the node's OS: it is in the host's folders, not in a container.
                 "useHostMofed": infiniband is not None and not infiniband.installs_driver,
             },
         },

@@ -47,7 +47,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
                 },
             },
             "nodeSelector": context.system_selector,
-            # One replica on a quiet machine serves within seconds; ten between looks would be waited for.
+            # One replica on an idle node serves within seconds; the default period of 10 s would delay `up`.
             "readinessProbe": {"initialDelaySeconds": 1, "periodSeconds": 2},
         },
         "managerConfig": {

@@ -48,7 +48,7 @@ class Logs(Layer):
         namespace = namespaces.by_name[names.LOGS_NAMESPACE]
         self.add(_closed(), [namespace])
         room = self.add(room_for_critical_pods(names.LOGS_NAMESPACE, _MAX_NODES), [namespace])
-        # Nothing waits for logs, so that no `up` does.
+        # No other object depends on the log collector, so `up` does not wait for it.
         self.add(not_awaited(_collector(context)), [room, *storage.folders])
         for team in context.stack.teams:
             self.add(not_awaited(_reader(context, team.name)), [namespace, *storage.folders])
@@ -124,7 +124,7 @@ def _collector(context: PlatformContext) -> Manifest:
         "args": ["--config=env:CONFIGURATION"],
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            # Go's own bound, below the kernel's.
+            # A soft limit of Go's runtime, below the container's memory limit.
             {"name": "GOMEMLIMIT", "value": "200MiB"},
             {"name": "CONFIGURATION", "value": yaml.safe_dump(configuration())},
         ],
@@ -137,7 +137,7 @@ def _collector(context: PlatformContext) -> Manifest:
         ],
     }
     pod = {
-        # A node that shuts down ends it after the jobs, whose last lines it reads.
+        # On node shutdown it ends after the jobs, so that it reads their last lines.
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
         "tolerations": [{"operator": "Exists"}],

@@ -69,7 +69,7 @@ def _pod() -> dict[str, Any]:
     return {
         "priorityClassName": "system-node-critical",
         "serviceAccountName": NAME,
-        # It never calls the API server, since it does not remove the taint of nodes that are not ready.
+        # The driver calls the API server only to remove the taint of unready nodes, which is disabled.
         "automountServiceAccountToken": False,
         "hostNetwork": True,
         "dnsPolicy": "Default",
@@ -134,7 +134,7 @@ def _driver() -> dict[str, Any]:
             "timeoutSeconds": 10,
         },
         "readinessProbe": {**ready, "periodSeconds": 30},
-        # It loads kernel modules first.
+        # The driver loads kernel modules first.
         "startupProbe": {**ready, "periodSeconds": 5, "failureThreshold": 120},
         "resources": {
             "requests": {"cpu": "10m", "memory": "20Mi"},

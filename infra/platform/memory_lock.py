@@ -28,7 +28,7 @@ def pod() -> dict[str, Any]:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            # prlimit(2): of processes of others, and above their hard limit.
+            # prlimit(2) requires it for other users' processes and to raise a hard limit.
             "capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         },

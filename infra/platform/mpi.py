@@ -28,7 +28,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
         return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}
 
     rendered = context.renderer.manifest("mpi-operator")
-    # The namespace is made with all others.
+    # infra/platform/namespaces.py declares all namespaces.
     objects = tuple(each for each in rendered.objects if each["kind"] != "Namespace")
     return OperatorPlan(
         "mpi", NAMESPACE, values, Rendered(edit_deployments(objects, edit), rendered.definitions)

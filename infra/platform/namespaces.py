@@ -26,10 +26,10 @@ class Namespaces(Layer):
         levels = {
             names.ADMISSION_NAMESPACE: "restricted",
             **dict.fromkeys(operators, "baseline"),
-            # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
+            # The only pod that runs as root here creates the volumes' folders; its only capability is CHOWN.
             names.STORAGE_NAMESPACE: "baseline",
             **{name: "privileged" if why else "restricted" for name, why in exceptions.items()},
-            # What keeps logs reads them in a folder of the node.
+            # The log collector reads logs in a folder of the node.
             **({names.LOGS_NAMESPACE: "privileged"} if context.stack.logs.kept else {}),
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)

@@ -76,7 +76,7 @@ def values(
     """Return the chart's values: Node Feature Discovery is part of this operator."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
     found: dict[str, Any] = {
-        # The chart's rule takes any NIC of NVIDIA's, also those of a virtual machine's ordinary network.
+        # The chart's rule matches every NVIDIA NIC, including those of a VM's ordinary network.
         "nfd": {"enabled": True, "deployNodeFeatureRules": infiniband.access != "functions"},
         "node-feature-discovery": {
             "image": {"repository": f"{nfd[0]}/{nfd[1]}", "tag": nfd[2]},
@@ -109,7 +109,7 @@ def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], 
     }[infiniband.access]
     used += [*networks, "ipoib"] if infiniband.ipoib else []
     used += networks if infiniband.access == "shared" and infiniband.interfaces else []
-    # The operator puts system and architecture at the end of the driver's tag.
+    # The operator appends OS and architecture to the driver's tag.
     kinds = infiniband.architectures if infiniband.installs_driver else ()
     drivers = [f"{images['doca-driver']}-{node_os}-{architecture}" for architecture in kinds]
     return [*(images[name] for name in ("operator", "init", "nfd", *used)), *drivers]
@@ -157,7 +157,7 @@ def policy(
         spec["ofedDriver"] = {
             **parts(images["doca-driver"]),
             **_environment(infiniband.driver_environment),
-            # A new driver waits until its node is drained by hand: it would end the jobs there.
+            # A new driver waits until its node is drained by hand, since installing it ends the node's jobs.
             "upgradePolicy": {"autoUpgrade": False},
             "startupProbe": {"initialDelaySeconds": 10, "periodSeconds": 10},
             "livenessProbe": _SLOW_DRIVER,
@@ -192,7 +192,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _shared(infiniband: NetworkOperatorSettings) -> str:
-    # The plugin's own prefix is `rdma/`.
+    # The plugin's default prefix is `rdma/`.
     entry = {
         "resourceName": _SHARED[infiniband.link],
         "rdmaHcaMax": SHARERS,

@@ -92,7 +92,7 @@ def _pods_of(namespace: str, labels: Mapping[str, str] | None = None) -> Rule:
 
 def _addresses(cidr: str) -> Rule:
     network = IPv4Network(cidr)
-    # Whoever allows a network that holds these means the internet.
+    # A larger network that contains these means the internet without them.
     closed = map(IPv4Network, (*PRIVATE, LINK_LOCAL))
     inside = [each for each in closed if each != network and each.subnet_of(network)]
     but = {"except": [str(each) for each in inside]} if inside else {}

@@ -101,7 +101,7 @@ class NodeSoftware(Layer):
         own = amd_operator.images_of(config)
         used = [images["operator"], *([] if before else [images["nfd"]]), *own]
         if operator.driver_for:
-            # After the NICs' driver, whose part for GPUs' memory it finds and builds against.
+            # After the NIC driver, since this driver builds against its peer memory interface.
             before = [*before, self.add(amd_driver.manifest(operator.driver_for), before)]
         ready = self._publish(amd_operator.CHART, amd_operator.NAMESPACE, values, used, before)
         self.ready.append(self.add(config, ready))

@@ -55,7 +55,7 @@ class ObjectStoreLayer(Layer):
         super().__init__(context, names.OBJECT_STORE, {"spec": spec.model_dump(mode="json")}, parent)
         namespace = namespaces.by_name[names.STORAGE_NAMESPACE]
         data = {_ACCESS_KEY: keys[0].apply(_base64), _SECRET_KEY: keys[1].apply(_base64)}
-        # The store's first keys remain: some targets offer new ones at every run.
+        # The store retains its first keys: some targets generate new ones on every run.
         secret = self.add(
             _secret(names.STORAGE_NAMESPACE, data),
             [namespace],

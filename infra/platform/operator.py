@@ -53,7 +53,7 @@ class DefinitionsLayer(Layer):
                 kubeconfig=access.kubeconfig,
                 digests=plan.rendered.definitions.digests,
                 source=str(plan.rendered.definitions.source),
-                # Ours, not the Kubernetes provider's: it reaches the cluster by the kubeconfig it is given.
+                # Trainyard's provider, not the Kubernetes provider: its access is the kubeconfig input.
                 opts=pulumi.ResourceOptions(parent=self, deleted_with=access.deleted_with),
             )
             for plan in plans
@@ -77,7 +77,7 @@ class Operator(Layer):
         super().__init__(context, plan.name, {"namespace": plan.namespace, "values": plan.values}, parent)
         self._stack_name = context.stack.name
         objects = [placed(each, plan.namespace) for each in plan.rendered.objects]
-        # A controller is ready once its certificate is in the webhooks: these must not depend on it.
+        # A controller is ready once its certificate is in the webhooks, so these must not depend on it.
         webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
         workloads = [_declared(each) for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]

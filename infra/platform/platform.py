@@ -89,7 +89,7 @@ class Platform(pulumi.ComponentResource):
                 plan,
                 definitions=definitions,
                 namespace=namespaces.by_name[plan.namespace],
-                # Kueue's webhook validates every Job, so ours comes before it.
+                # Kueue's webhook validates every Job, so the storage Job runs before the webhook exists.
                 before_webhooks=storage.folders,
                 parent=self,
             )

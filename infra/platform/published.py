@@ -51,7 +51,7 @@ class Published(Layer):
             "namespace": namespace,
             **source,
             "values": dict(values),
-            # A release that failed is taken away again: helm would not use its name a second time.
+            # A failed release is removed, since helm would not reuse its name.
             "atomic": True,
             "timeout": TIMEOUT_SECONDS,
         }

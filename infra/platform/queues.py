@@ -171,7 +171,7 @@ def _cluster_queue(queue: QueueSpec, context: PlatformContext, queued_flavors: S
             **cohort,
             **weight,
             **checked,
-            # Every team's namespace may have a local queue; which one does is the stack's word.
+            # Every team's namespace may have a local queue; the stack file decides which ones do.
             "namespaceSelector": {},
             "queueingStrategy": "BestEffortFIFO",
             "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},

@@ -38,7 +38,7 @@ since Kubernetes 1.35."""
 _PAUSED: Mapping[str, Sequence[str]] = {"kueue.x-k8s.io": ("workloads",)}
 """API group → resources with which members pause a job (`spec.active`); admission refuses other changes."""
 _CATALOGUE: Mapping[str, Sequence[str]] = {
-    # Quotas and aggregated usage: they name no job of another team.
+    # Quotas and aggregated usage: they name no other team's jobs.
     "kueue.x-k8s.io": ("clusterqueues", "resourceflavors", "topologies", "workloadpriorityclasses"),
     "trainer.kubeflow.org": ("clustertrainingruntimes",),
 }

@@ -150,7 +150,7 @@ def _worker_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     [container] = pod["containers"]
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
     sshd = {
-        # Trainer gives workers the job's variables, the digest of its code among them, and no command.
+        # Trainer gives workers the job's variables, including the digest of its code, but no command.
         "command": [*unpacking(), "python3", "-c", program("serve_ssh.py")],
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
@@ -168,9 +168,9 @@ def _with_pre_stop(container: dict[str, Any]) -> dict[str, Any]:
 def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     pod = _pod(context, "mpi", fabric, {})
     container = pod["containers"][0]
-    # Trainer passes its host file to Open MPI 4; Open MPI 5 asks PRRTE, which has other names for the same.
+    # Trainer sets Open MPI 4's variables; Open MPI 5 uses PRRTE, which has other names for the same settings.
     variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
-    # mpirun knows itself in the host file by its address, so its name must have reached DNS.
+    # mpirun recognises its own host in the host file by address, so DNS must have its name.
     waiting = {
         **{key: value for key, value in container.items() if key != "lifecycle"},
         "name": "wait-for-dns",
@@ -244,8 +244,8 @@ def _replicated_job(
     """Return a Job of JobSet; `is_trainer` marks the one whose container a TrainJob's `trainer` overrides."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if is_trainer else {}
     own = dict(context.settings.pod_labels)
-    # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
-    # its node has failed.
+    # The failure of one pod fails the Job, and all pods restart. Its peers may have exited before the failure
+    # of its node is detected.
     ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -264,8 +264,8 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _grace_seconds(context, framework, fabric),
         "automountServiceAccountToken": False,
-        # Process 1 takes no signal that it has no handler for: while Python still imports, it would sit out
-        # the whole grace period. With a shared process namespace it is not process 1.
+        # Process 1 ignores signals without a handler: while Python still imports, it would run until the end
+        # of the grace period. With a shared process namespace it is not process 1.
         "shareProcessNamespace": True,
         "securityContext": RESTRICTED_POD,
         "containers": [{**_container(context, pools), **container}],
@@ -285,7 +285,7 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
 
 def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[str, Any]:
     fabric = pools[0].fabric_class
-    # A job requests a number of accelerators of a node; with a fabric it gets the whole node.
+    # A job requests a number of a node's accelerators; with a fabric it gets the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
     shared = {"HF_HUB_CACHE": names.HUGGING_FACE_CACHE}
     variables = {**python_environment(context.settings), **shared, **environment(fabric)}

@@ -89,7 +89,7 @@ class StorageLayer(Layer):
         for namespace, given in outputs.service_accounts.items():
             options = context.access.options(self, [namespaces.by_name[namespace]])
             annotated = ServiceAccountAnnotations(namespace, given, options)
-            if namespace == names.STORAGE_NAMESPACE:  # what stages datasets is somebody from its first pod on
+            if namespace == names.STORAGE_NAMESPACE:  # before the first pod, which needs its cloud identity
                 self.folders.append(annotated)
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))
@@ -121,7 +121,7 @@ class StorageLayer(Layer):
         parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
         name = names.fit("-".join(part for part in parts if part))
         made = self.add(_persistent_volume(name, volume), [self._class])
-        # The volume is as large as what lies under it; a claim that has a separate one cannot be resized.
+        # A static volume is as large as the filesystem beneath it, and its claim cannot be resized.
         sizes_ignored = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], sizes_ignored)
 
@@ -197,7 +197,7 @@ def _same_folder(source: VolumeSource, path: str, team: str) -> Mapping[str, Any
 
 def _training_env(folder: str, namespace: str) -> _Volume:
     environment = {"hostPath": {"path": folder, "type": "Directory"}}
-    # A static volume holds what it holds: the size is for the form.
+    # Kubernetes requires a size, but does not enforce it for a static volume.
     return _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", _digest([folder]))
 
 
@@ -246,7 +246,7 @@ def _dynamic_class(spec: StorageClass) -> Manifest:
         "metadata": metadata(spec.name),
         "provisioner": spec.provisioner,
         "parameters": dict(spec.parameters),
-        # A disk is in one zone: it is made where its pod has been put.
+        # A disk is in one zone, so it is created after its pod is scheduled.
         "volumeBindingMode": "WaitForFirstConsumer",
         "reclaimPolicy": "Delete",
     }
@@ -346,7 +346,7 @@ def _make_folders(context: PlatformContext) -> Manifest:
         "containers": policy or [container],
         "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
     }
-    # A Job cannot be changed: other folders, or another image, make another Job.
+    # A Job is immutable: other folders, or another image, create a new Job.
     digest = _digest([str(container["image"]), *command, *(each["command"][-1] for each in policy)])
     return {
         "apiVersion": "batch/v1",

@@ -64,7 +64,7 @@ def render(topology: NcclTopology) -> str:
             modelid=str(topology.model),
         )
         for pairs in node.switches:
-            # No machine has this bus: the switch is the hypervisor's.
+            # A bus number that no machine has: VMs do not show the PCIe switch.
             switch = _device(cpu, f"ffff:ff:{next(number):02x}.0", _BRIDGE, topology.link)
             for gpu, nic in pairs:
                 _device(switch, f"{gpu}:00:00.0", _GPU, topology.link)

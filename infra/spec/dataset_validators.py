@@ -171,7 +171,7 @@ def _is_permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
-        # A region that is unknown is a separate problem, reported by the target's validator.
+        # An unknown region is a separate problem, reported by the target's validator.
         return provider.price_region not in known or any(
             catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
         )

@@ -103,7 +103,7 @@ def _inserted(text: str, keys: Keys, value: str, comment: str) -> str:
     if parent.flow_style:
         end, line = last.end_mark.index, text.rfind("\n", 0, first.start_mark.index) + 1
         indent = text[line : line + len(text[line:]) - len(text[line:].lstrip(" "))]
-        above = f"{indent}{comment}\n" if comment else ""  # nothing may stand behind it in the braces
+        above = f"{indent}{comment}\n" if comment else ""  # nothing may follow a comment inside the braces
         return f"{text[:line]}{above}{text[line:end]}, {keys[-1]}: {value}{text[end:]}"
     end, behind = _line_end(text, _end(last)), f"  {comment}" if comment else ""
     return f"{text[:end]}{' ' * first.start_mark.column}{keys[-1]}: {value}{behind}\n{text[end:]}"

@@ -83,7 +83,7 @@ def _problem(
     allowed, fix = _explain(model, error, path, data)
     got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
     if "secrets" in path and error["type"] in {"extra_forbidden", "model_type", "tuple_type"}:
-        got = "a value (not shown)"  # whoever writes one here may have written the secret itself
+        got = "a value (not shown)"  # the user may have written the secret itself here
     if error["loc"][-1:] == ("[key]",):
         got = f"the key {path[-1]!r}"
     return Problem(source.show(path), got, allowed, fix, source.location(path))
@@ -130,7 +130,7 @@ def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
 
 def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
     """Return the fields of the model that reads the data at this path, by the name the user writes."""
-    from infra.spec.provider import ProviderSpec  # a job needs neither, and has nobody wait for them
+    from infra.spec.provider import ProviderSpec  # slow to import, and a job needs neither
     from infra.spec.targets import target_model
 
     current: Any = model

@@ -166,7 +166,7 @@ def the_fabric_is_used(
     exists = job is not None and job.runtime in runtime_names(pools, operators)
     spec["job"] = job.model_dump(mode="json") if job and exists else None
     for fault in fabric_lint.stack(spec):
-        # Each target's own check of zones names what it is that ends there.
+        # The target's validator of zones reports these, and names the fabric that ends at the zone.
         if fault.path[-1] != "zones":
             yield fault.path, fault.got, fault.allowed, fault.fix
 

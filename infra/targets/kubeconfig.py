@@ -139,7 +139,7 @@ def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -
         ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
         status: dict[str, Any] = json.loads(ended.stdout)["status"]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError) as error:
-        # Its arguments and its answer may be secret: they are not shown.
+        # Its arguments and its output may be secret, so neither is shown.
         got = f"{name!r}: {words[0]} ended with {type(error).__name__}"
         fix = f"sign in again, and try `kubectl --context {name} get nodes`"
         raise InputError([Problem(PATH, got, "a plugin that signs the user in", fix)]) from None
@@ -187,7 +187,7 @@ def _absolute(entry: Entry, folder: Path) -> Entry:
             if key in held:
                 held[key] = str(folder / held[key])
     plugin = (entry.get("user") or {}).get("exec") or {}
-    if "/" in plugin.get("command", ""):  # else it is looked for on PATH
+    if "/" in plugin.get("command", ""):  # else the client looks for it on PATH
         plugin["command"] = str(folder / plugin["command"])
     return entry
 

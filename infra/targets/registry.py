@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # names alone: the specs read this module, and targets read the specs
+if TYPE_CHECKING:  # types only: the specs import this module, and targets import the specs
     from infra.targets.target import Target
 
 TARGETS: Mapping[str, str] = {

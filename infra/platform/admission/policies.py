@@ -47,7 +47,7 @@ KUBE_SYSTEM = (
     "namespace-controller",
     "node-controller",
     "pod-garbage-collector",
-    "replicaset-controller",  # of the pod that takes a team's code; members make no Deployments
+    "replicaset-controller",  # of the pod that receives a team's code; members create no Deployments
     "ttl-after-finished-controller",
 )
 """Service accounts of Kubernetes' own controllers that change or delete objects of other users."""
@@ -60,7 +60,7 @@ def manifests(
 
     `queued` is whether a queue assigns nodes to jobs.
     """
-    # Two policies: a condition on the user would cost each pod that is created the conversion of the request.
+    # Two policies: with a condition on the user, the API server would convert the request for every new pod.
     changed = _pod_rules(created=False, queued=queued)
     yield from _bound("pods", [_CREATED_PODS], _pod_rules(created=True, queued=queued), controllers, None)
     yield from _bound("changed-pods", [_CHANGED_PODS], changed, controllers, _USERS)
@@ -275,7 +275,7 @@ def _condition(condition: str, controllers: Sequence[str]) -> dict[str, str]:
 def _facts(controllers: Sequence[str]) -> dict[str, str]:
     """Variables of rules besides the lists: who makes the request, and whether the pod is scheduled."""
     return {
-        # A rule is of several kinds, and not every field that it looks for is of each of them.
+        # A rule matches several kinds, and not each of them has every field that the rule reads.
         "object": "dyn(object)",
         "oldObject": "dyn(oldObject)",
         "containers": CONTAINERS_OF_OBJECT,
@@ -292,8 +292,8 @@ def _facts(controllers: Sequence[str]) -> dict[str, str]:
 def _is_controller(controllers: Sequence[str]) -> str:
     return (
         f"{_asked_by(OPERATORS, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
-        # Hubs of fleets send jobs that they have evaluated; a namespace of that name is the platform's to
-        # make.
+        # A fleet's hub sends jobs that it has evaluated. Only the platform may create namespaces with this
+        # prefix.
         f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"
     )
 

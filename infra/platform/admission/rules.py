@@ -130,7 +130,7 @@ NO_NEW_FINALIZERS = (
 CLAIM_OF_NO_VOLUME = (
     "!claim.?spec.?volumeName.hasValue() && !claim.?spec.?selector.hasValue()"
     " && claim.?spec.?storageClassName.orValue('default') != ''"
-    # An old one names a class, and drivers read others.
+    # The legacy annotation names a class, and drivers read others.
     " && size(claim.?metadata.?annotations.orValue({})) == 0"
 )
 """CEL condition that a claim's template asks for no volume by name, by labels, or without a class. The
@@ -239,7 +239,7 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "unprivileged-user",
-        # One rule for what Pod Security's `restricted` asks: each rule has a cost of its own.
+        # One rule for all that Pod Security's `restricted` requires, since each rule has a fixed cost.
         f"containers.all(c, ({_or_of_pod('runAsNonRoot', False)} && {_or_of_pod('runAsUser', 1000)} != 0"
         f" || {_IS_DAEMON}) && {_CONTEXT}.?allowPrivilegeEscalation.orValue(true) == false"
         f" && 'ALL' in {_CONTEXT}.?capabilities.?drop.orValue([])"
@@ -274,7 +274,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         "tokens",
         "pod.?spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
         " !has(source.podCertificate) && (!has(source.serviceAccountToken)"
-        # Kubernetes adds a volume of this name, and no audience.
+        # Kubernetes adds a volume with this name and no audience.
         " || (volume.name.startsWith('kube-api-access-') && !has(source.serviceAccountToken.audience))"
         " || source.serviceAccountToken.?audience.orValue('') in ['sts.amazonaws.com',"
         " 'pods.eks.amazonaws.com',"
@@ -292,7 +292,7 @@ IDENTITY: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "finalizers",
-        # The job controller removes its own finalizer from pods of Jobs alone.
+        # The Job controller removes its finalizer only from pods of Jobs.
         "pod.?metadata.?finalizers.orValue([]).all(each, each in ['foregroundDeletion', 'orphan']"
         " || each == 'batch.kubernetes.io/job-tracking' && (request.operation == 'UPDATE'"
         f" || request.userInfo.username == '{JOB_CONTROLLER}'))",
@@ -302,11 +302,11 @@ IDENTITY: Sequence[AdmissionRule] = (
         "read-only-claims",
         "pod.?spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
         " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
-        # The node gives a volume that it may write to the pod's group, file by file.
+        # The kubelet changes the group of every file of a writable volume to the pod's fsGroup.
         " (!pod.?spec.?securityContext.?fsGroup.hasValue() && containers.all(c,"
         " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
         " mount.?readOnly.orValue(false)))))"
-        # The node makes a missing folder as root, even of a read-only mount (kubelet_pods.go, SafeMakeDir).
+        # The kubelet creates a missing subPath as root, even for a read-only mount (kubelet_pods.go).
         " && containers.all(c, c.?volumeMounts.orValue([]).all(mount, (!has(mount.subPath) &&"
         " !has(mount.subPathExpr)) || pod.?spec.?volumes.orValue([]).all(volume, mount.name != volume.name ||"
         " [volume.?persistentVolumeClaim.?claimName.orValue('')].all(claim,"
@@ -386,7 +386,7 @@ DEVICES: Sequence[AdmissionRule] = (
     AdmissionRule(
         "devices-with-accelerators",
         "containers.exists(c, allowed.accelerators.exists(each,"
-        # A custom resource may have an integer here; without `dyn`, CEL takes string() of strings alone.
+        # A custom resource may have an integer here; without `dyn`, CEL's string() accepts only strings.
         " string(c.?resources.?limits[?each].orValue(dyn('0'))) != '0'))"
         " || containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
         " name in ['cpu', 'memory', 'ephemeral-storage'] || name in allowed.accelerators)))"
@@ -406,7 +406,7 @@ DEVICES: Sequence[AdmissionRule] = (
         "devices-by-environment",
         f"containers.all(c, c.?env.orValue([]).all(each, !(each.name in {list(names.DEVICE_VARIABLES)!r}) ||"
         " each.?value.orValue('') in ['none', 'void', 'disabled'])"
-        # A Secret's keys are not known here: none may be a variable's name, nor its end.
+        # A Secret's keys are not known here, so no prefix may be the beginning of such a variable.
         " && c.?envFrom.orValue([]).all(each, each.?prefix.orValue('') == '' ||"
         f" !{list(names.DEVICE_VARIABLES)!r}.exists(name, name.startsWith(each.prefix))))",
         f"env {', '.join(names.DEVICE_VARIABLES)}, prefixes of envFrom that begin them: leave them out; ask"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # postStart hook of a job's containers: ends ranks that would train over TCP on a pool with a fabric.
 #
-# The hook runs in the job's own image, so it is POSIX sh and calls no other program. TRAINYARD_FABRIC has the fabric
+# The hook runs in the job's image, so it is POSIX sh and calls no other program. TRAINYARD_FABRIC has the fabric
 # class and the network's needs in this container: `file=package` for a file of the image, `file=` for a file that the
 # node provides, `locked-memory=bytes` for the memory that ranks must be able to lock (below it RDMA registers no
 # buffers). Jobs of one node are not checked, nor jobs with NCCL_NET=Socket, which requests TCP.

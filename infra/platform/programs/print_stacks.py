@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Prints the Python stacks of a pod's ranks, for `trainyard stacks`: on SIGUSR2 each rank writes them to a file.
 #
-# The file exists only if the process handles the signal; any other process would be ended by it. The first line of the
-# file has the rank.
+# The file exists only if the process handles the signal, which would kill any other process. The first line of the file
+# has the rank.
 import os, pathlib, signal, tempfile, time
 def handles(process):
     try:

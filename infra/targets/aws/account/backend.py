@@ -62,7 +62,7 @@ def _key(location: StateLocation, account: str, partition: str, kms: Any) -> str
     except ClientError as error:
         if error.response["Error"]["Code"] != "NotFoundException":
             raise
-    # Without the account itself nobody could ever change the key again; IAM grants others its use.
+    # Without the account as a principal, nobody could change the key again; IAM grants others its use.
     owner = {"AWS": f"arn:{partition}:iam::{account}:root"}
     statement = {"Effect": "Allow", "Principal": owner, "Action": "kms:*", "Resource": "*"}
     made = kms.create_key(

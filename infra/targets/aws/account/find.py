@@ -42,7 +42,7 @@ class AwsFinder:
         if token == KEY:
             return self._find_key(str(inputs.get("description")))
         lookup = lookups(__package__).get(token)
-        if lookup is None:  # made again, it is the same: a VPC's default group
+        if lookup is None:  # creating it again has no effect: a VPC's default security group
             return None
         context = {**inputs, **self._scope, "logical": name}
         found = self._ask(lookup.get("find") or lookup["read"], context)

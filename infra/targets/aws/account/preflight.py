@@ -175,7 +175,7 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Probl
     nodes: dict[str, int] = {}
     for pool in stack.pools:
         for group in groups(pool, spec.zones):
-            for zone in group.zones:  # all of a group may land in one of its zones
+            for zone in group.zones:  # all nodes of a group may be placed in one of its zones
                 nodes[zone] = nodes.get(zone, 0) + group.num_nodes
     for subnet in answer["Subnets"]:
         zone, free = subnet["AvailabilityZone"], subnet["AvailableIpAddressCount"]

@@ -24,7 +24,7 @@ def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Rol
     name = names.fit(scope.named("break-glass"), MAX_ROLE_NAME)
     role = aws.iam.Role(
         name,
-        # The audit log knows sessions by the role's name.
+        # Sessions appear in the audit log under the role's name.
         name=name,
         description=f"{scope.name}: all rights in the cluster, in an emergency",
         assume_role_policy=document(*_trust(scope)),

@@ -103,7 +103,7 @@ class AwsCluster(Cluster):
             kubeconfig=config,
             volume_source=_filesystem(deps, stack.storage, locks),
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
-            # The driver of disks is the owner's where the cluster is, and so are its classes.
+            # In an existing cluster, the disk driver and its storage classes belong to the cluster's owner.
             storage_classes=() if existing else (_disks(keys),),
         )
         queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
@@ -152,7 +152,7 @@ def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None
 def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
     provider = aws.Provider(
         stack.name,
-        region=cast(aws.Region, spec.region),  # a text, of which the SDK's enum knows some
+        region=cast(aws.Region, spec.region),  # a string: the SDK's enum lacks some regions
         allowed_account_ids=[spec.account],
         default_tags=aws.ProviderDefaultTagsArgs(tags=tags_of(stack.name, spec)),
         opts=pulumi.ResourceOptions(parent=parent),

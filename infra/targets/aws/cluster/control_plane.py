@@ -20,7 +20,7 @@ from infra.targets.aws.cluster.scope import Scope
 from infra.targets.aws.spec.provider import ExistingEksSpec
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-# Those who look see no secrets: AmazonEKSAdminViewPolicy would show them.
+# Viewers see no secrets; AmazonEKSAdminViewPolicy would show them.
 _ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonEKSViewPolicy"}
 
 
@@ -54,7 +54,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
     spec = scope.spec
     cluster = aws.eks.Cluster(
         scope.name,
-        # Its log group and its users' kubeconfigs go by the name.
+        # A fixed name, since the log group and users' kubeconfigs contain it.
         name=scope.name,
         version=scope.kubernetes_version,
         role_arn=cluster_role(scope),
@@ -77,7 +77,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
         bootstrap_self_managed_addons=False,
         deletion_protection=spec.deletion_protection,
         region=scope.region,
-        # AWS refuses at the cluster's turn, the engine at the preview.
+        # AWS refuses only when the cluster is deleted; with `protect` the preview already fails.
         opts=scope.options(depends_on=[logs], protect=spec.deletion_protection),
     )
     access = _access(scope, cluster.name, teams)
@@ -206,7 +206,7 @@ def _access_entry(
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
-    # Of no use before its reader has access and can connect.
+    # Not usable before its reader has access and can connect.
     dependencies = [each.id for each in (*control_plane.access, *control_plane.routes)]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *dependencies)
     return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))

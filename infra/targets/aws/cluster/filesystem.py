@@ -59,7 +59,7 @@ def make_lustre(
 ) -> aws.fsx.LustreFileSystem:
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
     group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
-    # Lustre's servers connect to clients too, to take back locks; EKS's group lets nobody else in.
+    # Lustre servers also connect to clients, to revoke locks; EKS's security group admits only its members.
     _allow_ingress(scope, "lustre", clients["cluster"], group.id, LUSTRE_PORTS)
     groups: list[pulumi.Input[str]] = [group.id, *([clients["efa"]] if spec.efa else [])]
     return aws.fsx.LustreFileSystem(
@@ -75,7 +75,7 @@ def make_lustre(
         subnet_ids=network.private_subnets[spec.zone or scope.spec.zones[0]],
         security_group_ids=groups,
         kms_key_id=keys.data,
-        # What is linked to a bucket is there too, and FSx keeps no backups of it.
+        # FSx makes no backups of a filesystem that is linked to a bucket, which has the same data.
         automatic_backup_retention_days=snapshot_days,
         skip_final_backup=not snapshot_days,
         region=scope.region,

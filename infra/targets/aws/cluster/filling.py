@@ -53,7 +53,7 @@ def _reservation_window(group: NodeGroup) -> tuple[datetime | None, datetime | N
 
 
 def _request_size(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
-    is_on_demand = not group.pool.is_spot and not group.is_block  # fewer nodes than asked are then an error
+    is_on_demand = not group.pool.is_spot and not group.is_block  # fewer nodes than requested are an error
     NodeGroupSize(
         scope.named(group.role),
         {
@@ -64,7 +64,7 @@ def _request_size(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> No
             "size": group.num_nodes,
             "labels": {names.POOL_LABEL: group.pool.name},
         },
-        # Its provider is the plugin of ours, and not the scope's.
+        # Trainyard's provider, not the AWS provider of the scope.
         pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
     )
 

@@ -63,7 +63,7 @@ def team_role(scope: Scope, team: str, bucket: str) -> pulumi.Output[str]:
     """Role of a team's jobs: it reaches the team's folder of the bucket, and nothing else."""
     folder = names.team_folder(team)
     arn = f"arn:{scope.partition}:s3:::{bucket}"
-    # A prefix without the slash would list the folders of teams whose names begin like this one's.
+    # A prefix without the slash would list the folders of teams whose names begin with this one's.
     below = {"StringLike": {"s3:prefix": [f"{folder}/*"]}}
     objects = [
         *("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),

@@ -53,7 +53,7 @@ def _key(scope: Scope, role: str, *uses: Statement, is_retained: bool = False) -
     key = aws.kms.Key(
         scope.named(f"{role}-key"),
         description=f"{scope.name}: {role}",
-        # Without the account itself nobody could ever change the key again.
+        # Without the account as a principal, nobody could change the key again.
         policy=document(allow(["kms:*"], "*", Principal=owner), *uses),
         enable_key_rotation=True,
         multi_region=False,

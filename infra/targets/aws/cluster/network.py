@@ -51,7 +51,7 @@ def make_network(scope: Scope, keys: Keys, *, has_autoscaler: bool) -> Network:
         tags={"Name": scope.name},
         opts=scope.options(),
     )
-    # Whoever forgets to name a group gets this one: it lets nothing through.
+    # An instance without a security group gets the default one, so this allows no traffic.
     aws.ec2.DefaultSecurityGroup(
         scope.named("default"), vpc_id=vpc.id, region=scope.region, opts=scope.options()
     )

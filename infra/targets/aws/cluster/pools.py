@@ -88,7 +88,7 @@ def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) ->
         version=scope.kubernetes_version,
         ami_type=_ami_type(group),
         capacity_type=_capacity_type(group),
-        # A capacity block's template has the type already, and EKS takes it from one place only.
+        # A capacity block's launch template has the type, and EKS accepts it in one place only.
         instance_types=None if group.is_block else [machine.name for machine in group.machines],
         launch_template=aws.eks.NodeGroupLaunchTemplateArgs(
             id=template.id, version=template.latest_version.apply(str)
@@ -102,7 +102,7 @@ def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) ->
             for taint in settings.taints
         ],
         update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
-        # One at a time: a fault of many nodes at once is seldom the nodes'.
+        # One at a time: when many nodes fail at once, the cause is seldom in the nodes.
         node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(
             enabled=True, max_parallel_nodes_repaired_count=1
         ),
@@ -164,11 +164,11 @@ def _launch_template(deps: NodeGroupDeps, group: NodeGroup) -> aws.ec2.LaunchTem
         vpc_security_group_ids=None if has_efa else [cluster_group],
         block_device_mappings=[_root_disk(deps.keys)],
         metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
-            # One hop: nodes may ask for their role's credentials, pods may not.
+            # One hop: nodes can get their role's credentials, pods cannot.
             http_endpoint="enabled",
             http_tokens="required",
             http_put_response_hop_limit=1,
-            # With an account's default of `enabled`, EC2 refuses to launch what has a `/` in the key of a
+            # With an account's default of `enabled`, EC2 launches no instance that has a `/` in the key of a
             # tag (EC2 user guide, "View tags for your EC2 instances using instance metadata").
             instance_metadata_tags="disabled",
         ),

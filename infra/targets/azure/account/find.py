@@ -69,7 +69,7 @@ class AzureFinder(Finder):
             yield from page.get("value", ())
             if not page.get("nextLink"):
                 return
-            page = self._ask(page["nextLink"], {}) or {}  # the link has the parameters in it
+            page = self._ask(page["nextLink"], {}) or {}  # the link contains the parameters
 
 
 def _is_same_value(key: str, one: Any, other: Any) -> bool:

@@ -92,7 +92,7 @@ def blob_account(
         resource_group_name=deps.groups.data,
         location=scope.region,
         kind="StorageV2",
-        # In the zones of one region: a copy in another one would be under another law.
+        # Replicated between zones of one region: a copy in another region may be under other laws.
         sku=SkuArgs(name="Standard_ZRS" if scope.spec.zones else "Standard_LRS"),
         access_tier="Hot",
         identity=IdentityArgs(type="UserAssigned", user_assigned_identities=[identity]),

@@ -88,7 +88,8 @@ class AzureCluster(Cluster):
             for pool in stack.pools
             if pool.capacity != "system"
         }
-        # AKS defines ProvisioningRequests with the first pool that it scales, and Kueue looks once, at start.
+        # AKS installs the ProvisioningRequest CRD with its first autoscaled pool; Kueue looks for it only at
+        # start.
         scaled = [made[pool.name] for pool in stack.pools if pool.provisioning]
         config = kubeconfig(scope, control_plane)
         self.access = connect(stack.name, config, control_plane.cluster, self, scaled)
@@ -159,7 +160,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         name=stack.name,
         kubernetes_version=spec.rendered_version,
         topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
-        # All pods of a job in one scale set: between two there is no InfiniBand.
+        # All pods of a job are in one scale set: InfiniBand does not connect two.
         required_topology=AGENT_POOL if on_infiniband else "",
         provisioning_class=PROVISIONING_CLASS,
         data_dir="",

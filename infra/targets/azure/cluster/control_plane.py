@@ -83,7 +83,7 @@ def make_control_plane(
     spec, identities = scope.spec, deps.identities
     cluster = ManagedCluster(
         scope.name,
-        # Its users' kubeconfigs go by the name.
+        # A fixed name, since users' kubeconfigs contain it.
         resource_name_=scope.name,
         resource_group_name=deps.groups.cluster,
         location=scope.region,
@@ -162,7 +162,7 @@ def _access(scope: Scope, network: Network) -> ManagedClusterAPIServerAccessProf
         enable_private_cluster_public_fqdn=None if networks else False,
         private_dns_zone=None if networks else "system",
         authorized_ip_ranges=[str(each) for each in networks] or None,
-        # Commands by way of Azure's own API would go past the network.
+        # `az aks command invoke` would bypass the restrictions of the network.
         disable_run_command=True,
     )
 
@@ -242,7 +242,7 @@ def _kubeconfig(scope: Scope, cluster: dict[str, str]) -> dict[str, Any]:
     exec_ = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "kubelogin",
-        # With whatever Azure's tools are signed in by: a person, a pipeline's identity, a machine's.
+        # Uses the login of `az`: a user, a pipeline's identity or a managed identity.
         "args": ["get-token", "--login", "azurecli", *server],
         "installHint": "az aks install-cli",
         "interactiveMode": "Never",

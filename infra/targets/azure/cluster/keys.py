@@ -86,7 +86,7 @@ def make_keys(scope: Scope, groups: Groups, identities: Identities, endpoints: P
             grant(scope, "control-plane-vault", identities.control_plane, "Key Vault Contributor", vault_id),
         ],
         "data": [
-            # Who continues reading the data needs the key, too.
+            # The bucket is retained, and its data can be read only with the key.
             grant(scope, "data-key", identities.keys, encryptor, found["data"].id, retain_on_delete=True)
         ],
     }
@@ -130,10 +130,10 @@ def _vault(scope: Scope, group: pulumi.Input[str]) -> Vault:
             enable_rbac_authorization=True,
             enable_soft_delete=True,
             soft_delete_retention_in_days=DELETED_DAYS,
-            # Who deletes a key deletes all that it encrypts: nobody can before the time is up.
+            # Deleting a key destroys all data that it encrypts, so nobody can purge it before that time.
             enable_purge_protection=True,
             public_network_access="Disabled",
-            # Disks, storage accounts and Lustre come from within Azure.
+            # Disks, storage accounts and Lustre connect as trusted Azure services.
             network_acls=NetworkRuleSetArgs(bypass="AzureServices", default_action="Deny"),
         ),
         tags=scope.tags,

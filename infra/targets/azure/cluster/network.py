@@ -96,7 +96,7 @@ class _Subnets:
             address_prefix=str(cidr),
             nat_gateway=SubResourceArgs(id=nat.id) if nat else None,
             delegations=[delegation] if delegation else None,
-            # No outbound traffic uses an address that Azure lends.
+            # No outbound traffic uses Azure's default outbound address.
             default_outbound_access=False,
             private_endpoint_network_policies="Disabled",
             opts=self.scope.options(depends_on=after),

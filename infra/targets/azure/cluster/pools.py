@@ -106,9 +106,9 @@ def agent_pool(
         **{**_node(scope, deps.network, pool, settings), **_size(scope, pool, settings)},
         opts=scope.options(
             depends_on=_reservation_rights(scope, deps, pool),
-            # Names are unique, and there is seldom capacity for both.
+            # Names are unique, and there is seldom capacity for the old and the new pool.
             delete_before_replace=True,
-            # Sizes are set by the autoscaler and by AgentPoolSize, and are no drift.
+            # Sizes are set by the autoscaler and by AgentPoolSize, and are not drift.
             ignore_changes=_ignored_changes(pool),
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from infra.targets.pool_types import PoolChanges, PoolType
 
 POOL_TYPES: Mapping[str, PoolChanges] = {
-    # AKS: labels, taints and the count are set on what runs; a version comes node by node.
+    # AKS: labels, taints and the count change in place; a version upgrade replaces node by node.
     "azure-native:containerservice:AgentPool": PoolType(
         labels="nodeLabels",
         sizes=["maxCount", "count"],

@@ -40,7 +40,7 @@ def make_bucket(
         f"{stack}-bucket", bucket=bucket.name, rules=_rules(lifecycle), opts=below
     )
     if policy := spec.bucket_policy:
-        # A bucket with a policy rejects whom it does not name (AI Object Storage: policy evaluation).
+        # A bucket with a policy rejects all whom it does not name (AI Object Storage: policy evaluation).
         text = bucket_policy(name, policy.teams, policy.administrators)
         coreweave.ObjectStorageBucketPolicy(f"{stack}-bucket", bucket=bucket.name, policy=text, opts=below)
 

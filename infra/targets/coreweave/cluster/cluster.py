@@ -43,7 +43,7 @@ _PREFIXES = ("pods", "services", "load-balancers")
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    # Secrets and tokens would be in the log with what they hold.
+    # Metadata only: the log would otherwise contain the values of Secrets and tokens.
     "rules": [
         {
             "level": "Metadata",
@@ -98,7 +98,7 @@ class CoreweaveCluster(Cluster):
         access = connect(f"{stack.name}-pools", kubeconfig, cluster, self)
         made: dict[str, pulumi.Resource] = {}
         for pool in stack.pools:
-            # What the autoscaler did is no drift.
+            # Sizes that the autoscaler set are not drift.
             ignored = ["spec.targetNodes"] if pool.provisioning else None
             scaled = pulumi.ResourceOptions(ignore_changes=ignored)
             options = pulumi.ResourceOptions.merge(access.options(self), scaled)
@@ -119,8 +119,8 @@ def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSetting
         serves_object_store=False,
         device_plugins=memory_lock(pools.values()),
         software=NodeSoftwareSettings(mirror=mirror_of(spec.mirror)),
-        # http://cwlota.com, and https://cwobject.com (CoreWeave: Configure endpoints). Where LOTA has private
-        # addresses, the stack names them.
+        # For http://cwlota.com and https://cwobject.com (CoreWeave: Configure endpoints). If LOTA has private
+        # addresses, the stack file names them.
         destinations=(Destination(INTERNET, (80, 443)),),
     )
 
@@ -135,7 +135,7 @@ def _vpc(name: str, spec: CoreweaveSpec, options: pulumi.ResourceOptions) -> cor
         vpc_prefixes=[
             coreweave.NetworkingVpcVpcPrefixArgs(name=each, value=str(cidr)) for each, cidr in ranges.items()
         ],
-        # Nothing in here serves the internet; images and packages are fetched from it.
+        # Nothing in the cluster serves the internet; nodes fetch images and packages from it.
         ingress=coreweave.NetworkingVpcIngressArgs(disable_public_services=True),
         egress=coreweave.NetworkingVpcEgressArgs(disable_public_access=False),
         opts=options,
@@ -152,7 +152,7 @@ def _control_plane(
         name=name,
         zone=spec.zone,
         vpc_id=vpc.id,
-        # Patches are CoreWeave's to apply.
+        # CoreWeave applies patch versions.
         version=f"v{spec.kubernetes_minor}",
         public=spec.public_endpoint,
         pod_cidr_name=pods,
@@ -195,7 +195,7 @@ def _kubeconfig(name: str, endpoint: str) -> str:
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        # Its certificate is a public authority's.
+        # No CA certificate: a public authority issued the server's certificate.
         "clusters": [{"name": name, "cluster": {"server": _url(endpoint)}}],
         "users": [{"name": name, "user": user}],
     }

@@ -25,7 +25,7 @@ def deploy_role(
     permissions = [each for each in wanted if not pipeline.read_only or _READS.search(each)]
     what = "preview" if pipeline.read_only else "deploy"
     role = {"title": f"{stack.name} {what}", "stage": "GA", "includedPermissions": permissions}
-    name = f"{stack.name}_{what}".replace("-", "_")  # role IDs take no dash
+    name = f"{stack.name}_{what}".replace("-", "_")  # role IDs may not contain a dash
     return DeployRole(
         trust(spec, pipeline),
         {f"projects/{spec.project}/roles/{name}": role},

@@ -74,7 +74,7 @@ def make_control_plane(
     spec = scope.spec
     cluster = Cluster(
         scope.name,
-        # Its users' kubeconfigs go by the name.
+        # A fixed name, since users' kubeconfigs contain it.
         name=scope.name,
         location=scope.region,
         node_locations=list(spec.zones),
@@ -98,7 +98,7 @@ def make_control_plane(
         private_cluster_config=ClusterPrivateClusterConfigArgs(
             enable_private_nodes=True, enable_private_endpoint=True
         ),
-        # With nobody on the list the private endpoint takes connections from the VPC alone.
+        # With an empty list, the private endpoint accepts connections only from the VPC.
         master_authorized_networks_config=ClusterMasterAuthorizedNetworksConfigArgs(),
         control_plane_endpoints_config=_dns_endpoint(spec.access),
         authenticator_groups_config=_groups(spec.access),
@@ -110,8 +110,8 @@ def make_control_plane(
         monitoring_config=_monitoring(),
         deletion_protection=spec.deletion_protection,
         resource_labels=scope.labels,
-        # GKE reports the first pool's nodes in `nodeConfig`. It refuses a deletion at the cluster's turn, the
-        # engine at the preview.
+        # GKE reports the first pool's nodes in `nodeConfig`. It refuses only when the cluster is deleted;
+        # with `protect` the preview already fails.
         opts=scope.options(ignore_changes=["nodeConfig"], protect=spec.deletion_protection),
     )
     return _control_plane(cluster, access, uses_dns_endpoint=spec.access.dns_endpoint)
@@ -212,7 +212,7 @@ def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: gke-gcloud-auth-plugin gets one. Secret nevertheless."""
-    # Of no use before its reader has access.
+    # Not usable before its reader has access.
     dependencies = [grant.id for grant in control_plane.access]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *dependencies)
     existing = scope.spec.existing_cluster

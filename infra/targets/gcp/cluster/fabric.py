@@ -70,7 +70,7 @@ def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -
         auto_create_subnetworks=False,
         routing_mode="REGIONAL",
         mtu=mtu,
-        # Nothing on it has business with the internet.
+        # These networks carry no traffic to the internet.
         delete_default_routes_on_create=True,
         project=scope.project,
         opts=scope.options(),

@@ -49,7 +49,7 @@ def node_identity(scope: Scope) -> pulumi.Output[str]:
         project=scope.project,
         opts=scope.options(),
     )
-    # Its address is written out, so that a policy sees at preview who is given what.
+    # A literal address: policies see at preview which account gets which role.
     member = f"serviceAccount:{account_id}@{scope.project}.iam.gserviceaccount.com"
     rights = [
         _grant(scope, f"nodes-{role.rpartition('/')[2]}", role, member, [account]) for role in NODE_ROLES

@@ -68,7 +68,7 @@ def _key(scope: Scope, ring: KeyRing, role: str, services: Sequence[str]) -> pul
             crypto_key_id=key.id,
             role=_USE,
             member=scope.service_agent(service),
-            # Who continues reading the data needs the key, too.
+            # The bucket is retained, and its data can be read only with the key.
             opts=scope.options(retain_on_delete=role == "data"),
         )
         for service in services

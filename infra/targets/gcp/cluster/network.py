@@ -68,7 +68,7 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
     subnetwork = _subnetwork(scope, vpc)
     if scope.spec.network.nat:
         _nat(scope, vpc, subnetwork)
-    # A private control plane has an address among the nodes'; GKE lets it call on 443 and 10250 only.
+    # A private control plane has an address in the nodes' range; GKE's firewall admits it on 443 and 10250.
     _allow_ingress(scope, vpc, "webhooks", scope.ranges.nodes, WEBHOOK_PORTS)
     addresses = _peered_addresses(scope, vpc)
     peering = Connection(
@@ -79,7 +79,7 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
         opts=scope.options(),
     )
     if scope.spec.filesystem.kind == "lustre":
-        # Lustre's servers connect to clients too, to revoke locks.
+        # Lustre servers also connect to clients, to revoke locks.
         _allow_ingress(scope, vpc, "lustre", scope.ranges.peered, LUSTRE_PORTS)
     return Network(vpc.id, subnetwork.id, PODS_RANGE, SERVICES_RANGE, peering, addresses.name)
 
@@ -105,7 +105,7 @@ def _subnetwork(scope: Scope, vpc: Vpc) -> Subnetwork:
             SubnetworkSecondaryIpRangeArgs(range_name=name, ip_cidr_range=str(cidr))
             for name, cidr in ((PODS_RANGE, ranges.pods), (SERVICES_RANGE, ranges.services))
         ],
-        # Nodes have no public addresses, and reach Google Cloud's APIs all the same.
+        # Nodes reach Google Cloud's APIs without public addresses.
         private_ip_google_access=True,
         log_config=SubnetworkLogConfigArgs(
             aggregation_interval="INTERVAL_10_MIN", flow_sampling=0.5, metadata="INCLUDE_ALL_METADATA"
@@ -125,7 +125,7 @@ def _nat(scope: Scope, vpc: Vpc, subnetwork: Subnetwork) -> None:
         router=router.name,
         nat_ip_allocate_option="AUTO_ONLY",
         source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-        # A data loader opens many connections at once; a fixed share of ports would run out.
+        # A data loader opens many connections at once, for which a fixed number of ports would not suffice.
         enable_dynamic_port_allocation=True,
         min_ports_per_vm=64,
         max_ports_per_vm=4096,

@@ -146,9 +146,9 @@ def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> Nod
         network_config=_network(deps, pool),
         node_config=_node(deps, group, settings),
         opts=scope.options(
-            # Two of a name cannot be, and seldom are there machines for two.
+            # Names are unique, and there is seldom capacity for the old and the new pool.
             delete_before_replace=True,
-            # GKE writes the size of a node pool that was resized there, and its change would replace the pool
+            # GKE changes this field when a pool is resized, and a changed value would replace the pool
             # (google_container_node_pool, initial_node_count).
             ignore_changes=["initialNodeCount"] if group.grows_after_creation else None,
             custom_timeouts=_TIMEOUTS if group.grows_after_creation else None,
@@ -169,7 +169,7 @@ def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
             "zones": len(group.zones),
             "labels": {names.POOL_LABEL: group.pool.name},
         },
-        # Its provider is the plugin of ours, and not the scope's.
+        # Trainyard's provider, not the Google Cloud provider of the scope.
         pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
     )
 
@@ -215,7 +215,7 @@ def _by_workload(
         project=scope.project,
         opts=scope.options(),
     )
-    # GKE keeps no type with a named policy; one that is written here would replace the pool every time.
+    # GKE stores no type for a named policy; a type here would replace the pool on every `up`.
     return NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=tpu_topology)
 
 

@@ -95,7 +95,7 @@ class LocalCluster(Cluster):
             return _existing(kubeconfig_without_credentials(spec.cluster.context), source)
         if spec.cluster == "kind":
             return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools), source)
-        # Nodes import images when their config changes, so a new training image must show there.
+        # Nodes import images when their config changes, so a new training image must change it.
         image = {names.TRAINING_IMAGE_LABEL: self.settings.training_image.rpartition(":")[2]}
         inputs = embedded_inputs(stack, spec, self.settings, self.pools, image)
         cluster = EmbeddedCluster(stack.name, inputs, pulumi.ResourceOptions(parent=self))
@@ -203,7 +203,7 @@ def _existing(kubeconfig: str, source: VolumeSource) -> _ControlPlane:
         ca_certificate=pulumi.Output.from_input(ca_certificate),
         kubeconfig=pulumi.Output.secret(kubeconfig),
         volume_source=source,
-        # New at every run; the object store keeps those that it was made with. In AWS's own lengths.
+        # New on every run; the object store retains its first ones. The lengths are AWS's.
         object_store_keys=(
             pulumi.Output.secret(secrets.token_hex(10).upper()),
             pulumi.Output.secret(secrets.token_urlsafe(30)),

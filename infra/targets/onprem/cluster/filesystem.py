@@ -17,7 +17,7 @@ def nfs_volumes(spec: NfsSpec) -> VolumeSource:
         share = f"{spec.share}/{path}" if path else spec.share
         csi = {
             "driver": DRIVER,
-            # Unlike any other volume's: the driver does not read it.
+            # Only has to be unique: the driver does not read it.
             "volumeHandle": f"{spec.server}{share}",
             "volumeAttributes": {"server": spec.server, "share": share},
         }

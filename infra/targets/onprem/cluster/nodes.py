@@ -21,7 +21,7 @@ def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
     return fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
-        # Server-side apply gives a node's taints one owner, maybe not us: users set them themselves.
+        # With server-side apply a node's taints have one owner, maybe not the stack: users set them.
         cloud_taints=(resource,) if pool.accelerator else (),
         accelerator_resource=resource,
         node_names=tuple(_nodes(pool.name, spec.leaves or ())),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from infra.targets.pool_types import PoolChanges, PoolType
 
 POOL_TYPES: Mapping[str, PoolChanges] = {
-    # Labels and taints are set on existing machines, and removed from them.
+    # Labels and taints are set on existing nodes, and removed from them.
     "kubernetes:core/v1:NodePatch": PoolType(
         labels="metadata.labels", sizes=[], replaced="labels and taints are taken off and set anew"
     ),
