@@ -9,7 +9,7 @@ class UnknownNameError(LookupError):
     """A name that the catalogue lacks, with its position, the allowed names, and the most similar one."""
 
     def __init__(self, what: str, got: str, known: Iterable[str], path: str) -> None:
-        from difflib import get_close_matches  # only where a name is wrong
+        from difflib import get_close_matches  # needed only if a name is wrong
 
         names = sorted(known)
         near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.5)

@@ -97,7 +97,7 @@ def _has(contents: ImageContents, file: str, fabric: Fabric) -> bool:
     if any(contents.matches(f"{folder}/{file}") for folder in (*paths, *TRUSTED)):
         return True
     cached = {path.rpartition("/")[0] for path in contents.cached}
-    if "/" in file:  # a plugin of a library, which lies beside that
+    if "/" in file:  # a library's plugin, in the same folder as the library
         return any(contents.matches(f"{folder}/{file}") for folder in cached)
     named = [path for path in contents.cached if path.rpartition("/")[2] == file]
     return any(contents.resolve(path) in contents.files for path in named)

@@ -31,7 +31,7 @@ SETTINGS = {
     # A copy of the state before each of some 300 writes takes a tenth of an `up`.
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
-    # Plugins start in the program's folder, whose `platform` must not stand before the standard library's.
+    # Plugins start in the program's folder, whose `platform` must not shadow the standard library's.
     "PYTHONSAFEPATH": "1",
 }
 WRITE_STATE_ONCE = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
@@ -167,7 +167,7 @@ class Engine:
         """
         recovery.end_orphans(self._paths.engine)
         for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
-            left.unlink(missing_ok=True)  # by the Kubernetes provider, under `pulumi` by hand
+            left.unlink(missing_ok=True)  # written by the Kubernetes provider for the `pulumi` CLI
         plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
         self._backend.mend()
         self.cancel(stack)
@@ -249,7 +249,7 @@ class Engine:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         copy = folder / f"Pulumi.{stack}.yaml"
         if not self.exists(stack):
-            # A stack is made beside a project file, and its salt written there.
+            # `stack init` requires a project file, and writes the stack's salt beside it.
             project = {"name": self._project["name"], "runtime": "python"}
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
             self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder), *self._secrets(stack))

@@ -188,7 +188,7 @@ class EventReporter:
     def _summary(self, event: Mapping[str, Any]) -> None:
         self.changes = event.get("resourceChanges") or {}
 
-    _handlers = {  # noqa: RUF012 -- no field: shared by all
+    _handlers = {  # noqa: RUF012 -- shared by all instances
         "resourcePreEvent": _begins,
         "resOutputsEvent": _ends,
         "diagnosticEvent": _diagnoses,

@@ -45,7 +45,7 @@ class PluginServer:
         self._stop.get()
         self._on_stop()
         self.server.stop(GRACE_SECONDS).wait(GRACE_SECONDS)
-        # A worker may sit in a long operation; joining it would exceed the engine's timeout.
+        # A worker may be in a long operation; joining it would exceed the engine's timeout.
         os._exit(0)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:

@@ -139,6 +139,6 @@ def _is_part(command: Sequence[str]) -> bool:
 def _is_engine(pid: int) -> bool:
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        # One that was killed keeps its name until it is reaped, but not its arguments.
+        # A killed process retains its name until it is reaped, but not its arguments.
         return process.name() == "pulumi" and bool(process.cmdline())
     return False

@@ -3,7 +3,7 @@
 FOR_ANY_PULUMI = {
     # A certificate Secret that its controller has filled in conflicts with a second apply.
     "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
-    # Between a ConfigMap and the one in its place, admission has no parameters and refuses everything.
+    # While a ConfigMap is replaced, admission policies have no parameters and refuse everything.
     "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
     "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
     "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",

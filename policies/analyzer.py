@@ -286,7 +286,7 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
 def serve(policies: Sequence[Policy]) -> None:
     """Serve the engine until it ends us; the first line on stdout is the port."""
     analyzer = Analyzer(policies)
-    # Imports are permanent and evaluation creates no reference cycles: collect garbage seldom.
+    # Imports are permanent and evaluation creates no reference cycles: so collect garbage rarely.
     gc.freeze()
     gc.set_threshold(50_000)
     server = rpc.RpcServer()
@@ -297,5 +297,5 @@ def serve(policies: Sequence[Policy]) -> None:
     try:
         server.serve()
     finally:
-        analyzer.write_reports()  # a run that was stopped has never come to AnalyzeStack
+        analyzer.write_reports()  # the engine does not call AnalyzeStack in a stopped run
         presence.retract(analyzer.stack.project, analyzer.stack.name, analyzer.stack.environment)

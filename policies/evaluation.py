@@ -144,7 +144,7 @@ class PolicyEvaluator:
             try:
                 patch = policy.remediate(replace(resource, parameters=parameters))
             except UnknownProperty:
-                continue  # `evaluate` refuses it
+                continue  # `evaluate` reports it
             if patch:
                 yield policy, patch
 

@@ -117,7 +117,7 @@ class RpcServer:
                     if answer := connection.receive(received or b"", time.monotonic()):
                         peer.sendall(answer)
             except (OSError, ProtocolError):
-                return  # the engine has ended, which it reports itself, or the peer is no engine
+                return  # the engine has ended, and reports why, or the peer is not an engine
 
 
 def _received(peer: socket.socket) -> bytes | None:
@@ -262,7 +262,7 @@ class Http2Connection:
             message = self.answer(call.path, bytes(call.request[5:]))
         except CallError as error:
             return self._failed(stream, error.code, str(error))
-        except Exception as error:  # grpcio's server does the same; the engine stops at it
+        except Exception as error:  # as grpcio's server does; the engine then stops
             return self._failed(stream, Status.UNKNOWN, f"{type(error).__name__}: {error}")
         self._windows.setdefault(stream, self._stream_window)
         self._waiting.append((stream, b"\x00" + struct.pack(">I", len(message)) + message))

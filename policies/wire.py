@@ -51,7 +51,7 @@ def _decode(value: struct_pb2.Value) -> Value:
 
 def secret_paths(properties: struct_pb2.Struct) -> tuple[str, ...]:
     """Paths of the values that are secret, so that no message shows them."""
-    # Most resources hold no secret: a search in the bytes is far quicker than a walk.
+    # Most resources hold no secret: searching the bytes is far faster than walking the tree.
     if SECRET.encode() not in properties.SerializeToString():
         return ()
     return tuple(path for key, value in properties.fields.items() for path in _secret_paths(value, key))

@@ -154,7 +154,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
             inputs.update({field: plain(request.olds).get(field) or made_up})
         named = self._resource(request.urn, inputs)
         failures = [
-            # With the path in the reason: the engine would show the property's value, and that of secrets.
+            # The path is part of the reason: for a property the engine would show the value, even a secret.
             provider_pb2.CheckFailure(reason=f"{path}: {reason}" if path else reason)
             for path, reason in self.cloud.check(named)
         ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SECRET = "rehearsed-secret"  # noqa: S105 -- it is none; what begins so must never be read in a state
+SECRET = "rehearsed-secret"  # noqa: S105 -- a fake one: no plain value in a state may begin with it
 """Prefix of the secrets that fakes issue."""
 
 CREDENTIALS: Mapping[str, str] = {
@@ -95,7 +95,7 @@ def _decoded(encoded: str) -> str | None:
 def leaks_in(lines: Mapping[str, str], known: Mapping[str, str] = {}) -> list[Leak]:
     """Return the secrets that can be read in lines (each with the file and line where it is)."""
     if not kinds_in("\n".join(lines), known):
-        return []  # nearly always, and one line after the other takes far longer
+        return []  # nearly always; searching line by line takes far longer
     return [Leak(file, kind) for line, file in lines.items() for kind in sorted(kinds_in(line, known))]
 
 

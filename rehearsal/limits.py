@@ -39,7 +39,7 @@ LIMITS: Mapping[str, Limit] = {
     "aws:ec2/launchTemplate:LaunchTemplate": Limit("name", 128, r"[a-zA-Z0-9().\-/_]{3,}"),
     "aws:ec2/placementGroup:PlacementGroup": Limit("name", 255),
     "aws:ec2/securityGroup:SecurityGroup": Limit("name", 255),
-    # EFS API reference, CreateFileSystem (the bridge makes up the token).
+    # EFS API reference, CreateFileSystem (the bridge generates the token).
     "aws:efs/fileSystem:FileSystem": Limit("creationToken", 64),
     # EKS API reference, CreateCluster; terraform-provider-aws, eks/node_group.go (at most 63).
     "aws:eks/cluster:Cluster": Limit("name", 100),

@@ -153,7 +153,7 @@ class _RehearsalRun:
             except TrainyardError as error:
                 raised = {each.refusal.name: each for each in self._injector.raised}
                 if raised.keys() <= {each.name for each in self.refused}:
-                    raise  # no refusal, or one that what the user did has not ended
+                    raise  # not an injected refusal, or one that the user's fix has not ended
                 self.refused += [_refused(each, error) for each in raised.values()]
                 self._injector.apply_fixes()
 

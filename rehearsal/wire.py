@@ -9,7 +9,7 @@ from google.protobuf import json_format, struct_pb2
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """Constant by which the protocol represents a value that is not known yet."""
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
-_SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark of the protocol
+_SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a marker of the protocol
 
 
 def plain(properties: struct_pb2.Struct) -> dict[str, Any]:

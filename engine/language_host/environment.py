@@ -138,7 +138,7 @@ def machine_python() -> Path:
 
 
 def _requires(distribution: Distribution) -> Iterator[str]:
-    # What only an extra asks for does not count: an extra may name the package itself.
+    # Requirements of extras do not count: an extra may name the package itself.
     for requirement in map(Requirement, distribution.requires or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield canonicalize_name(requirement.name)

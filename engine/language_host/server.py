@@ -103,14 +103,14 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Run a plugin written in Python; its output is passed to the engine, which reads the port there."""
         environment = _environment(request.info, is_plugin=True)
         if request.kind == "analyzer" and not environment.exists:
-            # The official host runs a policy pack that names no virtual environment as it runs a program.
+            # Like the official host: a policy pack that names no virtual environment runs as a program does.
             environment = _environment(request.info)
         program = Path(request.info.program_directory, request.info.entry_point)
         variables = environment.variables(dict(entry.split("=", 1) for entry in request.env))
         with _reporting(context):
             python = str(environment.python)
         if request.kind == "analyzer":
-            # -P: started in the program's folder, whose modules must not stand before the standard library's.
+            # -P: started in the program's folder, whose modules must not shadow the standard library's.
             command = [python, "-u", "-P", "-m", "pulumi.policy", *request.args, str(program)]
         else:
             command = [python, "-u", str(program), *request.args]

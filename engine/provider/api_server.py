@@ -27,7 +27,7 @@ def connect(kubeconfig: str) -> ApiClient:
     """Open a client for the cluster of a kubeconfig, given as text."""
     from kubernetes import config
 
-    # The private folder for temporary files that the engine is given holds the client's key while it runs.
+    # The client writes its key to a temporary file: the engine's TMPDIR is a private folder.
     with _CONNECTING:
         client: ApiClient = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
             yaml.safe_load(kubeconfig), persist_config=False

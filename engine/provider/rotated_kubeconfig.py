@@ -75,7 +75,7 @@ class RotatedKubeconfig(ResourceHandler):
         status = (answer or {}).get("status")
         if not status:
             raise refused(f"no service account {inputs[_ACCOUNT]['name']}", EXPECTED)
-        # An API server may give less than was asked for.
+        # An API server may grant a shorter lifetime than requested.
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
         _call(connect(inputs["holder"]), "PATCH", _secret_path(inputs), _secret(inputs, kubeconfig))

@@ -27,14 +27,14 @@ _SECRETS = {"group": "", "resources": ["secrets", "serviceaccounts/token"]}
 POLICY: dict[str, Any] = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    # A request is one line: once it has been answered.
+    # One line per request, when it has been answered.
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [
-        # Whoever reads a Secret is named, the cluster's own parts too.
+        # Every read of a Secret is logged with its user, including reads of the cluster's components.
         {"level": "Metadata", "resources": [_SECRETS]},
         {"level": "None", "users": list(_SYSTEM_USERS), "verbs": list(_READS)},
         {"level": "None", "userGroups": list(_SYSTEM_GROUPS), "verbs": list(_READS)},
-        # Operators watch; what they change is retained.
+        # Operators' watches are not logged, their changes are.
         {"level": "None", "userGroups": ["system:serviceaccounts"], "verbs": ["watch"]},
         {"level": "None", "resources": list(_HEARTBEATS)},
         {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/openapi*", "/version"]},

@@ -18,7 +18,7 @@ SERVICE_PREFIXES = range(12, 25)
 """Allowed prefix lengths of the Service range: kube-apiserver refuses wider ones than /12, and DNS has the
 tenth address."""
 
-# At most 12 characters: a network interface on the host carries the name, and Linux allows 15.
+# At most 12 characters: the name of a network interface on the host contains it, and Linux allows 15.
 ClusterName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,10}[a-z0-9])?$")]
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 FolderName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]

@@ -18,7 +18,7 @@ disabled_plugins = [{disabled}]
 [grpc]
   address = "{socket}"
 """
-# Snapshotters that are not used, and tracing, which nobody collects.
+# Unused snapshotters, and tracing, which nobody collects.
 _DISABLED = (
     "io.containerd.snapshotter.v1.aufs",
     "io.containerd.snapshotter.v1.btrfs",

@@ -166,7 +166,7 @@ class EmbeddedControlPlane:
             f"--root-ca-file={self.context.credentials.authority.files.certificate}",
             f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
             "--node-monitor-period=2s",
-            # A claim that comes before its volume is seen waits for the next look: 15 s by default.
+            # A claim that is created before its volume is seen waits for the next sync: 15 s by default.
             "--pvclaimbinder-sync-period=2s",
             "--kube-api-qps=100",
             "--kube-api-burst=200",

@@ -43,7 +43,7 @@ class NodeMachine:
             "containerd.toml": containerd.node_config(self.folder, pause_image),
             "kubelet.yaml": yaml.safe_dump(self.kubelet_config()),
             "cni/10-pods.conflist": json.dumps(self.cni_config(), indent=1),
-            # Pods that want the node's DNS get none: there is no way out of the cluster.
+            # Pods with `dnsPolicy: Default` get no resolver: no traffic leaves the cluster.
             "resolv.conf": "",
         }
         for name, content in files.items():
@@ -99,7 +99,7 @@ class NodeMachine:
             "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{cgroups.ROOT}/{self.cgroup}",
-            "enforceNodeAllocatable": ["none"],  # five nodes share one machine's memory
+            "enforceNodeAllocatable": ["none"],  # all nodes share the host's memory
             "failCgroupV1": False,
             "podPidsLimit": POD_PIDS,
             "failSwapOn": False,
@@ -108,15 +108,15 @@ class NodeMachine:
             "clusterDNS": [str(self.context.plan.dns_service)],
             "clusterDomain": "cluster.local",
             "resolvConf": str(self.folder / "resolv.conf"),
-            # Images come from archives, so what is collected cannot be pulled again.
+            # Images are imported from archives, so a collected image cannot be pulled again.
             "imageGCHighThresholdPercent": 100,
-            # Absolute: a percentage of a workstation's disk says nothing about us.
+            # Absolute: a percentage of a workstation's disk mostly depends on other files.
             "evictionHard": {
                 "memory.available": "200Mi",
                 "nodefs.available": "1Gi",
                 "imagefs.available": "1Gi",
             },
-            # Controllers wait for their certificate's Secret to be mounted again: 1 min by default.
+            # How soon a controller sees its certificate in a mounted Secret: 1 min by default.
             "syncFrequency": "5s",
             "nodeLeaseDurationSeconds": LEASE_SECONDS,
             "volumeStatsAggPeriod": "10m",

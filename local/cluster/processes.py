@@ -87,7 +87,7 @@ def _is(process: psutil.Process, identity: Path) -> bool:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    # Whoever adopted a process may be slow to reap it, and a zombie holds nothing.
+    # The process that adopted it may reap it late, and a zombie holds no resources.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -148,7 +148,7 @@ class ClusterSite:
 
     def remove(self) -> None:
         """Remove everything but the data."""
-        # Declared ones too: someone may have deleted the folders by hand.
+        # Also the nodes in the config: someone may have deleted their folders by hand.
         names = self._node_folders() | {node.name for node in self.config.nodes}
         machines = [self.control, self._unpacker, *(self.node(name) for name in names)]
         with ThreadPoolExecutor() as pool:

@@ -115,7 +115,7 @@ def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:
 
 def _wrapper(toolchain: LinkedArtifacts, module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
-    # -P: the engine starts plugins in the program's folder, whose `platform` must not hide Python's own.
+    # -P: the engine starts plugins in the program's folder, whose `platform` must not shadow Python's.
     return f'#!/bin/sh\nexec {python} -P -m {module} "$@"\n'
 
 

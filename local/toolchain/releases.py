@@ -91,7 +91,7 @@ class Releases:
 
         Raise TrainyardError where a checksum differs, and BrokenOffError where the line fails.
         """
-        import httpx  # a filled cache needs none of it, and it takes as long as all else here
+        import httpx  # slow to import, and not needed with a filled cache
 
         try:
             return self._fetch(build, release, folder, task)

@@ -36,7 +36,7 @@ def _pods(resource: Resource) -> Iterator[Violation]:
     runtime = resource.type.endswith("TrainingRuntime")
     name = resource.props.get("metadata.name", "") if runtime else ""
     for pod in pods:
-        # A runtime's jobs choose their number of nodes: it must be fit for several.
+        # A runtime's jobs choose their number of nodes, so it must support several.
         number = 2 if runtime else nodes or _copies(resource.props.data, pod.path)
         faults = fabric_lint.pod(KnownValues(pod.data, pod.path), number, name.partition("-")[2])
         yield from _violations(pod, faults)

@@ -24,7 +24,7 @@ def junit(report: PolicyReport) -> str:
         if own:
             lines = [f"{finding.resource.urn}: {finding.message}" for finding in own]
             more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
-            # Of a failure, CI's pages show the message first, and the text to who asks.
+            # CI pages show a failure's message first, and its text on request.
             headline = f"{own[0].resource.name}: {own[0].violation}{more}"
             failure = ElementTree.SubElement(case, "failure", message=_clean(headline), type=policy.severity)
             failure.text = _clean("\n".join(lines))

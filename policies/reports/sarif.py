@@ -21,7 +21,7 @@ def sarif(report: PolicyReport) -> str:
     driver = {"name": NAME, "version": VERSION, "rules": [_rule(policy) for policy in report.policies]}
     run = {
         "tool": {"driver": driver},
-        # Code scanning keeps the results of each stack apart by it.
+        # Code scanning separates the results of stacks by this ID.
         "automationDetails": {"id": f"policies/{report.project}/{report.stack}/"},
         "results": [_result(finding) for finding in report.findings],
     }

@@ -25,7 +25,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for block in (stack.block("provider"), *stack.blocks("pools")):
         for name in ("region", "zones"):
             yield from _permitted(resource, block, name)
-        # CoreWeave's zones are its regions; what is in no cloud has a country for one.
+        # CoreWeave's zones are its regions; on premises the country counts as the region.
         for name in ("zone", "country"):
             for location in block.texts(name):
                 yield from must_be_permitted(resource, block.at(name), location.lower())
@@ -34,7 +34,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _permitted(resource: Resource, block: PropertyBlock, name: str) -> Iterator[Violation]:
     for location in block.texts(name):
         if location.isdigit():
-            continue  # Azure numbers the zones of the region that it names besides
+            continue  # Azure numbers zones, and a separate property has the region
         yield from must_be_permitted(resource, block.at(name), _region(location))
 
 

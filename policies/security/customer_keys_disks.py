@@ -51,7 +51,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from must_be_set(props, "launchTemplate", "a launch template, whose disks name their key")
         return
     if resource.type == AGENT_POOL:
-        # Its disks have the cluster's key; caches and the machines' own disks only so.
+        # Its disks use the cluster's key; caches and local disks do only with this setting.
         yield from must_equal(props, "enableEncryptionAtHost", True, default=False)
         return
     if resource.type == STORAGE_CLASS:

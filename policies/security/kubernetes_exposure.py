@@ -45,7 +45,7 @@ def _is_narrow(ranges: list[str]) -> bool:
     try:
         networks = [ip_network(item, strict=False) for item in ranges]
     except ValueError:
-        return False  # a typing error: what it opens is not known
+        return False  # not a network, so its size is unknown
     return bool(networks) and all(each.prefixlen >= BROADEST_PREFIX for each in networks)
 
 

@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """Buckets deny plain HTTP, storage accounts take TLS 1.2 or later, listeners HTTPS."""
     props = resource.props
     if resource.type.startswith("azure-native:"):
-        # NFS 3.0 has no TLS: it remains in the network, where the account answers nobody else.
+        # NFS 3.0 has no TLS, and is allowed only if the account is reachable only from its network.
         if not (props.get("enableNfsV3") and props.get("publicNetworkAccess") == "Disabled"):
             yield from must_equal(props, "enableHttpsTrafficOnly", True, default=True)
         if props.get("minimumTlsVersion", "TLS1_0") in OLD:
@@ -65,7 +65,7 @@ def refuses_http(statement: Statement) -> bool:
         and "*" in statement.principals
         and not _ALL_ACTIONS.isdisjoint(map(str.lower, statement.actions))
         and any(map(_ALL_OBJECTS.fullmatch, statement.resources))
-        # One more condition, and requests that do not meet it may come by plain HTTP.
+        # With a further condition, requests that do not meet it could use plain HTTP.
         and tests == [("Bool", "aws:securetransport", "false")]
     )
 

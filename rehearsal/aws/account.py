@@ -60,7 +60,7 @@ class MotoAccount:
             models.client("iam", self.region).list_roles()
 
     def __exit__(self, *_: object) -> None:
-        self._warming.join()  # without moto it would ask AWS itself
+        self._warming.join()  # before moto is active, requests would go to AWS
         self._moto.stop()
         models.motos_ids.clear()
 
@@ -260,7 +260,7 @@ class MotoAccount:
                 LaunchTemplate={"LaunchTemplateId": template["id"], "Version": template["version"]},
                 MinSize=0,
                 MaxSize=resource.inputs["scalingConfig"]["maxSize"],
-                DesiredCapacity=0,  # machines themselves are not rehearsed
+                DesiredCapacity=0,  # instances are not rehearsed
                 VPCZoneIdentifier=",".join(resource.inputs["subnetIds"]),
             )
         return {"resources": [{"autoscalingGroups": [behind], "remoteAccessSecurityGroupId": ""}]}

@@ -105,6 +105,6 @@ def _gaps_as_not_found(operation: str) -> Iterator[None]:
     """Answer "not found" where moto lacks the operation or fails at it."""
     try:
         yield
-    except (NotImplementedError, KeyError) as error:  # a KeyError is moto's for what does not exist
+    except (NotImplementedError, KeyError) as error:  # moto's KeyError: no such resource
         response = {"Error": {"Code": "ResourceNotFoundException", "Message": f"moto: {error!r}"}}
         raise ClientError(response, operation) from error  # type: ignore[arg-type]

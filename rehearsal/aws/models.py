@@ -17,7 +17,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.model import ListShape, MapShape, OperationModel, Shape, StringShape, StructureShape
 from botocore.validate import ParamValidator
-from moto import mock_aws  # noqa: F401 -- before the first client is made: others are not answered by moto
+from moto import mock_aws  # noqa: F401 -- before the first client, which moto could not intercept
 
 from rehearsal.aws.requests import SELF, Request
 from rehearsal.wire import UNKNOWN
@@ -53,10 +53,10 @@ def client(service: str, region: str) -> Any:
     addresses, and a request to any other address would leave the host.
     """
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
-    unknown: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # to the stubs
+    unknown: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # the stubs lack this option
     config = Config(retries={"total_max_attempts": 1}, **unknown)
     if service == "iam" and region.startswith("us-gov-"):
-        # By AWS's own address, iam.us-gov.amazonaws.com, moto does not see which partition it is.
+        # moto cannot derive the partition from AWS's own address, iam.us-gov.amazonaws.com.
         given = {"endpoint_url": f"https://iam.{region}.amazonaws.com"}
     else:
         given = {}

@@ -66,9 +66,9 @@ def problems(token: str, inputs: Properties) -> Iterator[Refusal]:
 def _values(schemas: Mapping[str, Shape], shape: Shape, value: Any, path: str) -> Iterator[Refusal]:
     shape = schemas[shape["$ref"]] if "$ref" in shape else shape
     if isinstance(value, list):
-        for index, each in enumerate(value):  # what the API has once, the provider may have in a list of one
+        for index, each in enumerate(value):  # the provider may have a list where the API has one value
             yield from _values(schemas, shape.get("items", shape), each, f"{path}[{index}]")
-    elif "items" in shape:  # and the other way round
+    elif "items" in shape:  # and vice versa
         yield from _values(schemas, shape["items"], value, path)
     elif isinstance(value, Mapping):
         for key, each in value.items():
@@ -87,13 +87,13 @@ def _property(schemas: Mapping[str, Shape], shape: Shape, key: str) -> Shape | N
             return None
         found = schemas[found["$ref"]] if "$ref" in found else found
         properties = found.get("properties", {})
-        # The provider calls lists by the plural, where the API does not always.
+        # The provider's names of lists are in the plural, the API's not always.
         found = properties.get(name) or properties.get(name.removesuffix("s")) or properties.get(f"{name}s")
     return found
 
 
 def _refused(shape: Shape, value: Any) -> str | None:
-    # An empty one is as none: the provider's Go structures leave it out of the request.
+    # An empty list counts as none: the provider's Go structs omit it from the request.
     text = value if isinstance(value, str) else ""
     if "enum" in shape and text and text not in shape["enum"]:
         return f"got {value!r}; allowed are {', '.join(shape['enum'])}"

@@ -25,7 +25,7 @@ pulumi.CustomResource(
         "publicAccessPrevention": "enforced" if compliant else "inherited",
         "uniformBucketLevelAccess": True,
         "forceDestroy": not compliant,
-        # Not known before the key is made; that there is one is enough.
+        # Unknown until the key is created; the policy only requires one.
         **({"encryption": {"defaultKmsKeyName": key.id}} if compliant else {}),
         "labels": labels if compliant else {"owner": "data"},
     },
