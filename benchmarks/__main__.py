@@ -48,7 +48,7 @@ def main(
 ) -> None:
     """Run benchmarks and print their figures; the exit code is 1 if a target is missed."""
     console = Console()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python keeps what it has compiled
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python caches its bytecode
     os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
     missed = False
     for name in names or [name for name in BENCHES if name not in ASKED_FOR]:

@@ -143,7 +143,7 @@ def _cpu() -> float:
 
 def pack_of(folder: Path, name: str) -> Path:
     """Write the pack of an arm; returns its folder."""
-    pack = folder / re.sub(r"\W+", "-", name)  # a comma would part two packs
+    pack = folder / re.sub(r"\W+", "-", name)  # a comma would separate two packs
     pack.mkdir()
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
     (pack / "PulumiPolicy.yaml").write_text(yaml.safe_dump({"runtime": runtime}))

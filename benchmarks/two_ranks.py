@@ -147,7 +147,7 @@ class Bare(Training):
     def start(self) -> None:
         options = [f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
         program = ["-m", "benchmarks.peers.ddp", self._write_settings(), *self.saves_by]
-        # Else its workers, started again, find dead ranks' addresses in their store, and hang (PyTorch 2.15).
+        # Else restarted workers find failed ranks' addresses in their store, and hang (PyTorch 2.15).
         environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} | self._variables()
         self._launch([sys.executable, "-m", *self.launcher, *options, *program], environment)
 

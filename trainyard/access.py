@@ -99,7 +99,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
     parsed = yaml.safe_load(kubeconfig)
     configuration: Any = client.Configuration()
-    # The client writes keys to files, which a kill leaves behind: they belong where the others are.
+    # The client writes keys to files, which remain after a kill: they belong in the private folder.
     load: Any = config.load_kube_config_from_dict
     load(parsed, client_configuration=configuration, temp_file_path=str(keys))
     for user in parsed.get("users") or ():

@@ -31,7 +31,7 @@ def report_missing_capacity(session: Session) -> None:
     from trainyard.access import client_from
 
     kubeconfig = session.engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig")
-    if kubeconfig is None:  # the way in is the user's own, and so are the machines
+    if kubeconfig is None:  # an existing cluster: its access and nodes are the user's
         return
     try:
         there = ready_nodes(client_from(str(kubeconfig), session.paths.engine / "tmp"))

@@ -27,7 +27,7 @@ def take_down(session: Session, *, purge: bool) -> None:
                 session.stack_name, session.progress, writes_state_once=session.is_embedded
             )
             session.console.print(result.summary())
-        if session.cluster_exists:  # made by an engine that was killed before it could write that down
+        if session.cluster_exists:  # created by an engine that was killed before it recorded it
             session.cluster.down()
         if purge:
             for folder in (session.paths.cluster_data(name), session.audit):

@@ -207,6 +207,6 @@ def until_ended(follower: Follower, look: Callable[[JobHistory, list[TimelineEve
         new = follower.poll()
         look(follower.history, new)
         if follower.history.state.ended:
-            follower.poll()  # lines that were written between the last look and the end
+            follower.poll()  # lines that were written between the last poll and the end
             return follower.history
         time.sleep(POLL_SECONDS)

@@ -148,7 +148,7 @@ def _members(stream: io.BufferedReader) -> Iterator[tuple[tarfile.TarInfo, bytes
         with tarfile.open(fileobj=_unpacked(stream), mode="r|") as tar:
             for member in tar:
                 yield member, _data(tar, member)
-                # It would keep every one; a layer with PyTorch has 20 000.
+                # tarfile retains every member; a layer with PyTorch has 20,000.
                 cast(Any, tar).members = []
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise UnreadableImageError(f"a layer that is no archive of files ({error})") from error

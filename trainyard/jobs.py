@@ -266,7 +266,7 @@ class Jobs:
     """The jobs of a cluster."""
 
     def __init__(self, api: client.ApiClient) -> None:
-        # The client's own types are wrong in places: what it returns is read as plain data.
+        # The client's type hints are wrong in places, so its objects are read as plain data.
         self._api = api
         self._custom: Any = plain.CustomObjects(api)
 

@@ -79,7 +79,7 @@ class NodeLogs:
     def check_output(self) -> None:
         """Raise TrainyardError if the standard output takes no more lines."""
         if (error := self._unwritable) is not None:
-            # What is buffered is not to be tried again at the end of the process.
+            # Python must not try to write the buffered lines again when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fix = f"{self._key.name} goes on; follow it again: trainyard logs -f {self._key.name}"
             got = str(error.strerror)
@@ -165,7 +165,7 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
             waiting = state.reason
             log(f"  queue  {waiting}")
         if state.phase in {"admitted", "running"} or state.ended:
-            with suppress(ApiException, HTTPError, OSError):  # a broken connection: the next look retries
+            with suppress(ApiException, HTTPError, OSError):  # a broken connection: the next poll retries
                 if shown.look():
                     log("  queue  its pods were started again")
         if state.ended:

@@ -51,7 +51,7 @@ class _Unknown(Mocks):
     """Only a resource's declared inputs are known, as at a first preview."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
-        # Azure returns identities in a form other than that of the inputs, which the SDK would not take.
+        # Azure's outputs have identities in another form than its inputs, which the SDK would refuse.
         return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
 
     def call(self, args: MockCallArgs) -> NoReturn:

@@ -118,7 +118,7 @@ class Registries:
         file = Path(folder) / "config.json"
         entries = json.loads(file.read_text()).get("auths", {}) if file.is_file() else {}
         found = {key: entry["auth"] for key, entry in entries.items() if entry.get("auth")}
-        # A login under the host itself goes before one under a URL.
+        # A login for the host overrides one for a URL of that host.
         return cls({_login_host(key): auth for key, auth in found.items()} | found)
 
     def find_problem(

@@ -272,7 +272,7 @@ def next_run(run_root: Path) -> str:
     Runs are numbered folders, so that what `down` retained is never written over.
     """
     names = (path.name.removeprefix("run-") for path in run_root.glob("run-*") if path.is_dir())
-    numbers = [int(name) for name in names if name.isdecimal()]  # a job may have made others
+    numbers = [int(name) for name in names if name.isdecimal()]  # a job may have created other folders
     newest = max(numbers, default=0)
     unfinished = newest and not (run_root / f"run-{newest:03d}" / "final.json").exists()
     return f"run-{newest if unfinished else newest + 1:03d}"

@@ -49,7 +49,7 @@ def backend_variables(
     inherited = {name: value for name, value in local.items() if name not in not_ours}
     return {
         **inherited,
-        # The state, megabytes of JSON, is sent after every step; the engine reads it either way.
+        # The engine uploads the state, megabytes of JSON, after every step, and reads both forms.
         "PULUMI_DIY_BACKEND_GZIP": environ.get("PULUMI_DIY_BACKEND_GZIP", "true"),
         "PULUMI_BACKEND_URL": url,
         "PULUMI_CREDENTIALS_PATH": credentials,

@@ -96,7 +96,7 @@ def draw(summary: Summary) -> Path | None:
         picture = io.BytesIO()
         try:
             draw_learning_curve(summary.run, summary.history.lines, picture)
-        except (KeyError, TypeError, ValueError):  # lines of another program, without what a curve needs
+        except (KeyError, TypeError, ValueError):  # another program's metrics, which lack a field
             return None
         run_folder.replace(summary.run_dir, PLOT, picture.getvalue())
     return path

@@ -19,10 +19,10 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     """Create the stack's resources, then run its job and summarize it."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
-    session.check_host()  # and so does a machine that lacks what nothing here can give
+    session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
         prepare_host(session)
-        session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
+        session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
         is_first = session.engine.is_empty(session.stack_name)
         _settle(session, is_first=is_first)
         if not session.is_embedded:  # the policies evaluate each object before its creation

@@ -75,7 +75,7 @@ def _state() -> State:
 def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, float], int]:
     store, taken = FolderStore(root), {}
     saver = Saver(store, state.mesh, state.memory)
-    for step in (1, 2):  # the first gets the memory, and is what the second could fall back to
+    for step in (1, 2):  # the first allocates the memory, and the second can fall back to it
         begin = time.monotonic()
         captured = state.capture()
         hardware.wait()
@@ -84,7 +84,7 @@ def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, flo
         taken["save"] = time.monotonic() - begin
         saver.wait_for_clean_up(60)
         if step == 1:
-            shutil.rmtree(root)  # a disk need not hold two
+            shutil.rmtree(root)  # the disk may have no space for two
     held = saver.newest({})
     taken["memory"] = _load(state, checksums, lambda: saver.load({}, state.restore, held))
     bytes_from_store = held[0].held.bytes_from_store if held[0] else -1

@@ -21,7 +21,7 @@ def main() -> None:
     run_dir = load_config(settings).run_dir
     load = Saver.load
 
-    def noted(saver: Saver, *arguments: Any) -> object:  # noqa: ANN401 -- whatever `load` takes
+    def noted(saver: Saver, *arguments: Any) -> object:  # noqa: ANN401 -- the arguments of `load`
         return counted(lambda: load(saver, *arguments), run_dir, saver.mesh.rank)
 
     with patch.object(Saver, "load", noted):

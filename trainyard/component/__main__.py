@@ -21,7 +21,7 @@ def main() -> int:
 
 
 exit_code = main()
-# At once: Python would first free all that was declared, for 0.2 to 0.5 s, while the engine waits.
+# At once: Python would spend 0.2 to 0.5 s on freeing all objects, while the engine waits.
 for stream in (sys.stdout, sys.stderr):
     stream.flush()
 os._exit(exit_code)

@@ -105,7 +105,7 @@ class Component(pulumi.ComponentResource):
             self.outputs = dict.fromkeys(OUTPUTS[self._kind.name], unknown)
             self.register_outputs({})
             return
-        # Resources that a program of ours declared at its root move below this by an alias, without a change.
+        # The alias lets resources that infra/program.py declared at the root move here without a change.
         aliases: list[pulumi.Alias | pulumi.Input[str]] = [pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
         self.outputs = await declare_parts(pulumi.ResourceOptions(parent=self, aliases=aliases))
         self.register_outputs(dict(self.outputs))

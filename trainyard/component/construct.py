@@ -22,7 +22,7 @@ from policies.config import EvaluatedStack as Run
 from trainyard.component.components import COMPONENTS, Component, Kind
 
 reduce_overhead()
-# After it: the SDK's server takes functions of the SDK by name that are replaced here.
+# Imported after it: the SDK's server imports by name the functions that `reduce_overhead` replaces.
 from pulumi.provider.provider import ConstructResult  # noqa: E402
 from pulumi.provider.server import ProviderServicer, _contains_outputs  # noqa: E402
 from pulumi.runtime.rpc import (  # noqa: E402
@@ -80,7 +80,7 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
 
 async def _known(value: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
     """Return an input's value; UNKNOWN where a part of it is known only after `up`."""
-    if not _contains_outputs(value):  # the most frequent; an Output of it would take tasks for each part
+    if not _contains_outputs(value):  # the usual case; an Output would start a task for each part
         return pulumi.UNKNOWN if contains_unknowns(value) else value
     output = pulumi.Output.from_input(value)
     return await output.future() if await output.is_known() else pulumi.UNKNOWN

@@ -89,7 +89,7 @@ def _install(lock: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     else:
         pip = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
-    # What other packages the SDK asks for is in the lock that the environment was made from.
+    # No dependencies: those of the SDK are in the lock that the environment was made from.
     return [*pip, "--no-deps", "--require-hashes", "-r", str(lock)]
 
 

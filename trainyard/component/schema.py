@@ -29,7 +29,7 @@ COMPONENTS = {
 OTHER_INPUTS = {
     "TrainingJob": {
         "queues": {
-            # Of any values: type checkers of Python take no output's type for an input's.
+            # Values of any type: Python's type checkers do not accept an output type as an input type.
             "type": "object",
             "additionalProperties": {"$ref": "pulumi.json#/Any"},
             "description": "the output `queues` of the job's Cluster, to validate team and queue in the"
@@ -116,7 +116,7 @@ class _Types:
             return self.of(choices[0], owner)
         if "discriminator" in value:
             return self._by_kind(choices, value["discriminator"]["propertyName"], owner)
-        # Of numbers one is enough: whole ones are numbers too.
+        # `number` includes `integer`.
         ours = [each for each in choices if each.get("type") != "integer"]
         return {"oneOf": [self.of(each, owner) for each in ours]}
 
@@ -140,8 +140,8 @@ class _Types:
             "type": "string",
             "enum": [{"name": _enumerator(word), "value": word} for word in words],
         }
-        # Relaxed, as other providers' are: a program may write the plain text, which type checkers of Python
-        # would refuse of an enum alone.
+        # A relaxed enum, as other providers have: a program may write a plain string, which Python's type
+        # checkers would refuse for an enum.
         return {"type": "string", "oneOf": [{"type": "string"}, {"$ref": f"#/types/{token}"}]}
 
     def _object(self, name: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class _Types:
         if "enum" in definition:
             return self._enum(definition, name)
         if token not in self.made:
-            self.made[token] = {}  # a type may hold itself
+            self.made[token] = {}  # a type may contain itself
             title = name.removesuffix("Spec")
             self.made[token] = {
                 "type": "object",

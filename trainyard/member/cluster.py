@@ -36,7 +36,7 @@ class MemberCluster:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        # The client's own types are wrong in places: what it returns is read as plain data.
+        # The client's type hints are wrong in places, so its objects are read as plain data.
         self.custom: Any = plain.CustomObjects(session.api)
 
     @cached_property

@@ -123,7 +123,7 @@ class StoredLogs:
 
     def _started(self, mode: str, chosen: Selection) -> Any:  # noqa: ANN401 -- the client's own
         since = 0.0
-        if self.job:  # a job of that name that was removed before is another one
+        if self.job:  # an earlier job of that name is another job
             created = datetime.fromisoformat(self.job["metadata"]["creationTimestamp"])
             since = created.timestamp() - CLOCKS_SECONDS
         words = (self._key.name, f"{since:.0f}", mode, str(chosen.node), str(chosen.attempt))
@@ -220,7 +220,7 @@ def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 --
         errors += connection.read_channel(STDERR) or b""
         yield from lines
         now = time.monotonic()
-        heard = now if came else heard  # who takes the lines slowly has not seen all when the job ends
+        heard = now if came else heard  # a slow reader receives lines after the job's end
         if is_last and now > max(looked, heard) + LAST_LINES_SECONDS:
             connection.close()
             return

@@ -69,7 +69,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
         TrainyardError: an earlier version deployed the stack, or the user may not see its queues.
     """
     known = cluster.cluster_queues()
-    # As if nothing was in use.
+    # As if nothing were in use.
     empty = {name: {**queue, "status": {}} for name, queue in known.items()}
     offers = {each["metadata"]["name"]: each for each in cluster.cluster_objects(FLAVORS)}
     found = []

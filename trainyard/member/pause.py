@@ -143,7 +143,7 @@ class _Ends:
 
     def _watch(self) -> None:
         core = self._cluster.core
-        with suppress(ApiException, HTTPError):  # the list shows it, then
+        with suppress(ApiException, HTTPError):  # the periodic list also finds the end
             watch: Any = Watch()  # type: ignore[no-untyped-call]
             for event in watch.stream(
                 core.list_namespaced_pod, self._key.namespace, label_selector=f"{LABEL}={self._key.name}"

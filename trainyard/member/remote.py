@@ -102,7 +102,7 @@ class Remote:
                 self._api.configuration, "GET", address, headers=headers, _preload_content=False, **options
             )
         except ApiException as error:
-            if isinstance(error.__context__, KeyboardInterrupt):  # the client takes it for a refusal
+            if isinstance(error.__context__, KeyboardInterrupt):  # the client reports Ctrl-C as a refusal
                 raise KeyboardInterrupt from None
             raise
 

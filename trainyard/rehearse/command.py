@@ -135,7 +135,7 @@ def run_rehearsal(
         rehearsal = rehearse_isolated(session, faults, assumed, adopts=adopts, origin=origin)
         report = RehearsalReport(session.stack_name, rehearsal, _assumed_note(session, assumed))
     except TrainyardError as error:
-        if form == "markdown":  # for the comment's reader; the command still fails
+        if form == "markdown":  # for readers of the pull request; the command still fails
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())
         raise
     if form == "json":

@@ -77,7 +77,7 @@ def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
         stacks.mkdir(parents=True)
         for link in LINKS:
             (folder / link).symlink_to(session.paths.repository / link)
-        # A folder, and no link: the engine works in it, and policies look for stack files from there upwards.
+        # A folder, not a link: the engine runs in it, and policies look for stack files from there upwards.
         (folder / PROGRAM).mkdir()
         (folder / PROGRAM / "__main__.py").symlink_to(session.paths.repository / "infra" / "__main__.py")
         project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())

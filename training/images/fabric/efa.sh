@@ -1,7 +1,7 @@
 #!/bin/sh
 # efa.sh yes|no RELEASES: build libfabric with EFA and CUDA, and NCCL's plugin for it, into /out; with `no` nothing.
 #
-# Debian's libfabric is built without CUDA, so that EFA would move no GPU's memory; the plugin is in no distribution.
+# Debian's libfabric is built without CUDA, so EFA could not transfer GPU memory; no distribution has the plugin.
 # RELEASES is where the publishers' releases are, or a mirror with the same paths. The hashes are those of the release
 # pages (github.com/ofiwg/libfabric, github.com/aws/aws-ofi-nccl); 1.21.1 is tested with libfabric 2.6.0.
 set -eu
@@ -43,7 +43,7 @@ make install
 cd /tmp/efa
 tar -xzf "aws-ofi-nccl-$ofi_nccl.tar.gz"
 cd "aws-ofi-nccl-$ofi_nccl"
-# Named by NCCL_NET_PLUGIN=ofi alone: as libnccl-net.so NCCL would try it on InfiniBand, too.
+# Loaded only with NCCL_NET_PLUGIN=ofi: under the name libnccl-net.so NCCL would also try it on InfiniBand.
 ./configure --prefix="$prefix/ofi-nccl" --with-libfabric="$prefix/efa" --with-cuda="$cuda" --enable-platform-aws \
     --disable-nccl-net-library --disable-tests LDFLAGS="-L$cuda/lib"
 make -j"$(nproc)"

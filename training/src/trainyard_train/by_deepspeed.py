@@ -69,7 +69,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
         ConfigError: there is but one rank, or no DeepSpeed, or the newest checkpoint is of another run.
     """
     notice = PreemptionNotice(config.timeouts.until_exit())
-    notice.watch()  # before the imports: threads that they start would take the signal
+    notice.watch()  # before the imports, whose threads would receive the signal
     import torch
 
     from trainyard_train import deepspeed_run as zero
@@ -134,7 +134,7 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
         raise ConfigError(problems)
     return {
         "steps_per_print": sys.maxsize,  # metrics.jsonl has the same values
-        "zero_allow_untested_optimizer": True,  # SGD is, by tests/training/test_by_deepspeed.py
+        "zero_allow_untested_optimizer": True,  # tests/training/test_by_deepspeed.py tests SGD
         **settings,
         "train_micro_batch_size_per_gpu": config.data.batch_size_per_rank // config.accumulate,
         "gradient_accumulation_steps": config.accumulate,

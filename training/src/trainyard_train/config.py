@@ -154,7 +154,7 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
         return
     *parents, leaf = key.split(".")
     for parent in parents:
-        if values.get(parent) is None:  # as YAML reads a section with nothing in it
+        if values.get(parent) is None:  # YAML parses an empty section as None
             values[parent] = {}
         values = values[parent]
         if not isinstance(values, dict):

@@ -36,6 +36,6 @@ def _lines(detail: Mapping[str, Any]) -> list[str]:
     if detail["type"] == "extra_forbidden":
         return [f"{where}: got {detail['input']!r}, but there is no such setting"]
     reason = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "value_error" and isinstance(detail["input"], dict):  # the message names the value
+    if detail["type"] == "value_error" and isinstance(detail["input"], dict):  # the message has the value
         return reason.splitlines()
     return [f"{where}: got {detail['input']!r}: {reason}"]

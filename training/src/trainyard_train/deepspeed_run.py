@@ -153,7 +153,7 @@ def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any
     Raises:
         ConfigError: DeepSpeed is not installed.
     """
-    os.environ.setdefault("DS_ACCELERATOR", mesh.device.type)  # or it looks for any other that it knows
+    os.environ.setdefault("DS_ACCELERATOR", mesh.device.type)  # else DeepSpeed probes for other devices
     try:
         import deepspeed
     except ImportError as error:
@@ -161,7 +161,7 @@ def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any
             [f"{error.name} is not installed; install requirements/deepspeed.txt, or take an image with it"]
         ) from None
     if mesh.device.type == "cpu":
-        # It would compile its collectives, with a compiler that is not in the image, and which
+        # DeepSpeed would compile its collectives with a compiler that is not in the image, and which
         # training does not use.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     optimizer = build_optimizer(config.optim, model.parameters())

@@ -67,8 +67,8 @@ class Run(Attempt):
     run.track(model=model, optimizer=optimizer, scheduler=scheduler)
     loader = run.batches(loader)
     with run:                             # loads the newest checkpoint
-        for epoch in run.epochs(3):       # from the epoch on that it was in
-            for batch in loader:          # from the batch on that it was at
+        for epoch in run.epochs(3):       # continues with the interrupted epoch
+            for batch in loader:          # continues after the last saved batch
                 ...
                 run.step(loss)
     sys.exit(run.exit_code)               # 0, or 75: preempted, with a checkpoint committed

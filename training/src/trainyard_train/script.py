@@ -112,7 +112,7 @@ def _as_rank(
         code = EXIT_WRONG_CONFIG if isinstance(error, _PERMANENT) else EXIT_FAILED
     else:
         code = 0
-    # What libraries register for the interpreter's exit, which a fork skips.
+    # Run the libraries' exit handlers, which a forked process skips.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     return code

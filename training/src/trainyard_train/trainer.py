@@ -354,7 +354,7 @@ class Trainer(Attempt):
         at_once = min(EVALUATED_AT_ONCE, self.config.data.batch_size_per_rank // self.config.accumulate)
         parts = -(-count // (self.mesh.data_size * at_once))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
-        taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
+        taken = mine if len(mine) else torch.tensor([0])  # collectives of the model need every rank
         metrics = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         for part in taken.tensor_split(parts):
             with self.heartbeats.busy("evaluation", self.steps):

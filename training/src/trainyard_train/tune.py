@@ -200,7 +200,7 @@ def search_for(
     while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
         trial = study.ask()
         trial.set_user_attr(_WORKER, one)
-        # Workers that all began with the seed itself would all try the same.
+        # With one seed, all workers would try the same values.
         seed = zlib.crc32(f"{search.seed}/{trial.number}".encode())
         study.sampler = optuna.samplers.TPESampler(seed=seed)
         try:

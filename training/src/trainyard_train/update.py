@@ -28,7 +28,7 @@ class LossScale(torch.amp.GradScaler):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device.type)
         self._one = torch.ones((), device=device)
-        self.value()  # makes the scale, which a stage without a loss needs too
+        self.value()  # creates the scale, which a stage without a loss also needs
 
     def value(self) -> torch.Tensor:
         """The scale: shape (), float32, on the device."""

@@ -100,7 +100,7 @@ class Manifest:
         try:
             body = json.loads(data)
             stated = body.pop("sha256")
-            if stated != _digest(body):  # a flipped bit must not look like another version
+            if stated != _digest(body):  # a flipped bit must not look like another format version
                 raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
             if (found := body.pop("format")) not in READABLE:
                 raise FormatError(_of_another_version(found))

@@ -213,7 +213,7 @@ class FolderStore(CheckpointStore):
     def _point_latest_at(self, target: Path) -> None:
         staged = self.root / f"{LATEST}.tmp.{secrets.token_hex(4)}"
         self.files.write(staged, target.name.encode())
-        with suppress(FileNotFoundError):  # another run has begun and cleared it; that one points `latest`
+        with suppress(FileNotFoundError):  # another run has started and deleted it; that run sets `latest`
             self.files.rename(staged, self.root / LATEST)
         self.files.sync_directory(self.root)
 

@@ -64,7 +64,7 @@ class S3TagMarker:
 
     def __init__(self, timeout_seconds: float) -> None:
         """Args: timeout_seconds: for one request with its retries."""
-        import boto3  # fsspec and obstore do not speak of tags
+        import boto3  # fsspec and obstore do not support tags
         from botocore.config import Config
 
         each = timeout_seconds / _ATTEMPTS
@@ -108,7 +108,7 @@ class GcsCustomTimeMarker:
     def mark(self, bucket: str, key: str) -> None:
         base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
         url = f"{base}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?fields=customTime"
-        # A second mark would move the end on: a job that starts again each week would keep all it ever wrote.
+        # A second mark would postpone expiry: a job that restarts each week would retain every checkpoint.
         if "customTime" not in self._ask("GET", url):
             self._ask("PATCH", url, {"customTime": datetime.now(UTC).isoformat()})
 

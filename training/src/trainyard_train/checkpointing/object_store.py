@@ -140,7 +140,7 @@ class ObjectStore(CheckpointStore):
             self._delete_below(step_name(old))
 
     def discard(self, staged: str) -> None:
-        if staged in self._unconfirmed:  # `collect_garbage` will know
+        if staged in self._unconfirmed:  # `collect_garbage` checks whether it was committed
             return
         with contextlib.suppress(StoreError):
             self._delete_below(staged)
@@ -168,7 +168,7 @@ class ObjectStore(CheckpointStore):
     def read_range(self, name: str, start: int, stop: int) -> Data:
         path = self._full(name)
         with _explained("get", path):
-            if self._is_cloud:  # fsspec would copy what came
+            if self._is_cloud:  # fsspec would copy the data
                 return memoryview(_get_range(self.files, path, start, stop))
             return bytes(self.files.cat_file(path, start=start, end=stop))
 

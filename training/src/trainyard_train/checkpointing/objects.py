@@ -243,7 +243,7 @@ class TrackedDict(Tracked):
     def read(self) -> dict[str, Any]:
         saved = {key: _content(value) for key, value in self.values.items() if not self._stays(value)}
         same = len(saved) == len(self.values) and not any(map(generators.is_generator, self.values.values()))
-        return {"": self.values if same else saved}  # a Counter is saved as one
+        return {"": self.values if same else saved}  # preserves the type, such as Counter
 
     def write(self, values: Mapping[str, Any]) -> None:
         saved = dict(values[""])

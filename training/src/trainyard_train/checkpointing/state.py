@@ -181,7 +181,7 @@ class State:
             of, _, slot = rest.rpartition(".")
             if kind == "optimizer" and of in parameters and slot not in self.optimizer.state[parameters[of]]:
                 parameter = parameters[of]
-                # An optimizer counts its steps where it updates: beside the weights if it is fused.
+                # The step counter is on the device of the update: the weights' if the optimizer is fused.
                 offset = parameter.device if self.optimizer.defaults.get("fused") else None
                 blank = torch.zeros((), device=offset)
                 if shape:

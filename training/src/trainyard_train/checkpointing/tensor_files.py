@@ -75,7 +75,7 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
     entries = json.loads(bytes(data[8:]))
     metadata = entries.pop("__metadata__")
     offsets, types = json.loads(metadata["places"]), json.loads(metadata.get("types", "{}"))
-    # A writer of safetensors sorts by type and name, which is not the order of an optimizer's parameters.
+    # Writers of safetensors sort by type and name, which is not the order of an optimizer's parameters.
     pieces = {
         name: _piece(entries[name], offsets.get(name), types.get(name), len(data))
         for name in dict.fromkeys([*offsets, *entries])

@@ -48,7 +48,7 @@ def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> A
         packed = {_TAG: "tuple", "of": parts, "named": named}
     elif isinstance(value, Mapping):
         packed = _pack_mapping(value, path, tensors)
-    elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # NumPy's, without importing it
+    elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # a NumPy array, without importing NumPy
         packed = _pack_array(value, path, tensors)
     elif not (value is None or type(value) in (bool, int, float, str)):
         packed = _pack_other(value, path)

@@ -81,7 +81,7 @@ class Batches(Generic[Batch]):
         self._source, self._at_first, self._of_data = self.loader, self._numbers(), []
         if not getattr(self.loader, "num_workers", 0):
             self._of_data = generators.within(getattr(self.loader, "dataset", self.loader))
-        lazy = inspect.isgeneratorfunction(type(self.loader).__iter__)  # begins too late, as Accelerate's
+        lazy = inspect.isgeneratorfunction(type(self.loader).__iter__)  # starts too late, as Accelerate's
         is_ordered = isinstance(self.loader, DataLoader) and not isinstance(
             self.loader.dataset, IterableDataset
         )
@@ -89,7 +89,7 @@ class Batches(Generic[Batch]):
             self._order = _Order()
             self._source = _ordered_by(self._order, self.loader, self.mesh.rank)
         elif getattr(self.loader, "persistent_workers", False) and not lazy:
-            self._source = copy.copy(self.loader)  # their generators would go on from those of the last pass
+            self._source = copy.copy(self.loader)  # persistent workers would continue their generators
             self._source.__dict__["persistent_workers"] = False
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class Batches(Generic[Batch]):
         if continues and self._begin is not None and self._now is not None:
             self._restore(self._begin)
             iterator = self._skip()
-            self._restore(self._now)  # whatever the program has drawn since the load
+            self._restore(self._now)  # including what the program has drawn since the load
             self._compare(self._begin.get("first"))
             return iterator
         if not continues:
@@ -270,7 +270,7 @@ class Batches(Generic[Batch]):
             self._order.begin(self._samples // self.mesh.world_size, self._finished)
             return iter(self._source)
         iterator = iter(self._source)
-        for _ in islice(iterator, self._finished):  # now, under the states of the generators that this is for
+        for _ in islice(iterator, self._finished):  # now, while the generators have the saved state
             pass
         return iterator
 
@@ -293,7 +293,7 @@ class Batches(Generic[Batch]):
     def _samplers(self) -> list[Any]:
         """The loader's, and those within them, such as in the shards of Accelerate's on several ranks."""
         found: list[Any] = []
-        for owner in chain([self.loader], found):  # which grows
+        for owner in chain([self.loader], found):  # grows during the loop
             for each in (getattr(owner, name, None) for name in ("sampler", "batch_sampler")):
                 if hasattr(each, "__dict__") and not any(each is known for known in found):
                     found.append(each)
@@ -440,7 +440,7 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
     if base := loader.__dict__.get("base_dataloader"):  # Accelerate wraps a DataLoader
         clone.__dict__["base_dataloader"] = _ordered_by(order, base, rank)
         return clone
-    # DataLoader's __setattr__ refuses such changes, since iterators may be under way: here none is.
+    # DataLoader's __setattr__ refuses such changes, since iterators may be active: here none is.
     kind = "sampler" if loader.batch_sampler is None else "batch_sampler"
     order.batches = getattr(loader, kind)
     clone.__dict__[kind] = order

@@ -200,7 +200,7 @@ class Agent:
                 f"{signalled or self._current_round.why or 'a rank failed'}: starting this node's again"
                 f" ({restarts_since_checkpoint} of {self.max_restarts} restarts without a newer checkpoint)"
             )
-        if code == EXIT_ABSENT_RANK and restarted:  # a rank that had joined is missing: its node failed
+        if code == EXIT_ABSENT_RANK and restarted:  # a rank that had joined is absent: its node failed
             return EXIT_PEER_FAILED
         return EXIT_PREEMPTED if self._is_preempted and code == EXIT_PEER_FAILED else code
 
@@ -231,7 +231,7 @@ class Agent:
         if not self._monitor:
             return True
         seconds = self.timeouts.rejoin + _MAX_RESTART_SKEW_SECONDS
-        # Node 0's agent may be there again, with a new store.
+        # Node 0's agent may have restarted, with a new store.
         if self._await_round(seconds):
             return True
         return isinstance(self._last_message, Unreachable) and self._join(seconds)

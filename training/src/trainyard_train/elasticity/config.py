@@ -42,7 +42,7 @@ def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> floa
         ConfigError: the value is not a whole number above 0.
     """
     text = environment.get(name)
-    if not text:  # an annotation that the pod has not
+    if not text:  # the pod lacks the annotation
         return None
     if not text.isdecimal() or not int(text):
         raise ConfigError([f"{name}: got {text!r}; allowed: a whole number of seconds above 0, or unset"])

@@ -189,7 +189,7 @@ class Heartbeats:
         finally:
             self._work = None
         if kind == "step" and kind not in self._longest:
-            self.listen_to(self._heard)  # a rank that was silent for as long as its load took has not failed
+            self.listen_to(self._heard)  # ranks send no heartbeats while they load
         self._longest[kind] = max(self._longest.get(kind, 0), self.clock() - work.since)
 
     def _limits(self, kind: Kind) -> tuple[float, float]:
@@ -200,9 +200,9 @@ class Heartbeats:
         if kind in {"start", "loading"}:
             return save / 2, self.timeouts.start
         usual = self.timeouts.collective
-        if kind not in self._longest:  # compiling takes minutes
+        if kind not in self._longest:  # the first step compiles, which takes minutes
             return self.timeouts.stall, max(usual, self.timeouts.start)
-        before = self._longest[kind]  # slow work has not hung
+        before = self._longest[kind]  # a limit above the longest so far: slow is not hung
         return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
 
     def saved(self, step: int) -> None:
@@ -256,7 +256,7 @@ class Heartbeats:
     def _own_heartbeat(self, beat: int) -> Heartbeat:
         work = self._stalled()
         stalled = work.name if work else ""
-        if self.mesh.is_rank0:  # who listens to rank 0 hears of any
+        if self.mesh.is_rank0:  # all ranks read rank 0's heartbeat
             stalled = max([stalled, *(each.stalled for each in self._latest.values())])
         return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled)
 
@@ -324,7 +324,7 @@ class Heartbeats:
             self._exit_now(
                 f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
                 " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
-                # Whose fault it is can be seen from nowhere; another rank may be what this one waits for.
+                # Nothing shows which rank is at fault: this one may be waiting for another.
                 EXIT_FAILED if self.mesh.world_size == 1 else EXIT_PEER_FAILED,
             )
 

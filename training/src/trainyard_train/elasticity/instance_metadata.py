@@ -60,7 +60,7 @@ class Aws:
     def notice(self) -> str:
         """The announced event, in words; empty if there is none."""
         status, text = self._ask()
-        if status == 401:  # the token is too old, or there is none yet
+        if status == 401:  # the token has expired, or there is none yet
             _, self._token = self.metadata.ask(
                 "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}, "PUT"
             )

@@ -49,7 +49,7 @@ class MemoryFile:
             self._mapped = None
             os.ftruncate(self.descriptor, size)
             memory = mmap.mmap(self.descriptor, size)
-            with suppress(OSError):  # where the kernel gives memory files no huge pages
+            with suppress(OSError):  # the kernel may not support huge pages for memory files
                 memory.madvise(mmap.MADV_HUGEPAGE)
             self._mapped = memoryview(memory)
         return self._mapped
@@ -115,7 +115,7 @@ class NodeMemory:
             self._clear_but(None)
             return None
         self._captured = next((each for each in self.own if each is not self._committed), None)
-        if count == 1:  # each capture replaces the committed one, which only the store then has
+        if count == 1:  # each capture overwrites the committed one, which then is in the store only
             self._captured = self._committed or self._captured
             self._clear_but(self._captured)
         return self._captured.writable(size) if self._captured else None

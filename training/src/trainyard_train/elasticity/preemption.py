@@ -62,8 +62,8 @@ class PreemptionNotice:
         for number in _SIGNALS:
             if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
-                signal.siginterrupt(number, False)  # or calls of libraries fail in the middle, with EINTR
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # an agent has them blocked
+                signal.siginterrupt(number, False)  # else libraries' system calls fail with EINTR
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # an agent starts its ranks with blocked signals
         os.register_at_fork(after_in_child=partial(_forget_in_child, weakref.ref(self)))
         threading.Thread(target=self._listen, args=(reading,), name="notice", daemon=True).start()
 
@@ -122,7 +122,7 @@ class PreemptionNotice:
                 if self._wakeup_before != -1:
                     with suppress(OSError):
                         os.write(self._wakeup_before, data)
-                if data[0] not in self._before:  # a signal of other handlers in this process
+                if data[0] not in self._before:  # a signal for other handlers in this process
                     continue
                 heard += 1
                 if heard == 2:

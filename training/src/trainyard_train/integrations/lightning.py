@@ -132,7 +132,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         if combined is None or len(combined.flattened) != 1:
             number = len(combined.flattened) if combined else 0
             raise ConfigError([f"train_dataloaders: got {number} loaders; allowed with TrainyardCallback: 1"])
-        fetcher.teardown()  # the fetcher has begun to read
+        fetcher.teardown()  # the fetcher has started to read the old loader
         combined.flattened = [self.run.batches(combined.flattened[0], per_step=None)]
         fetcher.setup(combined)
         return fetcher

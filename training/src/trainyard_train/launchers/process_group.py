@@ -102,7 +102,7 @@ def join(
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=timeouts.watchdog),
-            # With it NCCL connects here, and not in the first collective, and to no other GPU.
+            # With it NCCL connects now instead of in the first collective, and uses no other GPU.
             device_id=device if choice.backend == "nccl" else None,
         )
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store), choice=choice)

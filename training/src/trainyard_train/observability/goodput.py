@@ -76,7 +76,7 @@ def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:
             _add(spent, last_kind, seconds)
         elif event in _REMARKS:
             _add(spent, last_kind, seconds)
-        elif event == "checkpoint" and line["reason"] == "interval":  # written while steps were taken
+        elif event == "checkpoint" and line["reason"] == "interval":  # written during training steps
             blocked = min(line["blocked_seconds"], getattr(spent, last_kind) + seconds)
             spent.checkpoint += blocked
             _add(spent, last_kind, seconds - blocked)

@@ -13,7 +13,7 @@ def bar(terminal: TextIO) -> Listener:
     """Return a listener that draws a run's steps, last loss, held-out accuracy and last saved step."""
     from tqdm import tqdm  # type: ignore[import-untyped]  # comes with optuna
 
-    tqdm.monitor_interval = 0  # a thread that would redraw a bar that stands still
+    tqdm.monitor_interval = 0  # disables the thread that redraws an idle bar
     drawn: tqdm[Any] | None = None
     words = {"loss": "", "held out": "", "saved": ""}  # in this order, whichever is known first
 

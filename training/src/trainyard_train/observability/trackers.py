@@ -182,7 +182,7 @@ def _opentelemetry(run_dir: Path) -> Listener:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.resources import Resource
 
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())  # where to: OTEL_EXPORTER_OTLP_ENDPOINT
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())  # sends to OTEL_EXPORTER_OTLP_ENDPOINT
     resource = Resource.create({"service.name": "training", "training.run_dir": str(run_dir)})
     provider = MeterProvider([reader], resource)
     meter = provider.get_meter("training")

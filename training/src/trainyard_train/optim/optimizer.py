@@ -55,7 +55,7 @@ class FusedSGD(Fused, torch.optim.SGD):
             dampening=group["dampening"],
             nesterov=group["nesterov"],
             maximize=group["maximize"],
-            is_first_step=False,  # the momentum is 0 then, which a first step that is skipped needs
+            is_first_step=False,  # momentum starts at 0, so that a skipped first step is correct
             grad_scale=self.grad_scale,
             found_inf=self.found_inf,
         )

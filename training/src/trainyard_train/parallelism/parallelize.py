@@ -60,7 +60,7 @@ def parallelize(
     devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
     if devices and mesh.tensor > 1:
         _divide_layers(stage, plan, devices["tensor"])
-    # FSDP and stages take the usual order only.
+    # FSDP and pipeline stages support the default memory format only.
     if config.strategy == "ddp" and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
         stage = stage.to(memory_format=torch.channels_last)  # faster for convolutions
     if config.recompute:
@@ -114,7 +114,7 @@ class Carrying(nn.Module):
     def __init__(self, model: nn.Module, count: int, device: torch.device) -> None:
         """Args: count: of the numbers."""
         super().__init__()
-        # The order in which gradients are ready, more or less; the names do not matter.
+        # Roughly the order in which gradients become ready; the names do not matter.
         self._last_to_first = nn.ParameterList(reversed(list(model.parameters())))
         self.model = model
         self._count = count
