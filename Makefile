@@ -1,22 +1,22 @@
-# The commands of a working day. `make up` needs Linux, python3 (3.11 or newer), git and make; the rest it gets.
+# Everyday commands. `make up` needs Linux, python3 (3.11 or newer), git and make, and installs all else.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
 PACKAGES := catalog engine infra local policies rehearsal training/src trainyard benchmarks tests
-# Clones share what the type checker found; modules that hundreds of processes import are compiled once.
+# Clones share mypy's cache. Python caches bytecode, since hundreds of processes import the same modules.
 export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
-# A tier of tests is a marker (pyproject.toml) of its target's name. A file stays in one process: what its tests
-# share is made once. One process more than processors, where tests wait now and then.
+# A tier of tests is a marker (pyproject.toml) with its target's name. The tests of a file run in one process, since they
+# share fixtures. Where tests wait at times, there is one process more than processors.
 FAST = -m "$@ and not soak" -n $$(($$(nproc) + 1)) --dist loadfile
 BUSY = -m "$@ and not soak" -n auto --dist loadfile
 SLOW = -m "$@ and not soak" --durations=10
 
-# A lock's packages in a folder of their own, which those who need them put behind all others; with uv's options.
+# Installs a lock's packages in a separate folder, which tests append to sys.path. Arguments: the lock, options of uv.
 define aside
 test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1) && $(BIN)/uv pip install --quiet \
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
@@ -30,16 +30,16 @@ help: ## List the targets
 up: venv ## Bring up the stack (STACK=local) and run its training job
 	@$(BIN)/trainyard up --stack $(STACK)
 
-down: venv ## Remove the cluster, keep its data (PURGE=1: remove that too)
+down: venv ## Delete the cluster, retain its data (PURGE=1: delete the data too)
 	@$(BIN)/trainyard down --stack $(STACK) $(if $(PURGE),--purge)
 
 status: venv ## Show what runs
 	@$(BIN)/trainyard status --stack $(STACK)
 
-doctor: venv ## Show what this host has and lacks, and what would be done
+doctor: venv ## Show what this host has and lacks, and what `up` would install
 	@$(BIN)/trainyard doctor
 
-test: check unit clouds ## Everything that must hold at every change
+test: check unit clouds ## All checks and tests that must pass for every change
 	@$(MAKE) --no-print-directory e2e BESIDE=training
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
@@ -51,9 +51,9 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: tracking ## Tests of the training package
 	@$(BEHIND) $(BIN)/pytest $(FAST)
 
-# The cluster's part takes longest: the others go behind it. So do, in `make test`, the tests of the training package,
-# which leave a third of the processors idle by themselves.
-e2e: prepared ## The end-to-end tests, their three parts at once
+# The cluster's part takes longest, so the others run at a lower priority beside it. So do, in `make test`, the tests of
+# the training package, which alone use only two thirds of the processors.
+e2e: prepared ## The end-to-end tests, their three parts in parallel
 	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(BESIDE)
 
 cluster: prepared foreign ## The tests on a real cluster (root)
@@ -66,19 +66,19 @@ engine: prepared guides ## The tests on the real engine: guides, rehearsals, tem
 ranks: tracking deepspeed foreign nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
 	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
-soak: prepared deepspeed foreign nfs ## The long tests, by seeds; once stopped, it continues (SOAK=FILE: only those)
+soak: prepared deepspeed foreign nfs ## The long tests, by seeds; continues after an interruption (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
 	@$(call aside,peers)
 
-nfs: prepared ## An NFS server and a client, and a builder of images, for the tests (Debian's packages; root)
+nfs: prepared ## An NFS server and client, and an image builder, for the tests (Debian packages; root)
 	@$(BIN)/trainyard prepare --tests
 
 tracking: prepared ## The packages of experiment trackers, for their tests
 	@$(call aside,tracking)
 
-# It comes as source alone, and is built with what the locks hold.
+# DeepSpeed is published only as source, and is built with the locked packages.
 deepspeed: prepared ## DeepSpeed, for its tests
 	@$(call aside,deepspeed,--no-build-isolation)
 
@@ -136,7 +136,7 @@ lock: venv-dev ## Lock the Python packages (UPGRADE=1: to their newest versions)
 	@$(COMPILE) requirements/guides.in -o requirements/guides.txt
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
-clean: ## Remove what was built in this folder; the cache and the clusters are kept
+clean: ## Delete what was built in this folder; the cache and the clusters remain
 	rm -rf .venv .trainyard build *.egg-info training/src/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -147,7 +147,7 @@ venv:
 venv-dev:
 	@local/bootstrap.sh dev
 
-# The tests need what `up` needs, and PyTorch from where the jobs have it.
+# The tests need what `up` needs, and import PyTorch from the jobs' training environment.
 prepared: venv-dev
 	@$(BIN)/trainyard prepare
 	@echo "$(CURDIR)/.trainyard/training-env" > "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/training-env.pth"

@@ -409,7 +409,7 @@ def test_a_merge_is_brought_up_and_drift_is_found(
 
     assert runner.run(github_steps("prepare")["Prepare"]).returncode == 0
     first = run("preview")
-    assert "The first `up` makes this stack" in (runner.workspace / "preview.md").read_text(), first.stderr
+    assert "The first `up` creates this stack" in (runner.workspace / "preview.md").read_text(), first.stderr
     up = run("up")
     assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
     assert not (ROOT / "stacks" / "Pulumi.dev.yaml").exists()

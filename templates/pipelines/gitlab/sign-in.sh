@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# For jobs that operate a cloud, to be sourced: the job's tokens become files, from which each SDK gets its credentials.
-# CREDENTIALS is the folder of these files, which the job removes at its end.
+# Sourced by jobs that operate a cloud: writes the job's tokens to files, from which each SDK gets its credentials.
+# CREDENTIALS is the folder of these files, which the job deletes at its end.
 mkdir -p "$CREDENTIALS"
 chmod 700 "$CREDENTIALS"
 
-keep() { # NAME CONTENT: a file of this user alone
+keep() { # NAME CONTENT: a file that only this user can read
   (umask 077 && printf '%s' "$2" > "$CREDENTIALS/$1")
 }
 
