@@ -175,5 +175,5 @@ def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | 
 def _price_of_machine(purchase: MachinePurchase, capacity: Capacity, today: date) -> Price | MissingPrice:
     machine = store.find_machine(purchase.machine, purchase.cloud)
     if machine is None:
-        return MissingPrice(f"{purchase.machine} is no machine of {purchase.cloud} in the catalogue")
+        return MissingPrice(f"{purchase.machine} is not a machine of {purchase.cloud} in the catalogue")
     return price(machine, purchase.region, capacity, today)

@@ -83,7 +83,8 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
         and _holds_in(machine.cloud, region, row.region)
     ]
     if not found:
-        return MissingPrice(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
+        way = kind.replace("_", "-")
+        return MissingPrice(f"the catalogue has no {way} price of {machine.name} in {region}")
     source, amount = max(found, key=lambda pair: pair[0].date)
     return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
 
@@ -104,7 +105,7 @@ def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> Stora
         if (row.storage, row.region.lower()) == (storage, region.lower())
     ]
     if not found:
-        return MissingPrice(f"no price of {storage} in {region} is known here")
+        return MissingPrice(f"the catalogue has no price of {storage} in {region}")
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
@@ -118,7 +119,7 @@ def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price
         if (row.service, row.region.lower()) == (service, region.lower())
     ]
     if not found:
-        return MissingPrice(f"no price of {service} in {region} is known here")
+        return MissingPrice(f"the catalogue has no price of {service} in {region}")
     row = max(found, key=lambda each: each.source.date)
     return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
 
@@ -130,7 +131,7 @@ def egress_price(
     way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
     found = [row for row in store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
     if not found:
-        return MissingPrice(f"no price of data from {cloud} {region} to {way} is known here")
+        return MissingPrice(f"the catalogue has no price of data from {cloud} {region} to {way}")
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)

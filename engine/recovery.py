@@ -65,7 +65,7 @@ def is_stale(lock: dict[str, Any]) -> bool:
             Problem(
                 "the stack's lock",
                 f"held by {holder}",
-                "no other engine at work on this stack",
+                "no other engine running on this stack",
                 "wait for it, or end it and run the same command again",
             )
         ]

@@ -112,4 +112,4 @@ class Artifacts:
 
 def _missing(variable: str, path: Path) -> list[Problem]:
     fix = f"run `trainyard doctor`, which lists what is missing, or set {variable}"
-    return [Problem(variable, f"nothing at {path}", "an artifact that `trainyard up` has made", fix)]
+    return [Problem(variable, f"nothing at {path}", "an artifact that `trainyard up` has built", fix)]

@@ -137,5 +137,5 @@ def _run(name: str, command: list[str], values: str) -> str:
     if result.returncode:
         got = result.stderr.strip() or f"exit status {result.returncode}"
         fix = "correct the values in infra/platform"
-        raise InputError([Problem(f"chart {name}", got, "values that the chart takes", fix)])
+        raise InputError([Problem(f"chart {name}", got, "values that the chart accepts", fix)])
     return result.stdout

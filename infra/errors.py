@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-GO_ON = "fix it and run the same command again: completed work is kept"
+GO_ON = "fix it and run the same command again: completed work is not repeated"
 """The next step where no better one is known."""
 
 

@@ -170,7 +170,7 @@ class EvaluatedStack:
                 got = f"{exemption.policy} for {exemption.resource}"
                 allowed = "what the organisation grants (`granted` of the policy `exemptions` in its file)"
                 raise PolicyConfigError(
-                    f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask them."
+                    f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask the organisation."
                 )
         return granted
 

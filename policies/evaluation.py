@@ -26,7 +26,7 @@ NOT_PREVIEWED = Violation(
 resources. Such a policy runs at the end, when an update has already created the resource."""
 MAKE_KNOWN = (
     "a value known at preview: a constant or configuration instead of another resource's output, "
-    "or an output of a layer that already stands"
+    "or an output of a stack that already exists"
 )
 
 

@@ -166,6 +166,6 @@ def origin_of(asked: str, stack: Mapping[str, Any]) -> str:
     try:
         return asked if asked == INSIDE else str(ip_address(asked))
     except ValueError:
-        allowed = f"{INSIDE}, or the address that your calls come from, such as 203.0.113.7"
+        allowed = f"{INSIDE}, or the public address of your calls, such as 203.0.113.7"
         fix = "curl https://checkip.amazonaws.com prints yours"
         raise InputError([Problem("--from", repr(asked), allowed, fix)]) from None

@@ -113,7 +113,7 @@ def _no_credentials(executed: dict[str, Any]) -> Problem:
     command = " ".join([executed["command"], *(executed.get("args") or ())])
     missing = shutil.which(executed["command"]) is None
     got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"
-    fix = "install it" if missing else "run it by hand: it prints what is missing; then sign in to the cloud"
+    fix = "install it" if missing else "run it by hand to see its error, or sign in to the cloud"
     return Problem("kubeconfig: users.user.exec", got, "a program that prints credentials", fix)
 
 
@@ -134,8 +134,8 @@ def _probe(api_client: client.ApiClient, session: Session) -> None:
 
 
 def _signed_out(address: str) -> Problem:
-    fix = "sign in again, or name the context of a user whom the cluster knows (`--context NAME`)"
-    got = "401: the credentials are not known there, or expired"
+    fix = "sign in again, or name the context of another user (`--context NAME`)"
+    got = "401: the credentials have expired or are not accepted"
     return Problem(address, got, "a user of the cluster", fix)
 
 
@@ -143,6 +143,6 @@ def _unreachable(address: str, error: HTTPError, session: Session) -> Problem:
     return Problem(
         path=address,
         got=f"no answer: {error}",
-        allowed="an API server that this host reaches",
-        fix=f"{session.guide} says from which networks it is reached",
+        allowed="an API server that this host can reach",
+        fix=f"{session.guide} says from which networks it is reachable",
     )

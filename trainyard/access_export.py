@@ -80,7 +80,7 @@ def _sign_in(session: Session, user: Entry, team: str, sign_in: str) -> Entry:
         return _plugin("trainyard", ["credential", "--member", team, "--stack", session.stack_name])
     plugin = user.get("exec")
     if not plugin or plugin["command"] == "trainyard":
-        got = "the stack's kubeconfig signs in with a credential of yours"
+        got = "the stack's kubeconfig contains your credential"
         fix = "name the members' command: --sign-in 'kubectl oidc-login get-token --oidc-issuer-url=… …'"
         raise InputError([Problem("--sign-in", got, "a program that prints credentials", fix)])
     env = [each for each in plugin.get("env") or () if each["name"] not in _OWN]

@@ -54,9 +54,9 @@ def check_residency(region: str, allowed: Residency) -> None:
     """Raise InputError if the state may not be in a region: it contains all that the stack has."""
     if not allowed.is_declared:
         fix = "write `trainyard:residency: {allowed: [REGION]}` into its configuration"
-        raise InputError([Problem("trainyard:residency", "nothing", "where the stack's data may be", fix)])
+        raise InputError([Problem("trainyard:residency", "nothing", "regions of the stack's data", fix)])
     if not allowed.permits(region):
-        raise InputError([Problem("--region", region, str(allowed), "keep the state where the data may be")])
+        raise InputError([Problem("--region", region, str(allowed), "choose a permitted region")])
 
 
 def show(session: Session, backend: BackendSetup, form: Form) -> None:

@@ -37,7 +37,7 @@ def report_missing_capacity(session: Session) -> None:
         there = ready_nodes(client_from(str(kubeconfig), session.paths.engine / "tmp"))
     except (TrainyardError, ApiException, ConfigException, HTTPError, OSError) as error:
         reason = str(error).partition("\n")[0]
-        lines = [f"whether all nodes have come could not be asked ({reason}): {LOOK}"]
+        lines = [f"the number of ready nodes could not be read ({reason}): {LOOK}"]
     else:
         lines = list(lacking(session.stack, there))
     for line in lines:
@@ -57,7 +57,7 @@ def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
     for pool in stack.pools:
         wanted, found = _wanted(pool), there.get(pool.name, 0)
         if found < wanted:
-            yield f"pool {pool.name}: {found} of {wanted} nodes have come so far{_why(pool)}; {LOOK}"
+            yield f"pool {pool.name}: {found} of {wanted} nodes are ready{_why(pool)}; {LOOK}"
 
 
 def _wanted(pool: NodePoolSpec) -> int:
@@ -73,8 +73,8 @@ def _why(pool: NodePoolSpec) -> str:
         ways = ", or ".join(HOW_TO_BUY[way] for way in sold)
         return f" ({pool.machine} is not sold as {purchase_of(pool)}: write {ways})"
     if pool.reservation and pool.reservation.starts:
-        return f" (its block lasts from {pool.reservation.starts} to {pool.reservation.ends})"
-    return " (spot comes when the cloud has some)" if pool.is_spot else ""
+        return f" (its capacity block is from {pool.reservation.starts} to {pool.reservation.ends})"
+    return " (spot nodes start when the cloud has capacity)" if pool.is_spot else ""
 
 
 def _sold(pool: NodePoolSpec) -> tuple[PurchaseKind, ...]:

@@ -53,7 +53,7 @@ def show_catalog(what: CatalogPart, filters: MachineFilters, form: ReportForm, c
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
         return
     if not rows:
-        console.print("The catalogue has none like that.", highlight=False)
+        console.print("The catalogue has no such entry.", highlight=False)
         return
     columns = list(rows[0])
     if form == "markdown":

@@ -53,6 +53,6 @@ class Indexes:
         try:
             index = yaml.load(answer.data, Loader=yaml.CSafeLoader)
         except yaml.YAMLError as error:
-            raise NoChartError(f"{url} is no index") from error
+            raise NoChartError(f"{url} is not a chart index") from error
         entries: Mapping[str, Any] = index.get("entries", {}) if isinstance(index, dict) else {}
         return entries

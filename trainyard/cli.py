@@ -30,16 +30,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="GPU training clusters from one stack file.\n\n"
     "A stack is [bold]stacks/Pulumi.NAME.yaml[/]. `trainyard up` creates its cluster and runs its training"
-    " job; `trainyard down` removes the cluster and keeps the checkpoints.",
-    epilog="Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the machine lacks"
-    " something, nothing started · 4 the job failed · 130 interrupted, run again to go on.",
+    " job; `trainyard down` deletes the cluster and retains the checkpoints.",
+    epilog="Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the host lacks"
+    " something, nothing started · 4 the job failed · 130 interrupted, run again to continue.",
 )
 
 REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 """The kernel's errors for a folder that is not writable, or full."""
 
-StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack; the same as --stack.")]
-ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Form of the result on stdout.")]
+StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack, like --stack.")]
+ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Output format on stdout.")]
 Context = Annotated[
     str,
     typer.Option(
@@ -53,12 +53,12 @@ Context = Annotated[
 @app.command()
 def up(
     stack: StackName = "local",
-    job: Annotated[bool, typer.Option(help="Run the stack's training job too.")] = True,
+    job: Annotated[bool, typer.Option(help="Also run the stack's training job.")] = True,
 ) -> None:
     """Create or update the stack's cluster, and run its training job.
 
-    A second run changes only what the stack file changed. Ctrl-C is safe at any moment: run it again
-    and it continues.
+    A second run applies only changes of the stack file. Ctrl-C is safe at any time: run it again, and it
+    continues.
     """
     from trainyard.up import bring_up
 
@@ -68,9 +68,9 @@ def up(
 @app.command()
 def down(
     stack: StackName = "local",
-    purge: Annotated[bool, typer.Option(help="Remove the checkpoints and the object store too.")] = False,
+    purge: Annotated[bool, typer.Option(help="Also delete the checkpoints and the object store.")] = False,
 ) -> None:
-    """Drain the queues and remove the cluster. Checkpoints are retained, unless --purge."""
+    """Drain the queues and delete the cluster. Checkpoints are retained, unless --purge."""
     from trainyard.down import take_down
 
     take_down(Session(stack), purge=purge)
@@ -88,13 +88,13 @@ def preview(stack: StackName = "local") -> None:
 def bootstrap_backend(
     bucket: Annotated[str, typer.Argument(help="Name of the bucket; on Azure, of the storage account.")],
     stack: StackName = "local",
-    region: Annotated[str, typer.Option(help="Region. Default: the stack's own.")] = "",
+    region: Annotated[str, typer.Option(help="Region. Default: the stack's region.")] = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Create the bucket of the engine's state in a stack's cloud, and the key for its secrets.
 
-    The bucket is versioned, private, TLS only, in a region that the stack's residency permits. Run again, it
-    restores what was changed. It prints the engine's settings, and the rights that its user needs.
+    The bucket is versioned, private, TLS only, in a region that the stack's residency permits. A second run
+    restores its settings. The command prints the engine's settings, and the rights that its user needs.
 
     [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
     pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]
@@ -110,12 +110,12 @@ def deploy_role(
     github: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The repository on GitHub.")] = "",
     gitlab: Annotated[str, typer.Option(metavar="GROUP/PROJECT", help="The project on GitLab.")] = "",
     branch: Annotated[str, typer.Option(help="GitLab: the branch that runs `up`.")] = "main",
-    host: Annotated[str, typer.Option(help="Your GitLab's host.")] = "gitlab.com",
-    read: Annotated[bool, typer.Option("--read", help="The role for previews, which only reads.")] = False,
+    host: Annotated[str, typer.Option(help="Host of your GitLab.")] = "gitlab.com",
+    read: Annotated[bool, typer.Option("--read", help="The read-only role for previews.")] = False,
 ) -> None:
-    """Print the least rights of a pipeline that runs `up`, and its role's trust policy, as JSON.
+    """Print the minimum rights of a pipeline that runs `up`, and its role's trust policy, as JSON.
 
-    They follow from the stack file alone. An administrator creates the role, once.
+    Only the stack file determines them. An administrator creates the role once.
 
     [dim]trainyard deploy-role -s aws --github team/research
     trainyard deploy-role -s aws --github team/research --read[/]
@@ -127,11 +127,11 @@ def deploy_role(
 
 @app.command()
 def adopt(stack: StackName = "local") -> None:
-    """Import the stack's existing cloud resources into a lost or empty state.
+    """Import the stack's existing cloud resources into an empty state.
 
-    After `destroy`: the bucket, filesystem and keys that it retained. After a lost state: all that can be
-    found by name, location and tags. Nothing in the cloud is changed; the next `up` continues from it.
-    `trainyard up` does this by itself where a state is empty.
+    After `destroy`: the bucket, filesystem and keys that it retained. After the loss of the state: all
+    resources that can be found by name, location and tags. Nothing in the cloud is changed; the next `up`
+    continues from there. `trainyard up` does this itself if the state is empty.
 
     [dim]trainyard adopt -s aws && pulumi preview -s aws[/]
     """
@@ -142,7 +142,7 @@ def adopt(stack: StackName = "local") -> None:
 
 FailedType = Annotated[str, typer.Option(metavar="TYPE[:NTH]", help="Fail the NTH creation of this type.")]
 PoolWithoutCapacity = Annotated[
-    str, typer.Option(metavar="POOL", help="The cloud has no machines for this pool.")
+    str, typer.Option(metavar="POOL", help="The cloud has no capacity for this pool.")
 ]
 CrashAfter = Annotated[
     int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) after N resources are created.")
@@ -153,8 +153,8 @@ Origin = Annotated[
     typer.Option(
         "--from",
         metavar="ADDRESS|inside",
-        help="Where `up` runs: this internet address, or `inside` the cluster's network. Default: a network"
-        " of the stack's `public_cidrs`, else somewhere outside.",
+        help="Where `up` runs: this public address, or `inside` the cluster's network. Default: a network of"
+        " the stack's `public_cidrs`, else an address outside.",
     ),
 ]
 Refusals = Annotated[
@@ -162,16 +162,16 @@ Refusals = Annotated[
     typer.Option(
         metavar="NAME",
         envvar="TRAINYARD_REFUSE",
-        help="The cloud refuses in this way; `all`: in every way. An unknown name lists them.",
+        help="The cloud refuses in this way; `all`: in every known way. An unknown name lists them.",
     ),
 ]
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="Lose the state after `up`, and come back after `destroy`; see `adopt`."),
+    typer.Option("--adopt", help="Delete the state after `up`; run `up` again after `destroy`; see `adopt`."),
 ]
 AssumedCheckpoint = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0, help="Time of a checkpoint, if none was measured."),
+    typer.Option(metavar="SECONDS", min=0, help="Time of a checkpoint, if it has not been measured."),
 ]
 
 
@@ -192,11 +192,11 @@ def rehearse_stack(
     """Run the stack's lifecycle on the real engine with fake providers: no credentials, no network.
 
     Preview, up, up again, refresh, update, destroy, under all policies. Every input is checked against the
-    SDK's types; on AWS every request against botocore's models, and moto answers it. A private API server
-    answers `--from inside` only. Use it as a pull request's check, since it needs no secrets.
+    SDK's types; on AWS moto answers the requests, which are checked against botocore's models. A private API
+    server answers only `--from inside`. It needs no secrets, so it is safe as a check of pull requests.
 
     [dim]trainyard rehearse aws-dev
-    trainyard rehearse aws --assume-checkpoint 60       before anything was measured
+    trainyard rehearse aws --assume-checkpoint 60       before the first measurement
     trainyard rehearse aws --fail NodeGroup:2           does the next `up` repair it?
     trainyard rehearse aws --insufficient-capacity spot
     trainyard rehearse aws --from 198.51.100.4          would `up` reach the API server from there?
@@ -218,7 +218,7 @@ def images(
     name: StackArgument = "",
     stack: StackName = "local",
     output: Output = Form.TEXT,
-    check: Annotated[bool, typer.Option("--check", help="Ask the registries for each.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check that the registries have each.")] = False,
     archive: Annotated[
         Path | None,
         typer.Option(help="Check this OCI archive as the training image, before it is pushed."),
@@ -228,9 +228,9 @@ def images(
     """List every image and chart of a stack.
 
     With a mirror in the stack file they are listed at the mirror. --check asks the registries for each, with
-    the logins of ~/.docker/config.json, looks for the libraries that the pools' fabrics need in the training
-    images, and fails with what is missing. --lock writes the present digest of each tag into the stack file
-    (images.digests), which nodes then pull.
+    the logins of ~/.docker/config.json, checks that the training images have the libraries of the pools'
+    fabrics, and fails if something is missing. --lock writes the present digest of each tag into the stack
+    file (images.digests), which nodes then pull.
 
     [dim]trainyard images onprem
     trainyard images onprem --lock
@@ -255,7 +255,7 @@ def price(
     """Show what a stack costs per hour and month, by pool and storage, and how old each price is.
 
     Prices are the catalogue's, each with source and date. Missing prices, and those older than 90 days, are
-    named; the totals cover what has a price.
+    listed; the totals cover everything that has a price.
 
     [dim]trainyard price aws
     trainyard price aws -o json | jq .usdPerHour[/]
@@ -283,12 +283,12 @@ def measure(
 ) -> None:
     """Write the time of a run's longest checkpoint beside the stack file, for the spot policies.
 
-    Spot nodes with accelerators are refused until it is known whether a checkpoint fits into their
-    preemption notice, on this filesystem and with this model. Without a file a small pod of the job's team
-    reads the newest run's metrics on the team's volume.
+    Policies refuse spot nodes with accelerators until it is known whether a checkpoint fits into their
+    preemption notice, with this filesystem and model. Without a file, a small pod of the job's team reads
+    the newest run's metrics on the team's volume.
 
     [dim]trainyard measure -s aws --assume 60           before the first `up`
-    trainyard measure -s aws                       once the stack's job has saved
+    trainyard measure -s aws                       after a checkpoint of the stack's job
     trainyard measure runs/run-1/metrics.jsonl -s aws[/]
     """
     from trainyard import measure as measuring
@@ -311,7 +311,7 @@ def list_catalog(
     accelerator: Annotated[str, typer.Option(help="Model, such as h200.")] = "",
     fabric: Annotated[str, typer.Option(help="Fabric class, such as efav3.")] = "",
     region: Annotated[
-        str, typer.Option(help="Only machines offered in this region, as far as is known.")
+        str, typer.Option(help="Only machines that are known to be offered in this region.")
     ] = "",
     output: ReportOutput = ReportForm.TEXT,
 ) -> None:
@@ -329,7 +329,7 @@ def list_catalog(
 
 @app.command()
 def validate(stack: StackName = "local") -> None:
-    """Check the stack file: every problem at once, with its line."""
+    """Check the stack file, and report every problem with its line."""
     from trainyard.state import declared_backend
 
     session = Session(stack)
@@ -379,7 +379,7 @@ def schema(
 def migrate(
     file: Annotated[Path, typer.Argument(help="A stack or fleet file.")],
     write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
-    since: Annotated[int | None, typer.Option(help="Its format version, if `schema:` is wrong.")] = None,
+    since: Annotated[int | None, typer.Option(help="The format version, if `schema:` is wrong.")] = None,
 ) -> None:
     """Convert an older stack file to the present `schema:`. Shows a diff; comments are retained.
 
@@ -406,7 +406,7 @@ def status(stack: StackName = "local", context: Context = "") -> None:
 
 @app.command()
 def doctor(stack: StackName = "local") -> None:
-    """Show what this host (with -s the cloud account too) has and lacks, and what `up` would do."""
+    """Show what this host, with -s also the cloud account, has and lacks, and what `up` would install."""
     from trainyard.doctor import examine
 
     raise typer.Exit(examine(Session(stack)))
@@ -418,7 +418,7 @@ def prepare(
     package: Annotated[bool, typer.Option(help="Also for programs that use the component package.")] = False,
     tests: Annotated[bool, typer.Option(help="Also for Trainyard's own tests.")] = False,
 ) -> None:
-    """Install, download or build everything that `up` needs into the cache; start nothing."""
+    """Install, download or build everything that `up` needs; start nothing."""
     from trainyard.up import prepare_host
 
     prepare_host(Session(stack), for_package=package, for_tests=tests)
@@ -433,7 +433,7 @@ def submit(
 ) -> None:
     """Submit the stack's training job to its queue, as a new run.
 
-    It uses the stack's output `kubeconfig`, or with --context your own rights.
+    It connects with the stack's output `kubeconfig`, or with --context as your user.
 
     [dim]trainyard submit -s aws
     trainyard submit -s aws --context research --no-follow[/]
@@ -457,16 +457,16 @@ def search(
 
 @app.command()
 def preempt(
-    node: Annotated[str, typer.Argument(help="The node, as `trainyard status` names it.")],
+    node: Annotated[str, typer.Argument(help="The node's name, as in `trainyard status`.")],
     stack: StackName = "local",
-    notice: Annotated[float, typer.Option(min=1, help="Seconds from the notice to the node's end.")] = 30,
-    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it at once.")] = False,
+    notice: Annotated[float, typer.Option(min=1, help="Seconds from the notice to termination.")] = 30,
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it without a notice.")] = False,
     give_back: Annotated[bool, typer.Option("--return", help="Bring a preempted node back.")] = False,
 ) -> None:
-    """Preempt a local node as a cloud does: preemption notice, taint, grace period, end.
+    """Preempt a local node as a cloud does: preemption notice, taint, grace period, termination.
 
     [dim]trainyard preempt spot-0                 30 s of notice
-    trainyard preempt spot-0 --no-notice     killed at once
+    trainyard preempt spot-0 --no-notice     killed without a notice
     trainyard preempt spot-0 --return        capacity is back[/]
     """
     from trainyard.spot import give_node_back, take_node
@@ -493,9 +493,9 @@ def env(stack: StackName = "local") -> None:
 def credential(
     context: Annotated[str, typer.Argument(help="A context of your kubeconfig.")] = "",
     stack: StackName = "local",
-    member: Annotated[str, typer.Option(help="Of the embedded cluster: a member of this team.")] = "",
+    member: Annotated[str, typer.Option(help="Embedded cluster: a member of this team.")] = "",
 ) -> None:
-    """Print a credential: Kubernetes' clients ask for it where a kubeconfig names this command."""
+    """Print a credential for Kubernetes clients whose kubeconfig names this command."""
     from infra.targets.kubeconfig import credential as found
     from trainyard.access_export import member_credential
 
@@ -513,13 +513,13 @@ def export_access(
     stack: StackName = "local",
     sign_in: Annotated[
         str,
-        typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's own."),
+        typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's."),
     ] = "",
     to: Annotated[Path | None, typer.Option(help="The file. Default: STACK-TEAM.access.yaml.")] = None,
 ) -> None:
-    """Write a file, without secrets, by which a team's members reach the cluster.
+    """Write a file, without secrets, with which a team's members reach the cluster.
 
-    They take it with `trainyard login FILE`.
+    They run `trainyard login FILE`.
 
     [dim]trainyard access export --team research -s aws
     trainyard access export --team research -s onprem --sign-in 'kubectl oidc-login get-token …'[/]
@@ -574,7 +574,7 @@ def main() -> None:
 def _explained(error: Exception) -> TrainyardError:
     """Return the error as problems with their next step; re-raise an unforeseen one."""
     if _is_lost_connection(error):
-        fix = "bring the embedded cluster up, or mend the way to the API server; submitted jobs continue"
+        fix = "bring the embedded cluster up, or restore the connection; submitted jobs continue"
         got = str(getattr(error, "reason", None) or error or type(error).__name__)
         return TrainyardError([Problem("the cluster's API", got, "an answer", fix)])
     client = sys.modules.get("kubernetes.client.exceptions")
@@ -582,7 +582,7 @@ def _explained(error: Exception) -> TrainyardError:
         return _refused(error)
     if isinstance(error, OSError) and error.errno in REFUSALS:
         fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
-        problem = Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)
+        problem = Problem(str(error.filename), str(error.strerror), "a writable filesystem", fix)
         return HostError([problem])
     raise error
 
@@ -603,9 +603,9 @@ def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
     with contextlib.suppress(ValueError, TypeError, KeyError):
         reason = json.loads(error.body)["message"]
     fix = {
-        401: "sign in again: the credentials are not known to the cluster, or expired",
-        403: "ask for the right, or name a context of yours that has it (`--context NAME`)",
-        422: "change what the message names, and run the command again",
+        401: "sign in again: the credentials have expired, or the cluster does not accept them",
+        403: "request the permission, or name a context of yours that has it (`--context NAME`)",
+        422: "correct what the message names, and run the command again",
     }.get(error.status, "run the command again; if it fails again, look at the cluster with kubectl")
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 

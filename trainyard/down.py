@@ -35,7 +35,7 @@ def take_down(session: Session, *, purge: bool) -> None:
     data = session.paths.cluster_data(name)
     if data.exists():
         session.console.print(
-            f"checkpoints are retained in {data} (remove them: make down PURGE=1)", highlight=False
+            f"checkpoints are retained in {data} (delete them: make down PURGE=1)", highlight=False
         )
 
 
@@ -55,7 +55,7 @@ def _drain_elsewhere(session: Session) -> None:
     try:
         mine = [key for key in session.jobs.of_teams(session.namespaces) if key.team in teams]
     except TrainyardError as error:
-        session.progress.log(f"its jobs are not stopped before: {error.problems[0].got}")
+        session.progress.log(f"its jobs are not cancelled first: {error.problems[0].got}")
         return
     for key in mine:
         session.progress.log(f"stopping {key.name} of team {key.team}")

@@ -171,9 +171,9 @@ def describe_phase(phase: str) -> str:
     return {
         "notice": "gets a preemption notice",
         "drained": "has no pods left",
-        "killed": "is gone",
-        "not-ready": "is seen to be dead",
-        "node-deleted": "is taken off the cluster",
+        "killed": "is terminated",
+        "not-ready": "is detected as unreachable",
+        "node-deleted": "is removed from the cluster",
         "returning": "comes back",
         "returned": "is Ready again",
     }.get(phase, "")

@@ -69,7 +69,7 @@ def read_image(
     """
     manifest = store.manifest(architecture)
     if "layers" not in manifest or "config" not in manifest:
-        raise UnreadableImageError("no image: its manifest names no layers")
+        raise UnreadableImageError("not an image: its manifest has no layers")
     environment = _environment(store.json(manifest["config"]["digest"]))
     seen = _Seen()
     layers = list(reversed(manifest["layers"]))
@@ -151,7 +151,7 @@ def _members(stream: io.BufferedReader) -> Iterator[tuple[tarfile.TarInfo, bytes
                 # tarfile retains every member; a layer with PyTorch has 20,000.
                 cast(Any, tar).members = []
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise UnreadableImageError(f"a layer that is no archive of files ({error})") from error
+        raise UnreadableImageError(f"a layer that is not a tar archive ({error})") from error
 
 
 def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -167,7 +167,7 @@ def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=stream)
     if head.startswith(_ZSTD):
-        raise UnreadableImageError("a layer packed with zstd, which is not read here: push it with gzip")
+        raise UnreadableImageError("a layer compressed with zstd, which is not supported: push it with gzip")
     return stream
 
 
@@ -212,7 +212,7 @@ class ImageArchive:
                     raise KeyError(name)
                 yield cast(io.BufferedReader, stream)
         except (tarfile.ReadError, KeyError, OSError) as error:
-            message = f"no OCI image layout in a tar archive ({type(error).__name__}: {error})"
+            message = f"not an OCI image layout in a tar archive ({type(error).__name__}: {error})"
             raise UnreadableImageError(message) from error
 
 

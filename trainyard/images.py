@@ -149,12 +149,12 @@ def _chart_problems(chart: FetchedChart, registries: Registries, indexes: Indexe
     try:
         got = registries.chart_digest(chart.reference) if chart.reference else indexes.digest(chart)
     except NoChartError as error:
-        fix = "look into the repository; a proxy or a firewall may be in the way"
+        fix = "check the repository, and proxies or firewalls on the way to it"
         yield Problem(where, str(error), "the chart", fix)
         return
     if chart.digest and got and got != chart.digest:
-        fix = "a version should never change: compare the two; in a mirror, copy the publisher's there again"
-        yield Problem(where, f"sha256:{got}", f"sha256:{chart.digest}: what was pinned", fix)
+        fix = "a version must never change: compare the two; on a mirror, copy the publisher's chart again"
+        yield Problem(where, f"sha256:{got}", f"sha256:{chart.digest}: the pinned digest", fix)
 
 
 def _missing_references(found: Inventory, registries: Registries) -> list[Problem]:
@@ -199,14 +199,14 @@ def _unfit(
         return not any(True for fabric in classes for _ in image_lint.faults(contents, fabric))
 
     try:
-        with progress.task(f"looking into {where}") as task:
+        with progress.task(f"reading {where}") as task:
 
             def on_layer(at: LayerRead) -> None:
                 task.advanced(at.layer - 1, at.layers, f"a layer of {at.megabytes} MB")
 
             contents = read_image(layers, architecture, enough=has_all, on_layer=on_layer)
     except UnreadableImageError as error:
-        fix = "without a look inside nobody knows whether its ranks reach the fabric: see training/images"
+        fix = "its libraries for the fabric cannot be checked; build it as in training/images"
         return [Problem(where, str(error), "an image whose layers can be read", fix)]
     # Classes of one network lack the same files.
     lacks = {fault.path: fault for fabric in classes for fault in image_lint.faults(contents, fabric)}

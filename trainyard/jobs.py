@@ -49,7 +49,7 @@ BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 
 TEAM = names.team_namespace("")
 """Prefix of the teams' namespaces."""
 _NO_SHELL = (
-    "Its containers were ended as they started (FailedPostStartHook): the platform's check of the fabric"
+    "Its containers were killed as they started (FailedPostStartHook): the platform's check of the fabric"
     " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
     " unchecked_runtimes in the stack file."
 )
@@ -540,17 +540,17 @@ def _missing(key: JobKey) -> Problem:
     return Problem(
         path=f"job {key.name}",
         got=f"no such job in {key.namespace}",
-        allowed="a job that was submitted and not removed",
-        fix="see `trainyard jobs`: it may have been removed",
+        allowed="a submitted job that has not been deleted",
+        fix="see `trainyard jobs`: it may have been deleted",
     )
 
 
 def _lingers(key: JobKey, seconds: float) -> Problem:
     return Problem(
         path=f"job {key.name}",
-        got=f"still there {seconds:.0f} s after it was removed",
+        got=f"still exists {seconds:.0f} s after it was deleted",
         allowed="a job whose pods end within their grace period",
-        fix=f"look for what holds it: `kubectl describe trainjob -n {key.namespace} {key.name}`",
+        fix=f"see why: `kubectl describe trainjob -n {key.namespace} {key.name}`",
     )
 
 
@@ -558,9 +558,9 @@ def _refused(error: ApiException, name: str, namespace: str) -> Problem:
     if error.status == CONFLICT:
         return Problem(
             path=f"job {name}",
-            got=f"{namespace} has a job of that name",
-            allowed="one job of a name in a team",
-            fix=f"follow it with `trainyard logs {name}`, or remove it first: `trainyard cancel {name}`",
+            got=f"{namespace} has a job with that name",
+            allowed="a job name that is unique in the team",
+            fix=f"follow it with `trainyard logs {name}`, or delete it first: `trainyard cancel {name}`",
         )
     return Problem(
         path=f"job {name}",
@@ -571,4 +571,4 @@ def _refused(error: ApiException, name: str, namespace: str) -> Problem:
 
 
 def _message(error: ApiException) -> str:
-    return str(error.body)[:500] if error.body else "no further word"
+    return str(error.body)[:500] if error.body else "no further message"

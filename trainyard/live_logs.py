@@ -81,7 +81,7 @@ class NodeLogs:
         if (error := self._unwritable) is not None:
             # Python must not try to write the buffered lines again when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            fix = f"{self._key.name} goes on; follow it again: trainyard logs -f {self._key.name}"
+            fix = f"{self._key.name} continues; follow it again: trainyard logs -f {self._key.name}"
             got = str(error.strerror)
             raise TrainyardError([Problem("standard output", got, "a file or program that takes lines", fix)])
 

@@ -56,7 +56,7 @@ def by_tag(stack: Stack, artifacts: Artifacts) -> list[str]:
     """Return the images that the stack names by tag only. Raises InputError if nodes pull no images."""
     if any(image.startswith("trainyard.local/") for image in inventory(stack, artifacts).images):
         allowed = "a stack whose nodes pull images"
-        fix = "nothing to lock: they import images that are made here, from what versions.yaml pins"
+        fix = "nothing to lock: nodes import images that are built on this host, from pinned versions"
         raise InputError([Problem("provider.cluster", "embedded", allowed, fix)])
     free = stack.model_copy(update={"images": ImagesSpec()})
     return [image for image in inventory(free, artifacts).images if "@" not in image]
@@ -69,7 +69,7 @@ def resolve(images: Sequence[str], registries: Registries) -> dict[str, str]:
         for image, answer in zip(images, pool.map(registries.digest, images), strict=True):
             answers.append((image, answer))
             task.advanced(len(answers), len(images), image)
-    fix = "log in to the registry, or try again later; the stack file is as it was"
+    fix = "log in to the registry, or try again later; the stack file is unchanged"
     problems = [
         Problem(image, answer.answer, "the image", fix)
         for image, answer in answers
@@ -88,7 +88,7 @@ def write(file: Path, digests: Mapping[str, str]) -> None:
     staged.write_text(text, encoding="utf-8")
     try:
         after, _ = read(staged)
-        assert after == {**before, "images": {"digests": dict(digests)}}, "nothing else is changed"
+        assert after == {**before, "images": {"digests": dict(digests)}}, "only this section is changed"
         staged.chmod(file.stat().st_mode & 0o777)
         staged.replace(file)
     finally:

@@ -55,7 +55,7 @@ class _Unknown(Mocks):
         return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
 
     def call(self, args: MockCallArgs) -> NoReturn:
-        raise AssertionError(f"programs look nothing up, but this one called {args.token}")
+        raise AssertionError(f"programs make no look-ups, but this one called {args.token}")
 
 
 class _Recorder(MockMonitor):

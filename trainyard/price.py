@@ -213,7 +213,7 @@ def remark(cost: PricedPurchase) -> str:
     """Return exclusions or assumptions of the totals about a cost; empty if there are none."""
     purchase, price = cost.purchase, cost.price
     if isinstance(purchase, StoragePurchase):
-        size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"
+        size = f"{purchase.gib} GiB" if purchase.gib else "objects that jobs store"
         if isinstance(price, MissingPrice):
             return f"{cost.name}: not in the totals: {price.reason} ({size})"
         if purchase.gib is None:

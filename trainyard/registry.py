@@ -40,9 +40,9 @@ _CHUNK_BYTES = 1 << 20
 _TOO_MANY = 429
 _REASONS = {
     401: "login required",
-    403: "not with this login",
+    403: "no access with this login",
     404: "missing",
-    _TOO_MANY: "too many requests: it gives no more for now",
+    _TOO_MANY: "too many requests: retry later",
 }
 """Meaning of a status other than 200 for a manifest."""
 RETRIES = urllib3.Retry(None, connect=1, read=1, redirect=3, other=1, respect_retry_after_header=False)
@@ -149,7 +149,7 @@ class Registries:
             return Unavailable(_REASONS.get(answer.status, f"status {answer.status}"))
         found = f"sha256:{hashlib.sha256(answer.data).hexdigest()}"
         digest = answer.headers.get("Docker-Content-Digest", found)
-        return found if digest == found else Unavailable(f"{host} calls it {digest}, and sends {found}")
+        return found if digest == found else Unavailable(f"{host} names digest {digest}, but sent {found}")
 
     def _with_retries(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         """Send the request, and repeat it after the delay that an overloaded registry asks for."""
@@ -186,7 +186,7 @@ class Registries:
         try:
             yield io.BufferedReader(cast(io.RawIOBase, answer), _CHUNK_BYTES)
         except urllib3.exceptions.HTTPError as error:
-            raise UnreadableImageError(f"{host} broke off ({type(error).__name__})") from error
+            raise UnreadableImageError(f"the connection to {host} broke ({type(error).__name__})") from error
         finally:
             answer.close()
 

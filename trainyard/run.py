@@ -129,7 +129,7 @@ def key_of(session: Session, name: str) -> JobKey:
 
 def _unknown(name: str, known: list[JobKey]) -> Problem:
     names = ", ".join(sorted(key.name for key in known)) or "there is none"
-    return Problem("job", name, f"a job that was submitted and not removed: {names}", "name one of these")
+    return Problem("job", name, f"a submitted job that has not been deleted: {names}", "name one of these")
 
 
 def _ambiguous(name: str, found: list[JobKey]) -> Problem:
@@ -195,8 +195,8 @@ def await_data(session: Session, job: JobSpec) -> None:
 def _not_staged(dataset: str, staging: Staging) -> Problem:
     failed = staging.phase == "failed"
     fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
-    got = "could not be staged" if failed else "nothing stages it"
-    return Problem(f"dataset {dataset}", got, "a dataset that is on the shared filesystem", fix)
+    got = "its staging failed" if failed else "no Job stages it"
+    return Problem(f"dataset {dataset}", got, "a staged dataset", fix)
 
 
 def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
@@ -220,7 +220,7 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 def _follow_logs(session: Session, job: JobSpec, run: str) -> None:
     """Show the queue's decisions on the job and its nodes' output, until it ends."""
     key = JobKey(job.team, job.name)
-    session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
+    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, job.num_nodes)
     state = follow_logs(session.jobs, key, shown, session.progress.log)
     if state.phase == "failed":
@@ -237,5 +237,5 @@ def _failed(name: str, state: JobState, where: str = "") -> Problem:
         path=f"job {name}",
         got=" ".join(("failed", where)).strip() + f": {state.reason}",
         allowed="a job that reaches its last step",
-        fix=f"read `trainyard logs {name}`; committed checkpoints are kept, a new run resumes from them",
+        fix=f"read `trainyard logs {name}`; committed checkpoints are retained, a new run resumes from them",
     )

@@ -82,9 +82,9 @@ def _regular_file(name: str, folder: int) -> BinaryIO:
 
 def _problem(run_dir: Path, name: str, error: OSError) -> Problem:
     if error.errno in _NO_FILE_OR_FOLDER:
-        allowed = "folders and files that the job itself has made, and no links"
-        fix = f"remove what a job of team {run_dir.parent.parent.name} has put in their place"
+        allowed = "folders and files that the job created, without links"
+        fix = f"delete what a job of team {run_dir.parent.parent.name} created instead"
     else:
         allowed = "a folder that you may read and write, on a filesystem with free space"
-        fix = "get the rights, or free space, and run the command again"
+        fix = "get the permissions, or free space, and run the command again"
     return Problem(str(run_dir / name), str(error.strerror), allowed, fix)

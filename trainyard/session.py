@@ -297,7 +297,7 @@ def one_at_a_time(paths: Paths, stack: str) -> Any:  # noqa: ANN401 -- a context
             [
                 Problem(
                     path=f"stack {stack}",
-                    got="another trainyard command is at work on it",
+                    got="another trainyard command is running on it",
                     allowed="one at a time",
                     fix="wait for it, or stop it with Ctrl-C",
                 )

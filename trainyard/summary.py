@@ -130,8 +130,8 @@ def _next_steps(summary: Summary, plot: Path | None) -> Table:
         grid.add_row("learning curve", str(plot))
     grid.add_row("checkpoints", str(summary.run_dir / "checkpoints"))
     grid.add_row(
-        "look around", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'
+        "see the cluster", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'
     )
-    grid.add_row("lose a node", "trainyard submit & trainyard preempt spot-0")
-    grid.add_row("remove it", "make down          (checkpoints stay; make down PURGE=1 removes them too)")
+    grid.add_row("preempt a node", "trainyard submit & trainyard preempt spot-0")
+    grid.add_row("remove it", "make down          (retains checkpoints; make down PURGE=1 deletes them too)")
     return grid

@@ -55,7 +55,7 @@ def _settle(session: Session, *, is_first: bool) -> None:
 def adopt_what_exists(session: Session) -> None:
     """Import the stack's existing cloud resources into the state. Raises InputError for other targets."""
     if not session.is_searchable:
-        got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
+        got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`, which adopts what exists"
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
     prepare_engine(session)
     with one_at_a_time(session.paths, session.stack.name):

@@ -93,7 +93,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         if code == ALREADY_EXPLAINED or self._children.stopped or not context.is_active():
             return language_pb2.RunResponse(bail=True)
         if code != 0:
-            how = f"was ended by signal {-code}" if code < 0 else f"exited with non-zero exit code: {code}"
+            how = f"was killed by signal {-code}" if code < 0 else f"exited with non-zero exit code: {code}"
             return language_pb2.RunResponse(error=f"Program {how}")
         return language_pb2.RunResponse()
 

@@ -17,7 +17,7 @@ _LABELS = "labels"
 
 
 class ResizeRefusedError(Exception):
-    """The cloud refuses to resize the group; `busy`: another operation is under way, so a retry may pass."""
+    """The cloud refuses to resize the group; `busy`: another operation is in progress, so retry."""
 
     def __init__(self, message: str, *, busy: bool = False) -> None:
         super().__init__(message)
@@ -69,11 +69,11 @@ class GroupSize(ResourceHandler):
         return failures + [Failure(name, "is not a property of this type") for name in others]
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
-        """Resize the group once no other operation is under way. Raises TrainyardError."""
+        """Resize the group once no other operation is in progress. Raises TrainyardError."""
         until = time.monotonic() + self.BUSY_TIMEOUT_SECONDS
         try:
             while not self._try_resize(inputs, until):
-                progress.log(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
+                progress.log(f"{self.name(inputs).rpartition('/')[2]}: another operation is in progress")
                 self.await_idle(inputs)
         except ResizeRefusedError as error:
             fix = f"see `{self.show_command(inputs)}`, and run `up` again"

@@ -22,7 +22,7 @@ CONTAINER = "https://container.googleapis.com/v1"
 _BUSY = re.compile(
     r"(Operation \S+|Cluster) is currently |running incompatible operation|Too many operations"
 )
-"""GKE's messages while another operation is under way on the cluster, with status 400 or 429
+"""GKE's messages while another operation is in progress on the cluster, with status 400 or 429
 (hashicorp/terraform-provider-google#3650, #7638, rancher/gke-operator#509,
 hashicorp/terraform-provider-google#15205). Other refusals with these statuses are final.
 """

@@ -184,5 +184,5 @@ def _refusal(text: str) -> TrainyardError:
     try:
         message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
-        message = "an answer that is no Status"
+        message = "an answer that is not a Status"
     return refused(message, EXPECTED)

@@ -80,7 +80,7 @@ def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[F
     for index, runtime in enumerate(fleet.hub.runtimes):
         if _has_runtime(hub, runtime):
             allowed = "a runtime that the hub's stack lacks"
-            yield ("hub", "runtimes", index), repr(runtime), allowed, "remove it: jobs use the hub's own"
+            yield ("hub", "runtimes", index), repr(runtime), allowed, "remove it: jobs use the hub's runtime"
     for index, queue in enumerate(fleet.queues):
         for path, got, allowed, fix in _faults_of(fleet, queue, hub, workers):
             yield ("queues", index, *path), got, allowed, fix

@@ -26,7 +26,7 @@ def _source(value: str) -> str:
     raise wrong(
         "source",
         "s3://, gs://, az:// or https://, or a path of the shared filesystem: /imports/pile/",
-        "spell it so; a folder ends with '/', a file does not",
+        "use one of these forms; a folder ends with '/', a file does not",
     )
 
 
@@ -36,7 +36,7 @@ def _digest(value: str) -> str:
     raise wrong(
         "digest",
         "sha256: or etag:, and 64 hex digits",
-        "ask for it: python -m trainyard_train.data.stage describe SOURCE",
+        "compute it: python -m trainyard_train.data.stage describe SOURCE",
     )
 
 
@@ -47,7 +47,7 @@ def _account(value: str) -> str:
         "azure_account",
         "the name of a storage account, or its ID: /subscriptions/ID/resourceGroups/GROUP/providers/"
         "Microsoft.Storage/storageAccounts/NAME",
-        "write the ID that `az storage account show` gives",
+        "write the ID that `az storage account show` prints",
     )
 
 

@@ -23,7 +23,7 @@ def names_of_datasets_are_unique(datasets: Datasets) -> Iterator[Finding]:
     for index, dataset in enumerate(datasets):
         if dataset.name in seen:
             fix = "rename or remove one of them"
-            yield ("datasets", index, "name"), repr(dataset.name), "a name that no other of them has", fix
+            yield ("datasets", index, "name"), repr(dataset.name), "a unique name", fix
         seen.add(dataset.name)
 
 
@@ -51,7 +51,7 @@ def sources_are_in_regions_of_their_cloud(datasets: Datasets) -> Iterator[Findin
     for index, dataset in enumerate(datasets):
         path = ("datasets", index, "region")
         if dataset.region is not None and dataset.cloud is None:
-            yield path, repr(dataset.region), "nothing: its source is in no cloud", "remove the key"
+            yield path, repr(dataset.region), "nothing: its source is not in a cloud", "remove the key"
         elif dataset.region is not None and dataset.cloud is not None:
             known = [region.name for region in catalog.regions(dataset.cloud)]
             if dataset.region not in known:
@@ -65,11 +65,11 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
             yield ("datasets", index, "public"), "true, with a secret", "one of the two", "remove one of them"
         if dataset.cloud is None and (dataset.secret or dataset.public):
             key = "secret" if dataset.secret else "public"
-            allowed = "nothing: only s3://, gs:// and az:// take keys"
+            allowed = "nothing: only s3://, gs:// and az:// sources have keys"
             yield ("datasets", index, key), repr(getattr(dataset, key)), allowed, "remove the key"
         if dataset.cloud is None and dataset.digest.startswith("etag:"):
             fix = "write its sha256: python -m trainyard_train.data.stage describe SOURCE"
-            yield ("datasets", index, "digest"), "an etag", "sha256: only stores keep etags", fix
+            yield ("datasets", index, "digest"), "an etag", "sha256: only object stores have etags", fix
 
 
 def stores_of_other_clouds_are_asked_with_keys(
@@ -80,8 +80,8 @@ def stores_of_other_clouds_are_asked_with_keys(
     for index, dataset in enumerate(datasets):
         if dataset.uses_identity and dataset.cloud != provider.kind:
             got = f"{dataset.source!r}, with neither `secret` nor `public`"
-            allowed = f"{own}https:// or a path; any other with its store's keys, or open to all"
-            fix = "name a Secret with the store's keys (`secret: NAME`), or `public: true` if it is open"
+            allowed = f"{own}https:// or a path; any other with its store's keys, or public"
+            fix = "name a Secret with the store's keys (`secret: NAME`), or set `public: true`"
             yield ("datasets", index, "source"), got, allowed, fix
 
 
@@ -103,9 +103,9 @@ def datasets_fit(
     claimed = storage.checkpoints.size_gib * len(teams)
     total = sum(dataset.size_gib for dataset in datasets)
     if capacity is not None and claimed <= capacity < claimed + total:
-        got = f"{total} GiB beside {claimed} of the teams"
+        got = f"{total} GiB, besides {claimed} GiB for the teams"
         fix = "lower the teams' claims, or buy a larger filesystem"
-        yield ("datasets",), got, f"{capacity} GiB in all: the filesystem's capacity", fix
+        yield ("datasets",), got, f"{capacity} GiB in total: the filesystem's capacity", fix
 
 
 def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
@@ -160,8 +160,8 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
     """A bucket that exists already has its owner's rules."""
     if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
         path = ("storage", "object_store", "lifecycle")
-        allowed = "nothing: the rules are those of a bucket that a stack makes in a cloud"
-        yield path, "rules", allowed, "remove the section, and set them where the bucket is"
+        allowed = "nothing: the rules are for buckets that the stack creates in a cloud"
+        yield path, "rules", allowed, "remove the section, and set the rules on the bucket itself"
 
 
 CHECKS = Checks(__name__)

@@ -26,7 +26,7 @@ Resource = Annotated[
         "resource",
         r"[a-z0-9.-]+/[A-Za-z0-9._-]+",
         "a resource of accelerators, such as nvidia.com/gpu",
-        "write it as the pods ask for it; cpu, memory and fabrics have no quota",
+        "write it as pods request it; cpu, memory and fabrics have no quota",
     ),
 ]
 Endpoint = Annotated[
@@ -35,7 +35,7 @@ Endpoint = Annotated[
         "endpoint",
         r"https://[^/\s]+",
         "an https URL without a path",
-        "write where the hub's pods reach the API server",
+        "write the URL at which the hub's pods reach the API server",
     ),
 ]
 CloudName = Annotated[str, one_of(catalog.clouds)]

@@ -18,7 +18,7 @@ def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> It
     for section, names in sections.items():
         for index, name in enumerate(names):
             if name in names[:index]:
-                allowed = f"a name that no other of the {section} has"
+                allowed = f"a name that is unique among the {section}"
                 yield (section, index, "name"), repr(name), allowed, "rename or remove one of them"
 
 
@@ -26,8 +26,9 @@ def no_worker_is_named_hub(workers: Workers) -> Iterator[Finding]:
     """The hub's own resources have this prefix, and resource names are unique in a stack."""
     for index, worker in enumerate(workers):
         if worker.name == "hub":
-            allowed = "a name other than hub, which is the hub's own"
-            yield ("workers", index, "name"), repr(worker.name), allowed, "name it by its place or stack"
+            allowed = "a name other than hub, which is reserved"
+            fix = "name it after its location or stack"
+            yield ("workers", index, "name"), repr(worker.name), allowed, fix
 
 
 def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
@@ -36,7 +37,8 @@ def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
     for index, worker in enumerate(workers):
         if worker.stack in seen:
             got = f"{worker.stack!r}, which is {seen[worker.stack]}"
-            yield ("workers", index, "stack"), got, "a stack with no other part", "remove one of the two"
+            allowed = "a different stack for each cluster of the fleet"
+            yield ("workers", index, "stack"), got, allowed, "remove one of the two"
         seen.setdefault(worker.stack, f"worker {worker.name}")
 
 

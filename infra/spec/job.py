@@ -22,19 +22,29 @@ EXIT_TIMEOUT = "timeouts.leave"
 
 Variable = Annotated[
     str,
-    matching("variable", r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and '_', no digit first", "spell it so"),
+    matching(
+        "variable",
+        r"[A-Za-z_][A-Za-z0-9_]*",
+        "letters, digits and '_', no digit first",
+        "use only these characters",
+    ),
 ]
 _SecretKey = Annotated[
     str,
-    matching("secret_key", r"[-._a-zA-Z0-9]{1,253}", "letters, digits, '-', '_' and '.'", "spell it so"),
+    matching(
+        "secret_key",
+        r"[-._a-zA-Z0-9]{1,253}",
+        "letters, digits, '-', '_' and '.'",
+        "use only these characters",
+    ),
 ]
 _Secret = Annotated[
     str,
     matching(
         "secret_name",
         r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?",
-        "the name of a Secret in the team's namespace: small letters, digits, '-' and '.'",
-        "spell it as the Secret is called",
+        "the name of a Secret in the team's namespace: lower-case letters, digits, '-' and '.'",
+        "write the name of the Secret",
     ),
 ]
 Word = Annotated[
@@ -47,7 +57,7 @@ CodeDigest = Annotated[
         "code",
         r"sha256:[0-9a-f]{64}",
         "the digest of a folder that `trainyard run` has stored: sha256:…",
-        "`trainyard run` names it; leave it out to take the folder as it is",
+        "`trainyard run` prints it; omit it to send the folder as it is",
     ),
 ]
 

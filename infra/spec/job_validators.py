@@ -23,9 +23,9 @@ _SECRET_VALUE = re.compile(
 _RANKS = re.compile(r"(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
 _OURS = ("PET_", "TRAINYARD_", "TORCHELASTIC_", "OMPI_", "PRTE_", "PMIX_")
 _TAKEN_PORTS = {
-    2222: "sshd of MPI jobs",
-    29500: "the ranks' own meeting",
-    29501: "their process group's",
+    2222: "the port of MPI jobs' sshd",
+    29500: "the port of the ranks' rendezvous",
+    29501: "the port of their process group",
 }
 _PYTHON_FLAGS = frozenset({"-u"})
 """Python flags without effect here: output is unbuffered already."""
@@ -49,7 +49,7 @@ def a_command_takes_no_settings_of_a_config(
     """Settings are arguments of the training package, which a custom command lacks."""
     if command is None:
         return
-    allowed = "a key of jobs with a config"
+    allowed = "only in jobs with a config"
     if module != JobSpec.model_fields["module"].default:
         yield ("module",), repr(module), allowed, f"write `command: [python, -m, {module}]`"
     if overrides:
@@ -73,7 +73,7 @@ def a_config_takes_no_keys_of_a_command(
         yield (
             ("datasets",),
             ", ".join(datasets),
-            "a key of jobs with a command; a config takes `dataset`",
+            "only in jobs with a command; a config takes `dataset`",
             fix,
         )
 
@@ -81,7 +81,7 @@ def a_config_takes_no_keys_of_a_command(
 def code_is_for_commands(config: str | None, command: Command, code: str | None) -> Iterator[Finding]:
     """A configuration is read by the training package, which is in the image."""
     if config is not None and command is None and code is not None:
-        yield ("code",), code, "a key of jobs with a command", "remove it"
+        yield ("code",), code, "only in jobs with a command", "remove it"
 
 
 def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
         fix = "name the file that each rank runs"
         yield ("command",), " ".join(command), allowed, fix
     elif words[0].startswith("-") and words[0] != "-m":
-        fix = "set PYTHON… variables in its place, or begin with `torchrun --no-python`, `sh -c` or the like"
+        fix = "set PYTHON… variables instead, or begin with `torchrun --no-python`, `sh -c` or the like"
         yield ("command",), f"the option {words[0]} of {command[0]}", allowed, fix
 
 
@@ -116,7 +116,7 @@ def in_process_restarts_need_the_agent(
 ) -> Iterator[Finding]:
     """A command that starts once per node restarts ranks itself."""
     if command and restarts is not None and processes_per_node is None and not starts_by_rank(command):
-        allowed = "a key of commands that begin with python, and of configs"
+        allowed = "only for commands that begin with python, and configs"
         yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set processes_per_node"
 
 
@@ -127,7 +127,7 @@ def mpi_jobs_run_in_the_runtimes_image(
     mpi = runtime.startswith("mpi-") or (needs is not None and needs.framework == "mpi")
     if image is not None and mpi:
         fix = "remove it, or make it the stack's training image"
-        yield ("image",), "an image beside mpi", "the runtime's own image", fix
+        yield ("image",), "an image beside mpi", "the runtime's image", fix
 
 
 def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -147,11 +147,11 @@ def nothing_secret_is_written_out(environment: Mapping[str, str], command: Comma
     for name, value in environment.items():
         if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):
             fix = f"put it into a Secret, and name that: secrets: [{{secret: …, key: …, variable: {name}}}]"
-            yield ("environment", name), "what looks like a secret (not shown)", allowed, fix
+            yield ("environment", name), "a value that looks like a secret (not shown)", allowed, fix
     for index, word in enumerate(command or ()):
         if _SECRET_VALUE.search(word):
-            fix = "let the program read a variable, and give that by `secrets`"
-            yield ("command", index), "what looks like a secret (not shown)", allowed, fix
+            fix = "let the program read it from a variable, and set that by `secrets`"
+            yield ("command", index), "a value that looks like a secret (not shown)", allowed, fix
 
 
 def a_secret_is_a_variable_or_a_file(secrets: Sequence[SecretSpec]) -> Iterator[Finding]:
@@ -195,8 +195,8 @@ def ports_are_free(ports: Mapping[str, int]) -> Iterator[Finding]:
             yield (
                 ("ports", name),
                 str(number),
-                f"a port that is not {_TAKEN_PORTS[number]}",
-                "take another one",
+                f"a port other than {_TAKEN_PORTS[number]}",
+                "choose another one",
             )
         elif number < 1024:
             allowed = "1024 or more: jobs are not root"

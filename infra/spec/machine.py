@@ -47,7 +47,7 @@ class EfaSpec(Spec):
         try:
             self.layout()
         except ValueError as error:
-            raise wrong("efa", "EFA interfaces that EC2 can lay out", f"correct it: {error}") from None
+            raise wrong("efa", "EFA interfaces that EC2 supports", f"correct it: {error}") from None
         return self
 
     def layout(self) -> EfaLayout:
@@ -94,7 +94,7 @@ class MachineSpec(Spec):
             raise wrong("machine_fabric", allowed, "name such a class, or none", "fabric")
         asked = fabric.resources.get(EFA, fabric.claim.count if fabric.claim and "efa" in fabric.name else 0)
         if asked and (self.efa is None or self.efa.interfaces != asked):
-            allowed = f"`efa:` with {asked} interfaces: as many as pods on {fabric.name} ask for"
+            allowed = f"`efa:` with {asked} interfaces: as many as pods on {fabric.name} request"
             below = ("efa",) if self.efa else ()
             raise wrong("machine_efa", allowed, "describe the machine's network cards under `efa:`", *below)
         return self

@@ -47,7 +47,7 @@ def migrate(text: str, since: int | None = None) -> str:
     """
     found = _version(_whole(text)) if since is None else since
     if not 0 <= found <= LATEST:
-        fix = "use the release that wrote it" if found > LATEST else "name the version by --since"
+        fix = "use the release that wrote it" if found > LATEST else "set the version with --since"
         raise InputError([Problem("schema", str(found), f"0 to {LATEST}", fix)])
     for version in range(found, LATEST):
         for move in STEPS[version]:

@@ -64,7 +64,7 @@ def egress_excludes_teams_and_operators(network: NetworkSpec, teams: Teams) -> I
     for index, each in enumerate(network.egress):
         if each.namespace in (*own, *_PLATFORM):
             allowed = "a namespace that is neither a team's nor the platform's"
-            fix = "run what both are to reach in a namespace for it"
+            fix = "run the service in a separate namespace"
             yield ("network", "egress", index, "namespace"), repr(each.namespace), allowed, fix
 
 

@@ -50,7 +50,7 @@ def _in_one_form(value: str) -> str:
     try:
         return f"{datetime.fromisoformat(value):%Y-%m-%dT%H:%M:%SZ}"
     except ValueError as error:
-        raise wrong("time", "a moment that exists", f"correct it: {error}") from None
+        raise wrong("time", "a valid time", f"correct it: {error}") from None
 
 
 def _as_text(value: object) -> object:
@@ -61,7 +61,7 @@ def _as_text(value: object) -> object:
 Time = Annotated[
     str,
     BeforeValidator(_as_text),
-    matching("time", _TIME, "a moment in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
+    matching("time", _TIME, "a time in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
     AfterValidator(_in_one_form),
 ]
 

@@ -167,7 +167,7 @@ class TeamSpec(Spec):
         """
         if isinstance(data, dict) and "weight" in data:
             allowed = "a weight of a queue (queues[].weight): local queues of one queue are served alike"
-            fix = "give the team a queue for itself in the same cohort, and that queue the weight"
+            fix = "give the team a separate queue in the same cohort, and set the weight there"
             raise wrong("team_weight", allowed, fix, "weight")
         return data
 

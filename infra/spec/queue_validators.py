@@ -66,7 +66,7 @@ def a_cohort_has_a_weight_above_zero(queues: Queues) -> Iterator[Finding]:
     for members in cohorts.values():
         if len(members) > 1 and all(queues[index].weight == 0 for index in members):
             path: KeyPath = ("queues", members[0], "weight")
-            allowed = "a weight above 0 for one queue of the cohort at least"
+            allowed = "a weight above 0 for at least one queue of the cohort"
             yield path, "0, as all others of the cohort have", allowed, "raise it to 1 or more"
 
 
@@ -85,7 +85,7 @@ def a_quota_can_be_used(queues: Queues) -> Iterator[Finding]:
         if not any(most(queue, flavor, queues) for flavor in queue.flavors):
             allowed = "a quota above 0, or a cohort that lends to it"
             fix = "raise a quota, or let another queue of its cohort lend"
-            yield ("queues", index, "flavors"), "nothing but quotas of 0", allowed, fix
+            yield ("queues", index, "flavors"), "only quotas of 0", allowed, fix
 
 
 def a_teams_pods_hold_a_job(teams: Teams) -> Iterator[Finding]:

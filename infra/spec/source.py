@@ -126,7 +126,7 @@ def read_whole(path: Path) -> tuple[Any, SpecSource]:
     node = _composed(path)
     if not isinstance(node, yaml.MappingNode):
         allowed, fix = "a mapping: `key: value` lines", "write the keys of docs/stack-file.md, `job`"
-        raise InputError([Problem(str(path), "no mapping", allowed, fix, str(path))])
+        raise InputError([Problem(str(path), "not a mapping", allowed, fix, str(path))])
     return _of(path, node, path.name)
 
 
@@ -165,11 +165,11 @@ def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -
         if answers_at is None:
             near = get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
             fix = f"did you mean {near[0]!r}?" if near else "remove it"
-            yield Problem(f"config.{name}", "a key that nothing reads", ", ".join(CONFIG_KEYS), fix, where)
+            yield Problem(f"config.{name}", "an unknown key", ", ".join(CONFIG_KEYS), fix, where)
         elif not is_answerable(section, answers_at) or not isinstance(value, yaml.ScalarNode):
-            allowed = f"a single value, in place of one that {key} has at this path"
+            allowed = f"a single value that overrides the one at this path of {key}"
             yield Problem(
-                f"config.{name}", "an answer to no question", allowed, f"write it into {key}", where
+                f"config.{name}", "an answer without a question", allowed, f"write it into {key}", where
             )
 
 
@@ -238,7 +238,7 @@ def _missing_key(path: Path, key: str) -> Problem:
     section, example = _BEGINNINGS[key]
     return Problem(
         f"config.{key}",
-        "no mapping",
+        "not a mapping",
         f"config: {{{key}: {{schema: 1, name: ..., {section}: ...}}}}",
         f"begin with a copy of stacks/Pulumi.{example}.yaml",
         str(path),
@@ -247,4 +247,4 @@ def _missing_key(path: Path, key: str) -> Problem:
 
 def _duplicate(path: Path, key: KeyPath, mark: tuple[int, int]) -> Problem:
     location = f"{path}:{mark[0]}:{mark[1]}"
-    return Problem(show(key), "the key a second time", "each key once", "remove one of the two", location)
+    return Problem(show(key), "a duplicate key", "each key once", "remove one of the two", location)

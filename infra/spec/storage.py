@@ -14,19 +14,19 @@ def _bucket(value: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{1,61})[a-z0-9]", value):
         return value
     raise wrong(
-        "bucket", "3 to 63 lower-case letters, digits and '-' (S3 bucket names)", "shorten or spell it so"
+        "bucket", "3 to 63 lower-case letters, digits and '-' (S3 bucket names)", "correct the name"
     )
 
 
 USE_THE_BUCKET = (
-    "write what must outlive the filesystem to the bucket: `checkpoint.store`, or a job that copies"
+    "write data that must outlive the filesystem to the bucket: by `checkpoint.store`, or a job that copies"
 )
 
 
 class FilesystemSpec(Spec):
     """Base of the filesystems that targets have under the checkpoints."""
 
-    WHY_NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"this release takes no snapshots of it; {USE_THE_BUCKET}"
     """Reason why the filesystem has no snapshots, with the next step; empty where the target takes them."""
 
     @property

@@ -44,7 +44,7 @@ def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Fin
                 yield (
                     (section, index, "name"),
                     repr(entry.name),
-                    f"a name that no other of the {section} has",
+                    f"a name that is unique among the {section}",
                     "rename or remove one of them",
                 )
 
@@ -86,8 +86,9 @@ def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: Stora
     path: KeyPath = ("storage", "checkpoints", "snapshot_days")
     filesystem = getattr(provider, "filesystem", None)
     if getattr(filesystem, "existing", None) is not None:
-        fix = "leave the key out, and ask who owns the filesystem"
-        yield path, f"{days}, of an existing filesystem", "nothing: its owner takes them", fix
+        fix = "omit the key, and ask the filesystem's owner"
+        allowed = "nothing: the filesystem's owner takes snapshots"
+        yield path, f"{days}, of an existing filesystem", allowed, fix
     elif reason := (filesystem or provider).WHY_NO_SNAPSHOTS:
         kind = filesystem.kind if filesystem else provider.kind
         yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
@@ -103,7 +104,7 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     }
     for path, flavor in _flavors(queues):
         if flavor.pool not in known:
-            yield unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
+            yield unknown((*path, "pool"), flavor.pool, known, "a pool that runs jobs")
 
 
 def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
@@ -135,9 +136,9 @@ def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
     spot = {pool.name for pool in pools if pool.is_spot}
     for index, queue in enumerate(queues):
         if {flavor.pool for flavor in queue.flavors} <= spot:
-            allowed = "one flavor or more of an on-demand or reserved pool"
+            allowed = "at least one flavor of an on-demand or reserved pool"
             fix = "add such a pool after the spot pools; one that begins empty costs nothing (docs/pools.md)"
-            yield ("queues", index, "flavors"), "nothing but spot pools", allowed, fix
+            yield ("queues", index, "flavors"), "only spot pools", allowed, fix
 
 
 def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
@@ -226,11 +227,11 @@ def job_needs_fit_a_flavor(
     placed = place(job, job.needs, found)
     if placed is not None and job.runtime not in {"", placed.runtime}:
         fix = "remove `runtime`: `needs` determines it"
-        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: what the needs come to", fix
+        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: the one that `needs` selects", fix
     if found and placed is None:
         asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
         got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
-        fix = "ask for less, give the team another queue (more_queues), or add a pool that is not spot"
+        fix = "request less, give the team another queue (more_queues), or add a pool that is not spot"
         yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_described(found)}", fix
 
 
@@ -309,7 +310,7 @@ def runtime_grace_fits_its_pools(
         longest = runtime_grace_seconds(runtime, _notices(provider, pools, runtime), {})
         lasting = None in _notices(provider, pools, runtime)
         if not lasting and seconds > longest:
-            allowed = f"{longest} at most: the notice of {provider.kind}'s spot nodes, all that {runtime} has"
+            allowed = f"{longest} at most: the notice of {provider.kind}'s spot nodes, its only ones"
             yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
 
 
@@ -347,12 +348,13 @@ def job_grace_fits_its_pools(
             fix = "remove it: job.grace_seconds sets the timeout"
             yield path, f"{timeout:g} beside job.grace_seconds", "one of the two", fix
         else:
-            yield path, f"{timeout:g}", f"less than {grace}: the grace of {placed.runtime}'s pods", raise_it
+            allowed = f"less than {grace}: the grace period of {placed.runtime}'s pods"
+            yield path, f"{timeout:g}", allowed, raise_it
     if job.grace_seconds is None:
         return
     got, path = str(job.grace_seconds), ("job", "grace_seconds")
     if job.grace_seconds > grace:
-        yield path, got, f"{grace} at most: the grace of {placed.runtime}'s pods", raise_it
+        yield path, got, f"{grace} at most: the grace period of {placed.runtime}'s pods", raise_it
     for pool in _pools_of(placed, teams, queues, pools):
         notice = _notice(provider, pool)
         if notice is not None and job.grace_seconds > notice:
@@ -374,7 +376,7 @@ def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[F
     for team in storage.object_store.key_generations:
         if storage.object_store.size_gib is None:
             fix = "remove it; teams reach the store by identities, or by existing Secrets"
-            yield (*path, team), repr(team), "nothing, of a store that the stack does not serve", fix
+            yield (*path, team), repr(team), "nothing: the stack does not run this object store", fix
         elif team not in known:
             yield unknown((*path, team), team, known, "a team of this stack")
 

@@ -62,7 +62,7 @@ def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Pr
     """Refuse documentation networks (RFC 5737): from there nobody reaches the API server."""
     for index, network in enumerate(public_cidrs):
         if any(network.overlaps(example) for example in DOCUMENTATION):
-            fix = "write the address that your calls come from: curl https://checkip.amazonaws.com"
+            fix = "write the public address of your calls: curl https://checkip.amazonaws.com"
             path = f"provider.access.public_cidrs[{index}]"
             yield Problem(path, f"{network}, the example's", "a network of yours", fix)
 
@@ -73,6 +73,6 @@ def private_endpoint_is_unreachable(field: str, opens: str) -> Problem:
     `field` would admit `up` from outside, if set as `opens` describes.
     """
     got = "a private API server, in a network that the first `up` makes: it would stop at the first object"
-    allowed = f"{opens}; or a runner in a network that exists (network.existing)"
-    fix = "write it, bring the cluster up, and take it out again from a runner inside: docs/runners.md"
+    allowed = f"{opens}; or a runner in an existing network (network.existing)"
+    fix = "write it, bring the cluster up, and remove it again from a runner inside: docs/runners.md"
     return Problem(field, got, allowed, fix)

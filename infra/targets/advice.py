@@ -17,12 +17,12 @@ class Advice:
     """Next step for the user."""
 
 
-RUN_AGAIN = "and run the same command again: completed work is kept"
+RUN_AGAIN = "and run the same command again: completed work is not repeated"
 """Last sentence of a next step."""
 EVERYWHERE = (
     Advice(
         r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)",
-        "run where the API server is reached, or let your network in (access.public_cidrs on AWS and"
+        "run where the API server is reachable, or allow your network (access.public_cidrs on AWS and"
         " Azure, access.dns_endpoint on Google Cloud, public_endpoint on CoreWeave): docs/runners.md."
         " Then run the same command again",
     ),
@@ -30,7 +30,7 @@ EVERYWHERE = (
         r"NicClusterPolicy[^:]*.*(notReady|timed out)",
         "Node Feature Discovery sees no NIC on any node"
         " (`kubectl get nodes -l feature.node.kubernetes.io/pci-15b3.present=true`):"
-        f" add a machine that has one (`lspci -d 15b3:`), or remove the fabric of its pool, {RUN_AGAIN}",
+        f" add a node that has one (`lspci -d 15b3:`), or remove the fabric of its pool, {RUN_AGAIN}",
     ),
     Advice(
         r"ClusterQueue.*resource-in-use",
@@ -39,7 +39,7 @@ EVERYWHERE = (
     ),
     Advice(
         r"NamespaceContentRemaining: Some resources are remaining: (?P<left>[^;]+?)\.? has \d",
-        "something is left in the namespace: {left}. List it (`kubectl get KIND -n NAMESPACE`) and delete it,"
+        "objects remain in the namespace: {left}. List it (`kubectl get KIND -n NAMESPACE`) and delete it,"
         f" with the pods that use it, {RUN_AGAIN}",
     ),
 )

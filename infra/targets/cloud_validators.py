@@ -195,7 +195,7 @@ def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) 
     """A filesystem has its addresses in one VPC, and a VPC that the stack makes is empty."""
     if provider.filesystem.existing is not None and provider.network.existing is None:
         path: KeyPath = ("provider", "filesystem", "existing")
-        fix = "name the filesystem's VPC in `network.existing`, or leave `existing` out: one is made"
+        fix = "name the filesystem's VPC in `network.existing`, or omit `existing`: the stack creates one"
         yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
 
 
@@ -248,7 +248,7 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
         if asked:
             path: KeyPath = ("provider", "access", key)
             fix = "remove the key: the cluster's owner has set it"
-            yield path, f"{key} with `existing_cluster`", "nothing: the owner sets it", fix
+            yield path, f"{key} with `existing_cluster`", "nothing: the cluster's owner sets it", fix
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
@@ -267,7 +267,7 @@ def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple
         for position, flavor in enumerate(queue.flavors):
             if flavor.pool in flexible:
                 path = ("queues", index, "flavors", position, "pool")
-                yield path, f"{flavor.pool!r}, whose nodes come one by one"
+                yield path, f"{flavor.pool!r}, whose nodes are provisioned one by one"
 
 
 def queues_see_the_nodes_that_they_count(
@@ -276,7 +276,7 @@ def queues_see_the_nodes_that_they_count(
     """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
         allowed = "pools of a fixed size, or with `provisioning: queued`"
-        fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
+        fix = "write `provisioning: queued` on the pool, or use it only for pods outside of the queue"
         yield path, got, allowed, fix
 
 
@@ -318,7 +318,7 @@ def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, .
     total = storage.checkpoints.size_gib * len(teams)
     if total > capacity_gib:
         got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
-        allowed = f"{capacity_gib} in all: the filesystem's capacity"
+        allowed = f"{capacity_gib} in total: the filesystem's capacity"
         fix = "lower the claims, or buy a larger filesystem"
         yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
 

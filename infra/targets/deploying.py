@@ -42,7 +42,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+", self.project):
-            fix = "write it as in the project's address; a pattern would let other projects in"
+            fix = "write it as in the project's URL; a pattern would admit other projects"
             raise InputError([Problem(f"--{self.service}", self.project, "owner/name, group/project", fix)])
 
     @property

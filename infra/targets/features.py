@@ -18,11 +18,11 @@ class Feature(StrEnum):
     RESERVED_CAPACITY = "reserved capacity"
     CAPACITY_BLOCKS = "a capacity block"
     ALTERNATIVE_MACHINES = "alternative machine types"
-    CHOSEN_PLACEMENT = "placement of one's own choice"
-    QUEUED_PROVISIONING = "nodes on demand (flex-start, queued provisioning)"
+    CHOSEN_PLACEMENT = "a placement policy"
+    QUEUED_PROVISIONING = "provisioned nodes (flex-start, queued provisioning)"
     AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
     TPU_SLICES = "TPU slices"
-    NVLINK_DOMAINS = "NVLink over several machines"
+    NVLINK_DOMAINS = "multi-node NVLink"
 
 
 def _is_block(pool: NodePoolSpec) -> bool:

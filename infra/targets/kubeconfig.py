@@ -44,7 +44,7 @@ def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.en
     context, cluster, user = _entries(name, environ, fix)
     known = {key: cluster[key] for key in _REACHED if key in cluster}
     if urlsplit(known.get("proxy-url", "")).password:
-        got, fix = f"{name!r}: a proxy-url with credentials", "give the proxy by HTTPS_PROXY"
+        got, fix = f"{name!r}: a proxy-url with credentials", "set the proxy by HTTPS_PROXY"
         raise InputError([Problem(PATH, got, "a proxy-url without", fix)])
     if authority := _content(cluster, "certificate-authority"):
         known["certificate-authority-data"] = base64.b64encode(authority).decode()
@@ -123,7 +123,7 @@ def _signs_in(name: str, user: Entry) -> bool:
     """Whether the user has a credential at all. Raises InputError for one that clients take no more."""
     if found := [key for key in _UNSUPPORTED if key in user]:
         allowed = "a token, a client certificate, or an exec plugin"
-        fix = "give the context's user another credential: Kubernetes' clients take this one no more"
+        fix = "give the context's user another credential: Kubernetes clients no longer accept this one"
         raise InputError([Problem(PATH, f"{name!r}: {', '.join(found)}", allowed, fix)])
     return bool(user.keys() - {*_IMPERSONATED})
 

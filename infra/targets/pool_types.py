@@ -80,7 +80,7 @@ class PoolType:
         changed = sorted(_changed(step.old, step.new))
         rolling = [path for path in changed if self._is_rolling(path)]
         if rolling:
-            return f"{resized}rolling, nodes are replaced one after another: {', '.join(rolling)}"
+            return f"{resized}rolling, nodes are replaced one by one: {', '.join(rolling)}"
         others = [
             path for path in changed if not _is_below(path, [*self.sizes, "scalingConfig", "autoscaling"])
         ]

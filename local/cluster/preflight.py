@@ -191,8 +191,8 @@ def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
     clusters = run_folders()
     if (namesake := clusters.get(link)) and namesake.resolve() != own.resolve():
         fix = f"choose another name, or take down the cluster whose files are in {namesake.parent}"
-        got, allowed = f"{own.parent.name}, of a cluster that is up", "a name that no other cluster here has"
-        yield Problem("name", got, allowed, fix)
+        got = f"{own.parent.name}, of a cluster that is up"
+        yield Problem("name", got, "a name that no other cluster on this host has", fix)
     for destination, interface in routes.items():
         if interface != link and destination.overlaps(nodes):
             run = clusters.get(interface)
@@ -227,5 +227,5 @@ def _earlier_run(layout: Layout) -> Iterator[Problem]:
             str(layout.run),
             f"a run of layout {found}",
             f"layout {VERSION}",
-            "take it down with the release that made it, or with `trainyard down`, which removes all of it",
+            "take it down with the release that created it, or with `trainyard down`, which deletes it all",
         )

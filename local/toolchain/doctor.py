@@ -182,7 +182,7 @@ def _trial(name: str, script: str) -> DoctorFinding:
     try:
         subprocess.run(_namespaced(script), capture_output=True, text=True, timeout=TRIAL_SECONDS, check=True)
     except subprocess.TimeoutExpired:
-        fix = "run `trainyard doctor` again when the host has less to do"
+        fix = "run `trainyard doctor` again when the host is less busy"
         return DoctorFinding(
             "kernel", name, DoctorStatus.PROBLEM, f"no answer within {TRIAL_SECONDS:g} s", fix
         )

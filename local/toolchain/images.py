@@ -123,7 +123,7 @@ class RootFilesystem(CachedArtifact):
             return []
         fix = "run as root, or with sudo"
         return [
-            Problem(self.name, f"user {os.geteuid()}", "root: mmdebstrap makes device nodes and owners", fix)
+            Problem(self.name, f"user {os.geteuid()}", "root, to create device nodes and set owners", fix)
         ]
 
     def fill(self, folder: Path, task: Task) -> str:

@@ -115,10 +115,10 @@ def failure(what: str, output: str) -> TrainyardError:
     if os.strerror(errno.ENOSPC).lower() in output.lower():
         return HostError([no_space(what, output.splitlines()[-1])])
     if _NO_NETWORK.search(output):
-        allowed = "a machine that reaches its package registries, directly or through its configured proxies"
-        fix = "check the network (GOPROXY, uv's and apt's settings), then run again: finished parts are kept"
+        allowed = "a host that reaches its package registries, directly or through its configured proxies"
+        fix = "check the network (GOPROXY, settings of uv and apt), then run again: finished parts are reused"
         return HostError([Problem(what, output, allowed, fix)])
-    fix = "see the lines above for the cause, then run again: finished parts are kept"
+    fix = "see the lines above for the cause, then run again: finished parts are reused"
     return TrainyardError([Problem(what, output, "exit code 0", fix)], ExitCode.FAILED)
 
 
@@ -127,8 +127,8 @@ def no_space(what: str, got: str) -> Problem:
     return Problem(
         path=what,
         got=got,
-        allowed="enough free space for what is still to be made (see `trainyard doctor`)",
-        fix="free some, or set TRAINYARD_CACHE to a larger disk, then run again: finished parts are kept",
+        allowed="enough free space for the remaining artifacts (see `trainyard doctor`)",
+        fix="free some, or set TRAINYARD_CACHE to a larger disk, then run again: finished parts are reused",
     )
 
 

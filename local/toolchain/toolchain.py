@@ -68,7 +68,7 @@ class Toolchain:
         path = self.find(name)
         if path is None:
             fix = "run `trainyard up`; `trainyard doctor` shows what that would do"
-            raise HostError([Problem(name, "missing", "an artifact that the toolchain has made", fix)])
+            raise HostError([Problem(name, "missing", "an artifact that the toolchain has built", fix)])
         return path
 
     def find(self, name: str) -> Path | None:
@@ -121,7 +121,7 @@ class Toolchain:
         free_mib = shutil.disk_usage(there).free >> 20
         if free_mib >= needed_mib:
             return []
-        return [no_space(str(cache), f"{free_mib} MiB free, {needed_mib} MiB wanted for what is missing")]
+        return [no_space(str(cache), f"{free_mib} MiB free, {needed_mib} MiB needed for missing artifacts")]
 
     def _make(self, artifact: Artifact) -> None:
         try:

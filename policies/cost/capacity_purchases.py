@@ -13,7 +13,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """A purchase that cannot be undone is named in the stack."""
     agreed = resource.stack.setting("purchases", [])
     if resource.name not in agreed:
-        yield Violation("purchase", "no word for it", "its name in `trainyard:purchases` of the stack")
+        yield Violation("purchase", "not listed there", "its name in `trainyard:purchases` of the stack")
 
 
 POLICY = Policy(

@@ -81,7 +81,7 @@ POLICY = Policy(
             "type": "array",
             "items": {"type": "string"},
             "default": ["owner", "cost-center"],
-            "description": "Names of the tags (labels) that must be there.",
+            "description": "Names of the required tags (labels).",
         },
         "values": {
             "type": "object",

@@ -64,7 +64,7 @@ def _heading(report: PolicyReport) -> str:
     run = f"{'Preview' if report.is_preview else 'Update'} of {report.at:%Y-%m-%d %H:%M} UTC"
     evaluated = f"{run}: {report.num_resources} resources evaluated by {len(report.policies)} policies."
     if not report.violations:
-        return f'<p class="verdict good">Nothing stands in the way.</p><p>{evaluated}</p>'
+        return f'<p class="verdict good">No policy stops this run.</p><p>{evaluated}</p>'
     resources = {finding.resource.urn for finding in report.violations}
     text = f"{_number(report.violations, 'violation')} on {_number(resources, 'resource')}: the run stops."
     return f'<p class="verdict bad">{text}</p><p>{evaluated}</p>{_counts(report)}'
@@ -127,7 +127,7 @@ def _in_order(report: PolicyReport) -> str:
     found = {finding.policy.name for finding in report.findings}
     titles = [escape(policy.title) for policy in report.policies if policy.name not in found]
     items = "".join(f"<li>{title}</li>" for title in titles)
-    return f"<h2>In order</h2><details><summary>{len(titles)} policies</summary><ul>{items}</ul></details>"
+    return f"<h2>Passed</h2><details><summary>{len(titles)} policies</summary><ul>{items}</ul></details>"
 
 
 def _text(text: str) -> str:

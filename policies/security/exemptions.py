@@ -39,13 +39,13 @@ POLICY = Policy(
         "from_stack": {
             "type": "boolean",
             "default": True,
-            "description": "Whether a stack may bring exemptions of its own in `trainyard:exemptions`.",
+            "description": "Whether a stack may add exemptions in `trainyard:exemptions`.",
         },
         "maximum_days": {
             "type": "integer",
             "minimum": 1,
             "default": 365,
-            "description": "Days from today that an exemption may last at most.",
+            "description": "Maximum number of days from today until an exemption expires.",
         },
     },
 )

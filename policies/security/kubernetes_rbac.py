@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
                 rule.path, "all verbs on all resources", "the verbs and resources that are needed"
             )
     if resource.props.get("roleRef.name") == "cluster-admin":
-        yield Violation("roleRef.name", "cluster-admin", "a role of its own")
+        yield Violation("roleRef.name", "cluster-admin", "a separate role")
 
 
 POLICY = Policy(

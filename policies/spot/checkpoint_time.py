@@ -38,7 +38,7 @@ def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]
     found, limit = ("assumed", "assumption_days") if measurement.is_assumed else ("measured", "maximum_days")
     oldest = resource.stack.today - timedelta(days=resource.parameters[limit])
     if measurement.measured < oldest:
-        allowed = "one that was measured" if measurement.is_assumed else f"{oldest} or later"
+        allowed = "a measured time" if measurement.is_assumed else f"{oldest} or later"
         yield Violation("checkpoint time", f"{found} on {measurement.measured}", allowed)
 
 

@@ -52,7 +52,7 @@ POLICY = Policy(
             "type": "array",
             "items": {"type": "string"},
             "default": ["*checkpoint*", "*ckpt*"],
-            "description": "Patterns of volumes and variables that are a place for checkpoints.",
+            "description": "Patterns of volumes and variables that count as checkpoint storage.",
         }
     },
 )

@@ -55,7 +55,7 @@ POLICY = Policy(
             "type": "number",
             "minimum": 0,
             "default": 600,
-            "description": "Time from a loss to training again, where the job does not say.",
+            "description": "Time from a failure until training continues, if the job does not state it.",
         }
     },
 )

@@ -71,7 +71,7 @@ def _names(value: Value) -> list[Value]:
 POLICY = Policy(
     name="spot-launchers",
     title="Launchers and rendezvous stores run on on-demand",
-    reason="A lost worker costs its steps since the checkpoint; a lost launcher or store ends the whole job.",
+    reason="A failed worker loses its steps since the checkpoint; a failed launcher or store ends the job.",
     remedy="Select on-demand nodes for it, and do not tolerate the spot taint.",
     types=(
         "trainyard:infra:*Cluster",
@@ -90,7 +90,7 @@ POLICY = Policy(
             "type": "array",
             "items": {"type": "string"},
             "default": ["*etcd*", "*rendezvous*", "*rdzv*", "*tcpstore*"],
-            "description": "Patterns of names of workloads that hold a job's rendezvous.",
+            "description": "Patterns of names of workloads that run a job's rendezvous.",
         }
     },
 )

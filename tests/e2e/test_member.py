@@ -357,7 +357,7 @@ def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
     assert f"submitted {MINE} as run-" in message
     assert "not sent, since git does not track it: notes.txt" in errors
     assert "code to the team's store: done" in errors and "already in the team's store" not in errors
-    assert f"{MINE} goes on; follow it again: trainyard logs -f {MINE}" in errors
+    assert f"{MINE} continues; follow it again: trainyard logs -f {MINE}" in errors
     run = stack.data / "checkpoints" / "research" / MINE / trainjob(stack, MINE)["trainyard.dev/run"]
     stack.wait_until(lambda: len(list(run.glob("rank-*.json"))) == 4, "four ranks")
     origin = json.loads(trainjob(stack, MINE)["trainyard.dev/origin"])

@@ -87,7 +87,7 @@ def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehear
 
 def test_a_preview_reports_how_each_pool_changes(life: Rehearsal) -> None:
     assert Watched.announced["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
-    rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
+    rolling = "rolling, nodes are replaced one by one: launchTemplate.version"
     (machine,) = Watched.announced["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
     assert Watched.announced["tags and name"] == (

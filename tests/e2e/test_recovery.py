@@ -72,7 +72,7 @@ def test_up_completes_a_preemption_during_which_it_was_killed(
     run = stack.run_of("half-lost")
     with stack.declared(job("half-lost", {"at_step": 15, "notice_seconds": 0})):
         up = stack.start("up")
-        up.prints("cloud .* is gone")
+        up.prints("cloud .* is terminated")
         up.signal(signal.SIGKILL)
         up.end(-9)
         stack.trainyard("up")
@@ -84,7 +84,7 @@ def test_up_completes_a_preemption_during_which_it_was_killed(
 def test_a_second_command_is_refused_while_one_is_at_work(stack: LocalStack) -> None:
     with FileLock(stack.state / f"{NAME}.lock"):
         refused = stack.trainyard("up", code=1)
-    assert "another trainyard command is at work on it" in refused.errors
+    assert "another trainyard command is running on it" in refused.errors
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
     assert chain[-1].startswith("kueue.x-k8s.io/v1beta2:LocalQueue")
     assert "aws:s3/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
     assert report["price"]["usdPerHour"] > 0
-    assert any("a checkpoint takes 60 s, which was assumed" in each for each in report["notProven"])
+    assert any("a checkpoint, which is assumed as 60 s" in each for each in report["notProven"])
     assert any("aws:eks/addon:Addon" in each for each in report["notProven"])
     assert not (ROOT / "stacks" / "checkpoint.aws.json").exists()
 

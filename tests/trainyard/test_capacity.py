@@ -76,8 +76,8 @@ def aws() -> Stack:
 def test_only_fixed_pools_can_lack_nodes(aws: Stack) -> None:
     output = list(lacking(aws, {"system": 3, "spot": 1, "preprocessing": 1}))
     assert [line.partition(" (")[0] for line in output] == [
-        "pool spot: 1 of 4 nodes have come so far",
-        "pool preprocessing: 1 of 6 nodes have come so far",
+        "pool spot: 1 of 4 nodes are ready",
+        "pool preprocessing: 1 of 6 nodes are ready",
     ]
     assert not list(lacking(aws, {"system": 3, "spot": 4, "preprocessing": 6}))
 
@@ -112,7 +112,7 @@ def test_missing_nodes_are_reported(
     session = Session("aws", console=Console())
     monkeypatch.setitem(session.__dict__, "engine", Outputs(reached))
     report_missing_capacity(session)
-    assert "pool spot: 1 of 4 nodes have come so far (spot comes" in capsys.readouterr().out
+    assert "pool spot: 1 of 4 nodes are ready (spot comes" in capsys.readouterr().out
 
 
 def test_a_machine_type_that_is_not_sold_on_demand_is_reported() -> None:

@@ -48,7 +48,7 @@ def raising(error: BaseException) -> Callable[[], object]:
         (raising(PermissionError(errno.EACCES, "denied", "/var/lib")), 3, "/var/lib"),
         (raising(ConnectionResetError(errno.ECONNRESET, "reset by peer")), 1, "reset by peer"),
         (raising(ProtocolError("Connection aborted")), 1, "submitted jobs continue"),
-        (raising(ssl.SSLError(1, "EOF occurred")), 1, "mend the way to the API server"),
+        (raising(ssl.SSLError(1, "EOF occurred")), 1, "restore the connection"),
         (raising(WebSocketConnectionClosedException("lost")), 1, "lost"),
     ],
     ids=["done", "wrong input", "exit", "Ctrl-C", "no permission", "reset", "aborted", "TLS", "in an exec"],
@@ -80,7 +80,7 @@ def test_a_refusal_of_admission_is_not_reported_as_a_missing_right(
     refused = ApiException(status=422, reason="Unprocessable Entity")
     refused.body = '{"message": "denied request: label kueue.x-k8s.io/queue-name: name a queue"}'
     assert ends_with(raising(refused), monkeypatch) == 1
-    assert "change what the message names" in capsys.readouterr().err
+    assert "correct what the message names" in capsys.readouterr().err
 
 
 def test_an_unexpected_exception_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_node_events_before_this_job_are_not_reported(tmp_path: Path) -> None:
     followed = follower(tmp_path, JobState("queued"))
     assert followed.poll() == []
     append(tmp_path / "events.jsonl", {"node": "spot-1", "phase": "killed", "time": 1e12})
-    assert [event.text for event in followed.poll()] == ["spot-1 is gone"]
+    assert [event.text for event in followed.poll()] == ["spot-1 is terminated"]
 
 
 @pytest.mark.parametrize("event", ["evaluation", "checkpoint", "step"])

@@ -169,7 +169,7 @@ def test_a_chart_with_another_digest_than_the_pinned_one_is_a_problem(registry: 
         (f"{registry}/charts/driver:1", "sha256:aa"),
         (f"{vendor}: driver 2", "sha256:bb"),
     ]
-    assert {each.allowed for each in problems} == {"sha256:cc: what was pinned"}
+    assert {each.allowed for each in problems} == {"sha256:cc: the pinned digest"}
 
 
 def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:

@@ -249,7 +249,7 @@ def test_a_missing_job_names_the_next_step() -> None:
 
 
 def test_a_job_of_the_same_name_is_never_replaced() -> None:
-    with pytest.raises(TrainyardError, match="has a job of that name"):
+    with pytest.raises(TrainyardError, match="has a job with that name"):
         jobs(trainjob()).submit(manifest(JOB, "run-001"))
 
 
@@ -258,7 +258,7 @@ def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: py
     clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
     monkeypatch.setattr("trainyard.jobs.time", clock)
     stuck = jobs(trainjob(), nodes=("spot-0",))
-    with pytest.raises(TrainyardError, match="still there 330 s after it was removed"):
+    with pytest.raises(TrainyardError, match="still exists 330 s after it was deleted"):
         stuck.delete_and_wait(KEY)
     assert next(waited) > 330
 
@@ -268,5 +268,5 @@ def test_a_newer_job_of_the_name_is_not_deleted() -> None:
     newer["metadata"]["uid"] = "of-a-colleague"
     api = jobs(newer)
     api.delete_and_wait(KEY, uid="mine")  # neither deleted nor waited for
-    with pytest.raises(TrainyardError, match="has a job of that name"):
+    with pytest.raises(TrainyardError, match="has a job with that name"):
         api.submit(manifest(JOB, "run-002"))

@@ -121,7 +121,7 @@ def test_retry_after_is_followed_up_to_a_limit(registry: str) -> None:
     assert waited == [3, 1]
     with pytest.raises(TrainyardError) as refused:
         resolve([f"{registry}/closed:1"], retrying)
-    assert refused.value.problems[0].got == "too many requests: it gives no more for now"
+    assert refused.value.problems[0].got == "too many requests: retry later"
     assert waited == [3, 1]
 
 
@@ -195,7 +195,7 @@ def test_once_locked_no_workload_of_the_stack_uses_a_tag(name: str) -> None:
 
 
 def test_the_embedded_cluster_pulls_nothing_that_could_be_locked() -> None:
-    with pytest.raises(InputError, match="they import images that are made here"):
+    with pytest.raises(InputError, match="nodes import images that are built on this host"):
         by_tag(load(stack_file("local")), Artifacts.from_environment())
 
 

@@ -46,7 +46,7 @@ def nodes(**pools: int) -> dict[str, Any]:
     return {"nodes": [{"name": f"{p}-{i}", "pool": p, "gpus": 1} for p, n in pools.items() for i in range(n)]}
 
 
-ROLLING = "rolling, nodes are replaced one after another"
+ROLLING = "rolling, nodes are replaced one by one"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ ROLLING = "rolling, nodes are replaced one after another"
         (step("update", EKS, GROUP, {**GROUP, "version": "1.35", "taints": [1]}), f"{ROLLING}: version"),
         (
             step("create-replacement", EKS, GROUP, {**GROUP, "instanceTypes": ["x"]}, "instanceTypes"),
-            "replaced for instanceTypes: new nodes come first, then the old are drained, 5 min each at most",
+            "replaced for instanceTypes: new nodes are created, then old ones drained, 5 min each at most",
         ),
         (step("create", EKS, {}, GROUP), "new, 2 nodes"),
         (step("delete", EKS, GROUP, {}), "deleted, 2 nodes"),
@@ -89,7 +89,7 @@ ROLLING = "rolling, nodes are replaced one after another"
         ),
         (
             step("create-replacement", GKE, NODE_POOL, NODE_POOL, "nodeConfig.spot"),
-            "replaced for nodeConfig.spot: its jobs are evicted and the old nodes go before new ones come",
+            "replaced for nodeConfig.spot: its jobs are evicted; old nodes are deleted before new ones start",
         ),
         (
             step(

@@ -43,11 +43,11 @@ def test_a_missing_price_is_reported_and_in_no_total() -> None:
     missing = {pool["name"] for pool in data["pools"] if pool["usdPerHour"] is None}
     assert missing == {"system", "preprocessing"}
     assert (
-        "system: not in the totals: no on-demand price of m7i.2xlarge in us-east-2 is known here"
+        "system: not in the totals: the catalogue has no on-demand price of m7i.2xlarge in us-east-2"
         in found.remarks
     )
     lustre = (
-        "filesystem: not in the totals: no price of fsx-lustre-250 in us-east-2 is known here (19200 GiB)"
+        "filesystem: not in the totals: the catalogue has no price of fsx-lustre-250 in us-east-2 (19200 GiB)"
     )
     assert lustre in found.remarks
 
@@ -56,7 +56,7 @@ def test_storage_that_grows_has_its_rate_and_no_total() -> None:
     found = price_report(load(stack_file("gcp")), TODAY)
     store = next(each for each in found.data()["storage"] if each["name"] == "object store")
     assert (store["usdPerGibMonth"], store["usdPerMonth"], store["ageDays"]) == (0.02, None, 568)
-    rate = "object store: not in the totals: 0.02 USD per GiB-month of what is put there, on 2025-03-06"
+    rate = "object store: not in the totals: 0.02 USD per GiB-month of objects that jobs store, on 2025-03-06"
     assert rate in found.remarks
 
 
@@ -100,7 +100,7 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
         "control plane": None,
         "NAT": 0.135,
     }
-    unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
+    unknown = "control plane: not in the totals: the catalogue has no price of eks-cluster in us-east-2"
     assert unknown in found.remarks
     gcp = {
         each["name"]: each["number"]

@@ -23,7 +23,7 @@ DONE = Rehearsal(
     (Refused("new-role", "Role could not be assumed", "wait a minute", "somebody, https://x"),),
     ("spot-empty",),
 )
-REPORT = RehearsalReport("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
+REPORT = RehearsalReport("dev", DONE, "the time of a checkpoint, which is assumed as 60 s")
 
 
 def test_the_data_has_order_time_and_what_is_not_proven() -> None:
@@ -33,7 +33,7 @@ def test_the_data_has_order_time_and_what_is_not_proven() -> None:
     assert data["order"] == ["aws:ec2/vpc:Vpc dev-vpc", "aws:s3/bucket:Bucket dev-bucket"]
     assert data["criticalPath"] == ["ec2/vpc:Vpc dev-vpc"]
     assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
-    assert "that a checkpoint takes 60 s, which was assumed" in data["notProven"]
+    assert "the time of a checkpoint, which is assumed as 60 s" in data["notProven"]
     assert "not in moto: aws:eks/addon:Addon" in data["notProven"]
     assert [each["fix"] for each in data["refused"]] == ["wait a minute"]
     assert data["survived"] == ["spot-empty"]
@@ -51,7 +51,7 @@ def test_the_comment_is_a_table_with_details() -> None:
 def test_the_terminal_shows_faults_and_what_is_retained() -> None:
     text = io.StringIO()
     REPORT.show(Console(file=text, width=200))
-    assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next up put it right" in text.getvalue()
+    assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next `up` repaired it" in text.getvalue()
     assert "retained after destroy  aws:s3/bucket:Bucket dev-bucket" in text.getvalue()
     assert "refused  new-role: Role could not be assumed\n  fix: wait a minute" in text.getvalue()
     assert "survived spot-empty" in text.getvalue()

@@ -54,5 +54,5 @@ def test_a_temporary_file_of_a_killed_process_with_the_same_id_is_replaced(run_d
 def test_the_team_is_asked_to_remove_what_is_not_a_regular_file(run_dir: Path, kind: str) -> None:
     make = {"folder": os.mkdir, "link": lambda path: path.symlink_to("/etc/passwd"), "FIFO": os.mkfifo}
     make[kind](run_dir / NAME)
-    with pytest.raises(TrainyardError, match="remove what a job of team research"):
+    with pytest.raises(TrainyardError, match="delete what a job of team research"):
         read_from(run_dir, NAME, 0)

@@ -31,8 +31,8 @@ def summary(lines: list[dict[str, Any]], *events: TimelineEvent, started: float 
 
 def test_recovery_counts_from_the_nodes_death_to_the_next_attempts_first_step() -> None:
     lines = [step(10, 1), step(11, 2), step(29, 2, attempt=2), step(30, 3, attempt=2)]
-    output = summary(lines, TimelineEvent(12, "cloud", "spot-1 is gone"))
-    assert output.recoveries == [("spot-1 is gone", 17)]
+    output = summary(lines, TimelineEvent(12, "cloud", "spot-1 is terminated"))
+    assert output.recoveries == [("spot-1 is terminated", 17)]
     assert output.repeated_steps == 1
 
 
@@ -40,13 +40,13 @@ def test_with_a_preemption_notice_the_time_counts_from_the_notice() -> None:
     lines = [step(10, 1), step(15, 2, attempt=2)]
     events = [
         TimelineEvent(12, "cloud", "spot-1 gets a preemption notice"),
-        TimelineEvent(27, "cloud", "spot-1 is gone"),
+        TimelineEvent(27, "cloud", "spot-1 is terminated"),
     ]
     assert summary(lines, *events).recoveries == [("spot-1 gets a preemption notice", 3)]
 
 
 def test_a_node_that_no_attempt_followed_has_no_recovery() -> None:
-    assert summary([step(10, 1)], TimelineEvent(12, "cloud", "spot-1 is gone")).recoveries == []
+    assert summary([step(10, 1)], TimelineEvent(12, "cloud", "spot-1 is terminated")).recoveries == []
 
 
 def test_the_first_step_is_timed_only_if_this_command_saw_it() -> None:

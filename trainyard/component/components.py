@@ -113,7 +113,7 @@ class Component(pulumi.ComponentResource):
     def _warn(self, key: str) -> None:
         text = (
             f"`{key}` holds a value that is known only after `pulumi up`: this preview lists no part of it "
-            "(parts that exist are shown as deleted, and stay), and no policy can evaluate one. Give known "
+            "(existing parts are shown as deleted, but remain), and no policy can evaluate one. Give known "
             "values, or read them by Config or a StackReference."
         )
         pulumi.log.warn(text, resource=self)

@@ -100,7 +100,7 @@ def _found(resource: Resource) -> Iterator[Problem]:
 def _workers_abroad(fleet: Fleet, run: Run) -> Iterator[Problem]:
     for index, worker in enumerate(fleet.workers):
         if run.residency.is_declared and not run.residency.permits(worker.place.name):
-            path, fix = f"fleet.workers[{index}].place", "remove the worker, or use one that is there"
+            path, fix = f"fleet.workers[{index}].place", "remove the worker, or use an existing one"
             yield Problem(path, worker.place.name, str(run.residency), fix)
 
 

@@ -39,7 +39,7 @@ _STACK_ONLY_KEYS: Mapping[str, str] = {
     "dataset": "write its path among `overrides`, as data.path",
     "datasets": "write their paths into `command`: /mnt/datasets/…",
     "files": "leave it out: `trainyard run` stores folders of code",
-    "interruptions": "leave it out: `trainyard up` brings them about",
+    "interruptions": "leave it out: only `trainyard up` simulates preemptions",
 }
 """Key of a job that only a stack or a command can resolve → what to write instead."""
 
@@ -53,7 +53,7 @@ def check(job: JobSpec, queues: Queues = None) -> None:
 def _problems(job: JobSpec) -> Iterator[Problem]:
     for key, fix in _STACK_ONLY_KEYS.items():
         if (value := getattr(job, key)) != JobSpec.model_fields[key].default:
-            yield Problem(f"job.{key}", str(value), "a key of a job of a stack", fix)
+            yield Problem(f"job.{key}", str(value), "a key for jobs of stack files only", fix)
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
     if job.needs is None and job.runtime not in known:
         near = get_close_matches(job.runtime, known, n=1, cutoff=0.5)

@@ -187,11 +187,12 @@ def _not_a_program(command: Sequence[str], listing: Listing) -> _Wrong | None:
         )
         return first, allowed, f"write {way}"
     if len(command) == 1 and " " in first:
-        return first, f"{allowed}, each a word", f"write sh -c {shlex.quote(first)}, or leave the quotes out"
+        fix = f"write sh -c {shlex.quote(first)}, or remove the quotes"
+        return first, f"{allowed}, as separate words", fix
     notebook = next((word for word in command[1:3] if word.endswith(".ipynb")), "")
     if notebook and starts_by_rank(command):
         fix = f"convert it: jupyter nbconvert --to script {notebook}"
-        return f"{notebook}, a notebook", "a program of Python's", fix
+        return f"{notebook}, a notebook", "a Python program", fix
     if re.fullmatch(r"[A-Za-z_]\w*=.*", first, re.DOTALL):
         return first, f"{allowed}; variables by --env", f"write --env {first} before --"
     return None
@@ -212,9 +213,9 @@ def _not_pythons(command: Sequence[str], listing: Listing, *, has_path: bool) ->
         fix = f"git add {program} (no commit is needed), or name it: --include {program}"
         return f"{program}, which git does not track", allowed, fix
     if any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in listing.ignored):
-        fix = f"take it off .gitignore, or name it: --include {program}"
+        fix = f"remove it from .gitignore, or name it: --include {program}"
         return f"{program}, which git ignores", allowed, fix
-    fix = "start in the folder that has it; a program of the image is named by its whole path"
+    fix = "start in the folder that has it; for a program of the image write its absolute path"
     return f"{program}: not among the code's files", allowed, fix
 
 

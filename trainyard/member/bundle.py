@@ -26,7 +26,7 @@ from trainyard.session import Session
 
 SECRET = re.compile(r"(?i)token|secret|passw|credential|(^|_)key($|_)|api_?key|private|auth")
 """Parts of variables' names whose values are omitted."""
-MASK = "*** left out by trainyard bundle"
+MASK = "*** removed by trainyard bundle"
 ARGUMENT = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw|api[_-]?key|credential)[\w-]*[= ]|://[^/\s:@]*:)[^\s@]+"
 )
@@ -45,7 +45,7 @@ def write_bundle(session: Session, name: str, file: Path | None) -> Path:
     key = key_of_stored_logs(session, name)
     file = file or Path(f"{key.name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     if file.exists():
-        raise InputError([Problem(str(file), "it exists", "a new file", "name another: --to FILE")])
+        raise InputError([Problem(str(file), "it exists", "an unused path", "name another: --to FILE")])
     with tarfile.open(file, "x:gz", compresslevel=6) as archive:
         for path, content in _contents(session, key):
             _add(archive, f"{key.name}/{path}", content)

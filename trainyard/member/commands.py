@@ -14,7 +14,7 @@ app = typer.Typer()
 
 StackName = Annotated[
     str,
-    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="The stack, as in stacks/Pulumi.NAME.yaml."),
+    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="NAME of stacks/Pulumi.NAME.yaml."),
 ]
 Context = Annotated[
     str,
@@ -24,11 +24,11 @@ Context = Annotated[
         help="A context of your kubeconfig, with your team's namespace. No stack file is needed then.",
     ),
 ]
-Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
-OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's own.")]
-Team = Annotated[str, typer.Option(help="The team. Default: that of the context, or your only one.")]
-TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: any that you may see.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Output format on stdout.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as in `trainyard jobs`.")]
+OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's job.")]
+Team = Annotated[str, typer.Option(help="The team. Default: the context's team, or your only one.")]
+TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: all teams that you may see.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
 DryRun = Annotated[
     bool,
@@ -52,10 +52,10 @@ SecretsOfJob = Annotated[
 ]
 Include = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="Also send this file, folder or pattern, which git does not track."),
+    typer.Option(metavar="PATH", help="Also send this file, folder or pattern that git does not track."),
 ]
 HoldTime = Annotated[
-    str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
+    str, typer.Option(metavar="TIME", help="Retain a failed job's pods for trainyard shell: 30m, 2h.")
 ]
 
 
@@ -80,7 +80,7 @@ def run(
     folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
     name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
     team: Team = "",
-    queue: Annotated[str, typer.Option(help="One of the team's queues. Default: the first with room.")] = "",
+    queue: Annotated[str, typer.Option(help="One of the team's queues. Default: one with free quota.")] = "",
     priority: Annotated[str, typer.Option(help="One of the stack's priorities. Default: normal.")] = "",
     hold_on_failure: HoldTime = "",
     dry_run: DryRun = False,
@@ -91,8 +91,8 @@ def run(
     """Run this folder's code on the team's GPUs, and follow its log.
 
     `python FILE` starts once per GPU, with torchrun's variables; any other command once per node. Files that
-    git tracks are sent as they are on disk; with several nodes, each line of the log names its node. Ctrl-C
-    never stops the job.
+    git tracks are sent, with uncommitted changes. With several nodes, each line of the log names its node.
+    Ctrl-C never stops the job.
 
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
     trainyard run job.yaml
@@ -169,9 +169,9 @@ def jobs(
 def queue(
     team: TeamOfJob = "", stack: StackName = "local", context: Context = "", output: Output = Form.TEXT
 ) -> None:
-    """Show what waits and why, what is before it, which GPUs are free, and when it may start.
+    """Show which jobs wait and why, the jobs before them, free GPUs, and estimated start times.
 
-    A start is a range, with what it is based on: jobs' time limits, and how long the team's own jobs took.
+    An estimate is a range, with its basis: time limits of jobs, and run times of the team's ended jobs.
 
     [dim]trainyard queue --context research
     trainyard queue -o json | jq '.waiting[0].start'[/]
@@ -187,10 +187,10 @@ def login(
         Path, typer.Argument(help="The file of `trainyard access export`, from your platform team.")
     ],
     allow: Annotated[
-        str, typer.Option(metavar="PROGRAM", help="Another exec plugin that may sign you in.")
+        str, typer.Option(metavar="PROGRAM", help="A further exec plugin that may sign you in.")
     ] = "",
 ) -> None:
-    """Add a context to your kubeconfig, by which you reach a cluster as a team member.
+    """Add a context to your kubeconfig, with which you reach a cluster as a team member.
 
     [dim]trainyard login training-research.access.yaml
     export TRAINYARD_CONTEXT=training-research[/]
@@ -215,7 +215,7 @@ def logs(
 ) -> None:
     """Print a job's logs: all nodes and attempts, also after their pods are deleted.
 
-    With several nodes each line names its node; one node's lines are printed as they were written.
+    With several nodes, each line names its node; with one node, lines are printed unchanged.
 
     [dim]trainyard logs digits
     trainyard logs digits -f --rank 0
@@ -232,7 +232,7 @@ def logs(
 def stacks(name: JobName, team: TeamOfJob = "", stack: StackName = "local", context: Context = "") -> None:
     """Print the stack of each thread of each rank of a running job.
 
-    Ranks that use trainyard_train answer, also while they wait in a library; others are only named.
+    Ranks that use trainyard_train print stacks, even while they wait in a library; others are only named.
 
     [dim]trainyard stacks digits[/]
     """
@@ -251,8 +251,8 @@ def bundle(
 ) -> None:
     """Pack everything known about a job into one archive, for debugging.
 
-    It has the logs of all nodes and attempts, stacks of running ranks, events, and the job's objects without
-    the values of variables and arguments whose names suggest secrets. Logs are as the job wrote them.
+    It contains the logs of all nodes and attempts, stacks of running ranks, events, and the job's objects
+    without the values of variables and arguments whose names suggest secrets. Logs are not filtered.
 
     [dim]trainyard bundle digits
     trainyard bundle digits --to digits.tar.gz[/]
@@ -306,7 +306,7 @@ SecretName = Annotated[
 def set_secret(name: SecretName, team: Team = "", stack: StackName = "local", context: Context = "") -> None:
     """Store a value for the team's jobs, from a hidden prompt or the standard input.
 
-    Each value is a new Secret, whose name is printed. The value is in no argument, log, output or job object.
+    Each value is a new Secret, whose name is printed. No argument, log, output or job object contains it.
 
     [dim]trainyard secret set HF_TOKEN --context research
     pass show hf | trainyard secret set HF_TOKEN[/]

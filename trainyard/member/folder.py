@@ -114,7 +114,7 @@ def _listed(folder: Path, patterns: Sequence[str]) -> list[str]:
         fitting = [name for name in _walk(folder) if matches(name, [pattern])]
         if not fitting:
             fix = "name a file, a folder or a pattern of this folder, such as configs/*.yaml"
-            problems.append(Problem("files", repr(pattern), f"what is in {folder}", fix))
+            problems.append(Problem("files", repr(pattern), f"the content of {folder}", fix))
         found |= dict.fromkeys(fitting)
     if problems:
         raise InputError(problems)

@@ -101,5 +101,5 @@ def _listening(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
-        fix = "stop what listens there, or take another: LOCAL:PORT, such as 0:6006 for any that is free"
+        fix = "stop the program that listens there, or write LOCAL:PORT, such as 0:6006 for any free port"
         raise InputError([Problem("PORT", f"{HOST}:{port}: {error.strerror}", "a free port", fix)]) from error

@@ -64,7 +64,7 @@ def read(file: Path, allowed: str = "") -> Section:
     problems = []
     command = str(found["user"].get("exec", {}).get("command", ""))
     if command not in PROGRAMS | {allowed or "trainyard"}:
-        ask = f"look at what it is; if you trust the file: --allow {command}"
+        ask = f"check what the program does; if you trust it: --allow {command}"
         problems.append(Problem(f"{file}:user.exec.command", command, f"one of {sorted(PROGRAMS)}", ask))
     for variable in found["user"].get("exec", {}).get("env") or ():
         if not VARIABLE.fullmatch(variable["name"]):
@@ -72,7 +72,7 @@ def read(file: Path, allowed: str = "") -> Section:
             problems.append(Problem(path, variable["name"], "variables of a cloud's sign-in", fix))
     server = str(found["cluster"].get("server", ""))
     if not server.startswith("https://"):
-        problems.append(Problem(f"{file}:cluster.server", server, "an address with https", fix))
+        problems.append(Problem(f"{file}:cluster.server", server, "an https URL", fix))
     if problems:
         raise InputError(problems)
     return found
@@ -99,7 +99,7 @@ def merged(config: Section, access: Section, file: Path) -> Section:
         [*before] = [each for each in result.get(section) or () if each["name"] == name]
         if section == "clusters" and before and before[0][key].get("server") != value["server"]:
             got = f"{name} is {before[0][key].get('server')}"
-            fix = f"take it out: kubectl config delete-cluster {name}"
+            fix = f"remove it: kubectl config delete-cluster {name}"
             raise InputError([Problem(str(file), got, f"no cluster {name}, or {value['server']}", fix)])
         result[section] = [*others, {"name": name, key: value}]
     result.setdefault("current-context", name)

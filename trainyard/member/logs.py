@@ -229,14 +229,14 @@ def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 --
     if code := exit_code(connection):
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         got = f"ended with {code}: {last}" if last else "the connection broke off"
-        raise TrainyardError([Problem("what reads the logs", got, "all lines", "run the command again")])
+        raise TrainyardError([Problem("the reader of the logs", got, "all lines", "run the command again")])
 
 
 def _reader_down(reader: Reader, phase: str) -> Problem:
     return Problem(
         path=f"pod {reader.name} in {reader.namespace}",
         got=phase,
-        allowed="a pod that runs: it has the logs of the team",
+        allowed="a running pod, which has the team's logs",
         fix="ask your platform team; present pods: kubectl logs",
     )
 
@@ -280,9 +280,9 @@ def _nothing(key: JobKey, chosen: Selection) -> Problem:
     attempt = "" if chosen.attempt == ALL else f" in attempt {chosen.attempt}"
     return Problem(
         path=f"job {key.name}",
-        got=f"it has written nothing{node}{attempt}",
+        got=f"it has no output{node}{attempt}",
         allowed="a job that has been started",
-        fix=f"leave the selection out: trainyard logs {key.name}"
+        fix=f"omit the selection: trainyard logs {key.name}"
         if node or attempt
         else "see `trainyard queue`",
     )

@@ -215,13 +215,13 @@ def _no_such_team(namespace: str, known: Sequence[str]) -> Problem:
     prefix = names.team_namespace("")
     teams = ", ".join(sorted(each.removeprefix(prefix) for each in known))
     got = f"{namespace.removeprefix(prefix)}: no team whose queues you may see"
-    return Problem("team", got, f"a team that you are in: {teams}", "name one of these: --team NAME")
+    return Problem("team", got, f"a team of yours: {teams}", "name one of these: --team NAME")
 
 
 def _nothing_seen(namespace: str) -> Problem:
     return Problem(
         path=f"queues of {namespace}",
-        got="none whose pools have the labels of their machines",
+        got="none whose pools have labels of their machine types",
         allowed="a team of a stack that this version has deployed",
         fix="ask your platform team to run `trainyard up` again, or for your team's role",
     )

@@ -197,14 +197,16 @@ def _check_size(folder: Path, stats: Mapping[str, os.stat_result]) -> None:
     if total <= MAX_BYTES and unpacked <= MAX_UNPACKED:
         return
     if total <= MAX_BYTES:
-        fix = "leave out what the job needs not (.trainyardignore); many small files go on the team's volume"
+        fix = "leave out what the job does not need (.trainyardignore), or put files on the team's volume"
         got = f"{counted(len(sizes), 'file')}, which take {size_of(unpacked)} in the memory of each pod"
-        raise InputError([Problem(str(folder), got, f"{size_of(MAX_UNPACKED)} with the pack", fix)])
+        raise InputError([Problem(str(folder), got, f"{size_of(MAX_UNPACKED)} including the pack", fix)])
     largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:NUM_LARGEST]
     shown = ", ".join(f"{printable(name)} ({size_of(sizes[name])})" for name in largest)
-    fix = "leave them out (.trainyardignore, git rm --cached); data go on the team's volume, or as a dataset"
+    fix = (
+        "leave them out (.trainyardignore, git rm --cached); data belong on the team's volume or in datasets"
+    )
     got = f"{counted(len(sizes), 'file')} of {size_of(total)}; the largest: {shown}"
-    raise InputError([Problem(str(folder), got, f"{size_of(MAX_BYTES)} in all", fix)])
+    raise InputError([Problem(str(folder), got, f"{size_of(MAX_BYTES)} in total", fix)])
 
 
 def _rounded(size: int, unit: int) -> int:
@@ -215,14 +217,14 @@ def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:
     if stat.S_ISLNK(file.mode):
         target = os.fsdecode(file.content)
         if _escapes(file.name, target):
-            fix = "put a copy in its place, or leave it out (.trainyardignore)"
+            fix = "replace it with a copy, or leave it out (.trainyardignore)"
             yield Problem(
                 printable(file.name), f"a link to {printable(target)}", "links that stay in the folder", fix
             )
     elif _looks_secret(file) and not matches(file.name, listed):
         fix = "leave it out (.trainyardignore) and give its values by `secrets`; or list it under `files`"
         yield Problem(
-            printable(file.name), "what looks like a secret", "code that the whole team may read", fix
+            printable(file.name), "a file that looks like a secret", "code that the whole team may read", fix
         )
 
 

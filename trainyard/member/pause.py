@@ -81,18 +81,18 @@ def outcome(codes: Mapping[str, int | None]) -> str:
     if set(codes.values()) == {EXIT_PREEMPTED}:
         return f"its {len(codes)} pods exited with their work saved"
     others = ", ".join(
-        f"{pod} {'went unseen' if code is None else f'exited with {code}'}"
+        f"{pod} {'ended unobserved' if code is None else f'exited with {code}'}"
         for pod, code in sorted(codes.items())
         if code != EXIT_PREEMPTED
     )
-    return f"not all pods saved their work ({others}): the last checkpoint that was committed stands"
+    return f"not all pods saved their work ({others}): it resumes from its last committed checkpoint"
 
 
 def _workload(session: Session, cluster: MemberCluster, key: JobKey, verb: str) -> Object:
     found, state = cluster.workload(key), session.jobs.state(key)
     if found is None or state.ended:
-        got = f"it is {state.phase}" if state.ended else "no queue holds it"
-        fix = f"look at `trainyard jobs`, and {verb} what waits, runs or is paused"
+        got = f"it is {state.phase}" if state.ended else "it is in no queue"
+        fix = f"see `trainyard jobs`, and {verb} a job that waits, runs or is paused"
         raise InputError([Problem(f"job {key.name}", got, "a job in a queue", fix)])
     return found
 
@@ -203,7 +203,7 @@ class _Follower:
 def _lingers(key: JobKey, pods: list[str], seconds: float) -> Problem:
     return Problem(
         path=f"job {key.name}",
-        got=f"{', '.join(pods)} still there {seconds:.0f} s after the pause",
+        got=f"{', '.join(pods)} still exist {seconds:.0f} s after the pause",
         allowed="pods that end within their grace period",
-        fix=f"look for what holds them: kubectl describe pod -n {key.namespace} {pods[0]}",
+        fix=f"see why: kubectl describe pod -n {key.namespace} {pods[0]}",
     )

@@ -332,7 +332,7 @@ def _basis(needed: int, rooms: Mapping[str, PoolCapacity], lengths: Lengths) -> 
     limited = sum(not math.isinf(holder.limit) for holder in holders)
     parts = [f"{len(holders)} running jobs of yours, {limited} with a time limit"]
     if others := sum(room.others for room in rooms.values()):
-        parts.append(f"{others} GPUs of other teams, whose ends are not known")
+        parts.append(f"{others} GPUs of other teams, whose end is unknown")
     if math.isinf(lengths.longest):
         parts.append(f"{lengths.number} ended jobs of yours are too few to estimate how long one takes")
     else:
@@ -361,7 +361,7 @@ def _print(console: Console, queue: Queue) -> None:
             table.add_row(pool.name, str(pool.quota), str(pool.used), str(pool.free))
         console.print(table)
     if not queue.waiting:
-        console.print("nothing of yours waits")
+        console.print("none of your jobs waits")
     else:
         table = plain_table("waits", "team", "GPUs", "priority", "since", "before it", "may start")
         for each in queue.waiting:

@@ -167,7 +167,7 @@ def _shut(pod: PodContainer, error: ApiException) -> Problem:
         reason = reason.splitlines()[0]
     return Problem(
         path=f"pod {pod.name}",
-        got=f"the API server refused the way in: {reason}",
-        allowed="a running pod of your own team's job",
-        fix="see `trainyard jobs`; viewers of a team may look, and not enter",
+        got=f"the API server refused access: {reason}",
+        allowed="a running pod of a job of your team",
+        fix="see `trainyard jobs`; viewers of a team may not open a shell",
     )

@@ -52,10 +52,10 @@ class RetryingJobs(Jobs):
                 return ask()
             except (*CUT_OFF, ApiException) as error:
                 if not _passes(error) or time.monotonic() > deadline:
-                    state = f"{self._key.name} goes on; follow it again: {take_up(self._key)}"
+                    state = f"{self._key.name} continues; follow it again: {take_up(self._key)}"
                     raise TrainyardError([unanswered(error, state)]) from error
             if not reported:
-                self._log("  queue  no answer of the cluster; the job goes on, asking again")
+                self._log("  queue  no answer from the cluster; the job continues; retrying")
                 reported = True
             time.sleep(RETRY_SECONDS)
 
@@ -70,8 +70,8 @@ def unanswered(error: Exception, state: str) -> Problem:
     """Return the Problem of a refusal or a missing answer; `state`: what exists, and what to do."""
     status = getattr(error, "status", None)
     expired = status == UNAUTHORIZED
-    got = "401: your credential has expired, or is not known there" if expired else f"no answer: {error}"
-    fix = f"{'sign in again' if expired else 'mend the connection'}; {state}"
+    got = "401: your credential has expired or is not accepted" if expired else f"no answer: {error}"
+    fix = f"{'sign in again' if expired else 'restore the connection'}; {state}"
     return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)
 
 

@@ -135,9 +135,9 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
     key = key_of(session, name)
     annotations = (session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}
     if JOB not in annotations:
-        fix = "start it again as it was started"
+        fix = "start it again in the same way as before"
         raise InputError(
-            [Problem("job", f"{name}, which says not what it ran", "a job of `trainyard run`", fix)]
+            [Problem("job", f"{name}, which does not record what it ran", "a job of `trainyard run`", fix)]
         )
     asked_before = parse_job(json.loads(annotations[JOB]))
     job = asked_before.model_copy(update={"name": new_name or made_up(name)})
@@ -148,8 +148,9 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
         runtime = runtime_of(cluster, chosen.job)
         _check_same(origin, job, runtime)
         if job.code and not CodeStore(session, cluster, key.namespace).has(job.code):
-            fix = "check out what it ran, and use `trainyard run`"
-            raise InputError([Problem("code", f"{job.code}: not in the team's store", "what is stored", fix)])
+            fix = "check out the code that it ran, and use `trainyard run`"
+            got = f"{job.code}: not in the team's store"
+            raise InputError([Problem("code", got, "code in the team's store", fix)])
         image, commit = str(origin.get("image", "")), str(origin.get("commit", ""))
         checkout = Checkout(image, commit, dirty=bool(origin.get("dirty")))
         ready = _named(session, Ready(chosen, runtime, "", checkout))
@@ -160,14 +161,14 @@ def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
     """Refuse to call something the same that is not."""
     problems = []
     if not job.image and origin.get("image") not in {"", None, runtime.image}:
-        fix = "use `trainyard run`, which takes the runtime's present image, or name the image there: --image"
+        fix = "use `trainyard run`, which uses the runtime's present image or that of --image"
         got = f"the runtime {job.runtime} has another one now, {runtime.image}"
         problems.append(Problem("image", got, str(origin["image"]), fix))
     now = {each.name: each.digest for each in runtime.datasets}
     for name, digest in origin.get("datasets", {}).items():
         if now.get(name) != digest:
-            fix = "use `trainyard run`, which takes the data that are there"
-            problems.append(Problem(f"dataset {name}", str(now.get(name, "it is gone")), digest, fix))
+            fix = "use `trainyard run`, which uses the present dataset"
+            problems.append(Problem(f"dataset {name}", str(now.get(name, "no such dataset")), digest, fix))
     if problems:
         raise InputError(problems)
 
@@ -206,8 +207,8 @@ def _named(session: Session, ready: Ready) -> Ready:
     key = ready.key
     existing = session.jobs.get(key)
     if existing is not None and not session.jobs.state(key).ended:
-        fix = f"follow it: {take_up(key)}; remove it: trainyard cancel {key.name}; or --name another"
-        raise InputError([Problem("name", f"{key.name}, which has not ended", "one job of a name", fix)])
+        fix = f"follow it: {take_up(key)}; delete it: trainyard cancel {key.name}; or --name another"
+        raise InputError([Problem("name", f"{key.name}, which has not ended", "a unique job name", fix)])
     return replace(
         ready, run=new_run(session, key), replaces=str(existing["metadata"]["uid"]) if existing else ""
     )
@@ -245,7 +246,7 @@ def _with_secrets(job: JobSpec, asked: Asked, cluster: MemberCluster, namespace:
         newest = known.newest(name)
         if newest is None:
             fix = f"trainyard secret set {name}"
-            problems.append(Problem("--secret", f"{name}: not in {namespace}", "one that was set", fix))
+            problems.append(Problem("--secret", f"{name}: not in {namespace}", "an existing secret", fix))
         else:
             found.append({"secret": newest.object_name, **way})
     if problems:
@@ -324,12 +325,12 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     Raises:
         TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
     """
-    session.progress.log(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
+    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, num_nodes)
     state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
     if state.phase == "failed":
-        fix = f"read `trainyard logs {key.name}`; committed checkpoints are kept"
-        problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job that ends with 0", fix)
+        fix = f"read `trainyard logs {key.name}`; committed checkpoints are retained"
+        problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job with exit code 0", fix)
         raise TrainyardError([problem], ExitCode.JOB_FAILED)
     run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
     session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
@@ -362,9 +363,10 @@ def _submitted_state(session: Session, key: JobKey) -> str:
         text = _if_submitted(key)
         return text[0].upper() + text[1:]
     if exists:
-        return f"{key.name} goes on; follow it again: {take_up(key)}; remove it: trainyard cancel {key.name}"
-    return "No job was submitted. The same command starts it; its stored code is kept."
+        again, delete = take_up(key), f"trainyard cancel {key.name}"
+        return f"{key.name} continues; follow it again: {again}; delete it: {delete}"
+    return "No job was submitted. The same command starts it; its code remains stored."
 
 
 def _if_submitted(key: JobKey) -> str:
-    return f"if {key.name} was submitted (trainyard jobs), it goes on; follow it again: {take_up(key)}"
+    return f"if {key.name} was submitted (trainyard jobs), it continues; follow it again: {take_up(key)}"

@@ -75,7 +75,7 @@ def runtime_of(cluster: MemberCluster, job: JobSpec) -> Runtime:
     """
     known = {str(each["metadata"]["name"]): each for each in cluster.cluster_objects(RUNTIMES)}
     if job.runtime not in known:
-        allowed = ", ".join(sorted(known)) or "what the cluster has, and you may see none"
+        allowed = ", ".join(sorted(known)) or "a runtime of the cluster; you may see none"
         raise InputError([Problem("runtime", job.runtime, allowed, "name one of these, or leave it out")])
     return _read(job.runtime, known[job.runtime])
 

@@ -203,7 +203,7 @@ def list_secrets(session: Session, form: Form) -> None:
             f"{each.name}  version {each.number}  {each.object_name}  {created}", highlight=False
         )
     if not found:
-        session.console.print("no secrets; `trainyard secret set NAME` makes one")
+        session.console.print("no secrets; `trainyard secret set NAME` stores one")
 
 
 def remove_secret(session: Session, name: str) -> None:
@@ -217,7 +217,7 @@ def remove_secret(session: Session, name: str) -> None:
     secrets = Secrets(cluster, cluster.namespace)
     if not (number := secrets.remove(name)):
         fix = "see which there are: trainyard secret ls"
-        raise InputError([Problem(name, f"no such secret in {secrets.namespace}", "one that was set", fix)])
+        raise InputError([Problem(name, f"no such secret in {secrets.namespace}", "an existing secret", fix)])
     session.console.print(
         f"removed {name} with its {number} versions from {secrets.namespace}", highlight=False
     )
@@ -230,6 +230,6 @@ def _refused(error: ApiException, verb: str, namespace: str) -> TrainyardError:
         path=f"secrets of {namespace}",
         got=f"you may not {verb} them, since that shows the values: members may only create new ones",
         allowed="the right of an administrator",
-        fix="ask the cluster's administrator; `trainyard secret set NAME` takes the place of an old value",
+        fix="ask the cluster's administrator; `trainyard secret set NAME` replaces an old value",
     )
     return TrainyardError([problem], ExitCode.FAILED)

@@ -136,14 +136,14 @@ def _text(value: bytes | str) -> str:
 
 
 def _broken(answer: str) -> Problem:
-    got = f"it did not get there whole: {answer or 'the connection broke off'}"
-    return Problem("code", got, "an upload that ends", "run the same command again")
+    got = f"the upload is incomplete: {answer or 'the connection broke off'}"
+    return Problem("code", got, "a complete upload", "run the same command again")
 
 
 def _no_pod(namespace: str, pods: list[Object]) -> Problem:
     if not pods:
         fix = "ask your platform team to run `trainyard up` or `pulumi up` again"
-        got = f"{namespace} has no pod that takes it"
+        got = f"{namespace} has no pod that receives code"
         return Problem("code", got, "a stack that this version has deployed", fix)
     name = pods[0]["metadata"]["name"]
     waiting = [
@@ -153,4 +153,4 @@ def _no_pod(namespace: str, pods: list[Object]) -> Problem:
     ]
     got = f"pod {name} is not ready: {', '.join(waiting) or pods[0]['status'].get('phase')}"
     fix = f"look at it: kubectl describe pod -n {namespace} {name}"
-    return Problem("code", got, "a pod that takes the team's code", fix)
+    return Problem("code", got, "a pod that receives the team's code", fix)

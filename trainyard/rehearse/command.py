@@ -111,7 +111,7 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
     if not faults.no_capacity:
         return
     if not fake.sells_machines:
-        got, allowed = f"a stack of kind {session.stack.provider.kind}", "a stack whose machines are bought"
+        got, allowed = f"a stack of kind {session.stack.provider.kind}", "a stack on a cloud"
         raise InputError([Problem("--insufficient-capacity", got, allowed, "choose a stack of a cloud")])
     if faults.no_capacity not in pools:
         fix = "write the name of one of these"
@@ -153,5 +153,5 @@ def _assumed_note(session: Session, assumed: Assumption) -> str:
     seconds = known.seconds if known else assumed.checkpoint_seconds
     if seconds is None or (known and not known.is_assumed):
         return ""
-    until = "soon: run `trainyard measure`" if known else "until `trainyard measure` has written a time"
-    return f"that a checkpoint takes {seconds:g} s, which was assumed: `up` is refused {until}"
+    until = "soon: run `trainyard measure`" if known else "until `trainyard measure` writes a time"
+    return f"the time of a checkpoint, which is assumed as {seconds:g} s: `up` is refused {until}"

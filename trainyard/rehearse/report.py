@@ -14,7 +14,7 @@ from rich.table import Table
 from infra.errors import TrainyardError
 from rehearsal.rehearse import Phase, Rehearsal
 
-FIGURE = "no money, no machine: the fakes answer at once, so times here are not a cloud's"
+FIGURE = "fake providers: no cost, no machines, and times that are not a cloud's"
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class RehearsalReport:
         table.add_row("all", _counted(self.types), f"{self.seconds:.1f}")
         console.print(table)
         for fault in self.rehearsal.happened:
-            console.print(f"[yellow]fault[/]    {fault}; the next up put it right", highlight=False)
+            console.print(f"[yellow]fault[/]    {fault}; the next `up` repaired it", highlight=False)
         for each in self.rehearsal.refused:
             text = f"{each.name}: {each.message}\n  fix: {each.fix}\n  known from: {each.source}"
             console.print(f"[yellow]refused[/]  {escape(text)}", highlight=False)
         for name in self.rehearsal.survived:
-            reason = "nothing that the stack asks for is refused that way"
+            reason = "the stack requests nothing that this refusal affects"
             console.print(f"[green]survived[/] {escape(name)}: {reason}")
         path = " → ".join(step.label for step in self.rehearsal.critical_path)
         if path:
@@ -98,8 +98,8 @@ class RehearsalReport:
             retained = ", ".join(label(urn) for urn in self.rehearsal.retained)
             console.print(f"[dim]retained after destroy[/]  {retained}", highlight=False)
         console.print(
-            "[green]Proven[/]: inputs fit the SDKs' types, the order, the policies; it settles, and leaves"
-            " nothing but what is retained.",
+            "[green]Proven[/]: input types, order and policies; a second `up` changes nothing, and `destroy`"
+            " leaves only what is retained.",
             highlight=False,
         )
         for sentence in self.unproven:

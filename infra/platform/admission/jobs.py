@@ -50,7 +50,7 @@ def _legacy(resource: str, field: str, types: Sequence[str] = ("Master", "Worker
     counted = AdmissionRule(
         "counted-replicas",
         f"object.spec.?{field}.orValue({{}}).all(each, each in {list(types)!r})",
-        f"{field}: only {', '.join(types)}, spelt so; the queue would not count the pods of others.",
+        f"{field}: only {', '.join(types)}, in this spelling; the queue would not count other pods.",
     )
     paths, num_nodes = (f"spec.{field}{{}}.template",), _replicas(field)
     return JobKind(resource, "kubeflow.org", ("v1",), paths=paths, num_nodes=num_nodes, own_rules=(counted,))
@@ -260,7 +260,7 @@ JOB_RULES: Sequence[AdmissionRule] = (
         " ['kueue.x-k8s.io/multikueue', 'kubernetes.io/job-controller',"
         " 'trainer.kubeflow.org/trainjob-controller',"
         " 'jobset.sigs.k8s.io/jobset-controller']",
-        "spec.managedBy: leave it out; the cluster says which controller runs a job.",
+        "spec.managedBy: leave it out; the cluster decides which controller runs a job.",
     ),
 )
 """Rules for a job object itself, besides its pod templates."""

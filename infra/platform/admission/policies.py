@@ -214,7 +214,7 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
             AdmissionRule(
                 "workloads-by-queue",
                 _ONLY_PAUSED,
-                "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
+                "submit a job, and the queue creates its workload; to cancel it, delete the job; to pause it,"
                 " set spec.active to false, and nothing else.",
             ),
             AdmissionRule(

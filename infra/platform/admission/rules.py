@@ -287,7 +287,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         "size(pod.?metadata.?ownerReferences.orValue([])) == 0 || variables.is_controller"
         " || (request.operation == 'UPDATE' && oldObject.?metadata.?ownerReferences =="
         " pod.?metadata.?ownerReferences)",
-        "metadata.ownerReferences: leave them out; controllers alone say whose a pod is.",
+        "metadata.ownerReferences: leave them out; only controllers set the owner of a pod.",
         of="pod",
     ),
     AdmissionRule(
@@ -398,7 +398,7 @@ DEVICES: Sequence[AdmissionRule] = (
         "devices-of-a-pod",
         "!pod.?spec.?resources.hasValue() || ['limits', 'requests'].all(part,"
         " pod.?spec.?resources[?part].orValue({}).all(name, name in ['cpu', 'memory']))",
-        "resources of a pod: cpu and memory alone; ask for hugepages and accelerators in a container's"
+        "resources of a pod: only cpu and memory; ask for hugepages and accelerators in a container's"
         " resources.",
         of="whole",
     ),

@@ -28,7 +28,7 @@ TARGET = Target(
     ),
     reasons={
         Feature.CHOSEN_PLACEMENT: (
-            "pools on demand with EFA are placed close to each other already: remove `placement:`"
+            "on-demand pools with EFA have compact placement already: remove `placement:`"
         ),
         Feature.QUEUED_PROVISIONING: (
             "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
@@ -37,7 +37,7 @@ TARGET = Target(
         ),
         Feature.TPU_SLICES: "TPUs exist on Google Cloud only: use kind: gcp, or a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
-            "this release makes no racks on AWS: UltraServers as node groups are not tried here. Use"
+            "this release supports no racks on AWS: UltraServers as node groups are untested. Use"
             " p6-b200.48xlarge or p6-b300.48xlarge, GB200 at CoreWeave, or bring a cluster that has them as"
             " kind: onprem"
         ),

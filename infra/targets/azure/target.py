@@ -26,7 +26,7 @@ TARGET = Target(
     ),
     reasons={
         Feature.CAPACITY_BLOCKS: (
-            "capacity blocks are EC2's: name Azure's capacity reservation group, with `kind: targeted`"
+            "only EC2 has capacity blocks: name an Azure capacity reservation group, with `kind: targeted`"
         ),
         Feature.ALTERNATIVE_MACHINES: (
             "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
@@ -37,8 +37,9 @@ TARGET = Target(
         ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
-            "this release makes no racks on Azure: ND GB200 as agent pools is not tried here. Use"
-            " Standard_ND96isr_H200_v5, GB200 at CoreWeave, or bring a cluster that has them as kind: onprem"
+            "this release supports no racks on Azure: ND GB200 as agent pools is untested. Use"
+            " Standard_ND96isr_H200_v5, GB200 at CoreWeave, or an existing cluster that has them, as"
+            " kind: onprem"
         ),
     },
     pool_types=POOL_TYPES,

@@ -26,9 +26,9 @@ TARGET = Target(
         }
     ),
     reasons={
-        Feature.CAPACITY_BLOCKS: "capacity blocks are EC2's: reserve with CoreWeave, and write reserved",
+        Feature.CAPACITY_BLOCKS: "only EC2 has capacity blocks: reserve with CoreWeave, and write reserved",
         Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
-        Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
+        Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels their location",
         Feature.AUTOSCALED_POOLS: (
             "a node takes half an hour to boot: remove `min_nodes`; beside the queues write"
             " `provisioning: flex-start`"

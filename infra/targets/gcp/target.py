@@ -35,7 +35,7 @@ TARGET = Target(
             "Google Cloud queues requests for scarce machines: write `provisioning: queued`, not `min_nodes`"
         ),
         Feature.CAPACITY_BLOCKS: (
-            "capacity blocks are EC2's: name the reservation, a future one too, with `kind: targeted`"
+            "only EC2 has capacity blocks: name the reservation, or a future one, with `kind: targeted`"
         ),
     },
     pool_types=POOL_TYPES,

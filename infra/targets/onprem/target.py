@@ -11,7 +11,7 @@ from infra.targets.onprem.spec.provider import OnpremSpec
 from infra.targets.onprem.spec.validators import CHECKS
 from infra.targets.target import Target
 
-_OWN = "the machines are yours, and nothing is bought"
+_OWN = "the nodes are yours, and nothing is bought"
 
 TARGET = Target(
     kind="onprem",
@@ -28,7 +28,7 @@ TARGET = Target(
         Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
         Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
         Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
-        Feature.CHOSEN_PLACEMENT: "machines cannot be moved: list their locations in provider.leaves",
+        Feature.CHOSEN_PLACEMENT: "nodes have fixed locations: list these in provider.leaves",
         Feature.QUEUED_PROVISIONING: f"{_OWN}: the number of nodes is fixed",
         Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
         Feature.TPU_SLICES: "TPUs exist on Google Cloud only: choose an accelerator of the catalogue",

@@ -120,7 +120,7 @@ def test_another_operation_is_awaited_first(
     cloud.refusals = [(status, message)] * 2
     progress = RecordedProgress()
     kind().create(inputs, progress)
-    assert progress.lines == ["spot: another operation is under way"] * 2
+    assert progress.lines == ["spot: another operation is in progress"] * 2
     assert len(cloud.asked) == 1
 
 

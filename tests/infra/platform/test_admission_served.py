@@ -269,7 +269,7 @@ SECRET = {"secretRef": {"name": "mine"}}
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (with_spec(resources={"requests": PAGES, "limits": PAGES}), "resources of a pod: cpu and memory"),
+        (with_spec(resources={"requests": PAGES, "limits": PAGES}), "resources of a pod: only cpu and"),
         (with_spec(resources={"requests": {"memory": "2Gi"}}), ""),
         (
             with_spec(resourceClaims=[{"name": "nics", "resourceClaimTemplateName": "mine"}]),

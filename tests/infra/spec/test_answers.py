@@ -153,4 +153,4 @@ def test_validate_reports_which_value_holds_where_file_and_answer_differ(
 def test_an_answer_to_no_question_is_refused_at_its_line(answers: Any, tmp_path: Path) -> None:
     (problem,) = problems(written(tmp_path, **answers))
     assert problem.path == f"config.{STACK_KEY}.{next(iter(answers))}"
-    assert problem.got == "an answer to no question"
+    assert problem.got == "an answer without a question"

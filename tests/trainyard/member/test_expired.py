@@ -233,6 +233,6 @@ def test_it_may_expire_while_the_job_is_followed(server: ExpiringApiServer) -> N
     assert isinstance(done.exception, TrainyardError), done.exception
     assert done.exception.exit_code is ExitCode.FAILED
     assert "401: your credential has expired" in str(done.exception)
-    assert "sign in again; tune goes on; follow it again: trainyard logs -f tune" in str(done.exception)
+    assert "sign in again; tune continues; follow it again: trainyard logs -f tune" in str(done.exception)
     assert "node 0 | waits" in done.output and "node 1 | waits" in done.output
     assert server.job is not None, "the job goes on"

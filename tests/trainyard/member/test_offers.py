@@ -52,7 +52,7 @@ def test_a_misspelt_team_is_refused_with_the_existing_teams() -> None:
     with pytest.raises(InputError) as refused:
         flavors_of(cluster, "team-reserch")
     [problem] = refused.value.problems
-    assert (problem.path, problem.allowed) == ("team", "a team that you are in: research, speech")
+    assert (problem.path, problem.allowed) == ("team", "a team of yours: research, speech")
     assert problem.got.startswith("reserch: ") and "--team NAME" in problem.fix
 
 
@@ -146,7 +146,7 @@ def test_a_request_beyond_every_queue_is_refused_with_what_they_have(
 
 
 def test_a_cluster_of_an_earlier_version_is_reported_as_such() -> None:
-    with pytest.raises(TrainyardError, match="none whose pools have the labels of their machines"):
+    with pytest.raises(TrainyardError, match="none whose pools have labels of their machine types"):
         flavors_of(research(queue=cluster_queue()), "team-research")
 
 

@@ -189,7 +189,7 @@ def test_files_that_look_like_secrets_are_refused_unless_they_are_listed(
     with pytest.raises(InputError) as refused:
         packed(folder)
     [problem] = refused.value.problems
-    assert (problem.path, problem.got) == (name, "what looks like a secret")
+    assert (problem.path, problem.got) == (name, "a file that looks like a secret")
     assert content not in str(problem)
     assert name in entries(packed(folder, name))
 

@@ -48,7 +48,7 @@ def test_a_request_is_retried_after_the_connection_breaks_off(monkeypatch: pytes
     broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
     jobs, output = retrying(monkeypatch, *broken, JobState("running"))
     assert jobs.state(KEY).phase == "running"
-    assert output.lines == ["  queue  no answer of the cluster; the job goes on, asking again"]
+    assert output.lines == ["  queue  no answer from the cluster; the job continues; retrying"]
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -57,7 +57,7 @@ def test_an_expired_credential_ends_the_command_with_how_to_continue(
 ) -> None:
     jobs, _ = retrying(monkeypatch, ApiException(status=status, reason="Unauthorized"))
     with pytest.raises(
-        TrainyardError, match="tune goes on; follow it again: trainyard logs -f tune"
+        TrainyardError, match="tune continues; follow it again: trainyard logs -f tune"
     ) as ended:
         jobs.state(KEY)
     assert ended.value.exit_code is ExitCode.FAILED

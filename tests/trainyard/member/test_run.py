@@ -45,7 +45,7 @@ class KnownJobs:
     ("known", "message"),
     [
         (KnownJobs(), "No job was submitted"),
-        (KnownJobs({"spec": {}}), "tune goes on; follow it again: trainyard logs -f tune"),
+        (KnownJobs({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
         (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it goes on"),
         (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
     ],

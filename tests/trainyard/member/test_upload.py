@@ -157,5 +157,5 @@ def test_a_pod_that_does_not_start_has_a_reason(code: Pack, monkeypatch: pytest.
     starting = pod(("Ready", "False"), containerStatuses=[{"state": {"waiting": waiting}}])
     with pytest.raises(TrainyardError, match=r"uploads-5d is not ready: ErrImagePull: no such host"):
         store(starting).has(code.digest)
-    with pytest.raises(TrainyardError, match="has no pod that takes it"):
+    with pytest.raises(TrainyardError, match="has no pod that receives code"):
         store().has(code.digest)

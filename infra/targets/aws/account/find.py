@@ -83,7 +83,7 @@ class AwsFinder:
         names = self._ask(lookup["names"], {**inputs, **self._scope, "logical": name}) or ()
         found = sorted(each for each in names if made_up.fullmatch(each))
         if len(found) > 1:
-            fix = "remove those that are not in use: which one is meant, only you know"
+            fix = "remove the unused ones: Trainyard cannot know which one the stack means"
             raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])
         return {field: found[0]} if found else {}
 

@@ -84,7 +84,7 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
     # A role's path is in the ARN of the role, and not in that of its sessions.
     admins = {re.sub(r":role/.*/", ":role/", admin) for admin in spec.access.admins}
     if role not in admins:
-        fix = "add the role to access.admins: EKS gives no rights to the one who makes the cluster"
+        fix = "add the role to access.admins: EKS gives no rights to the cluster's creator"
         yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
 
 
@@ -92,7 +92,7 @@ def _control_plane_access(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Pro
     if spec.access.public_cidrs or spec.network.existing:
         return
     if _described(eks.describe_cluster, name=stack.name) is None:
-        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network that `up` runs in")
+        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network of `up`'s host")
 
 
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -109,12 +109,12 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
     except ClientError as error:
         if "AccessDenied" not in str(error):
             raise
-        fix = "ask for iam:GetRole and iam:SimulatePrincipalPolicy, or compare the rights with docs/aws.md"
-        yield Problem(path, "not known: IAM may not be asked", "rights to make the stack", fix)
+        fix = "request iam:GetRole and iam:SimulatePrincipalPolicy, or compare the rights with docs/aws.md"
+        yield Problem(path, "not known: the role may not query IAM", "rights to make the stack", fix)
         return
     denied = sorted(each["EvalActionName"] for each in found if each["EvalDecision"] != "allowed")
     if denied:
-        yield Problem(path, f"not {', '.join(denied)}", "all of these", "ask for a role with these rights")
+        yield Problem(path, f"not {', '.join(denied)}", "all of these", "request a role with these rights")
 
 
 def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -133,7 +133,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
             return  # `_rights` reports it
         if found is None:
             fix = f"`aws iam create-service-linked-role --aws-service-name {service}.amazonaws.com`"
-            yield Problem(f"service-linked role {role}", "missing", "made once for the account", fix)
+            yield Problem(f"service-linked role {role}", "missing", "created once for the account", fix)
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
@@ -167,7 +167,7 @@ def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]
     free = answer["Quota"]["Value"] - taken
     if free < needed:
         command = "aws service-quotas request-service-quota-increase --service-code ec2"
-        fix = f"release some, or ask for more: {command} --quota-code {code} --desired-value {taken + needed}"
+        fix = f"release some, or request more: {command} --quota-code {code} --desired-value {taken + needed}"
         yield Problem(f"quota: {name}", f"{needed} are needed", f"{free:g} are free", fix)
 
 
@@ -180,7 +180,7 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Probl
     for subnet in answer["Subnets"]:
         zone, free = subnet["AvailabilityZone"], subnet["AvailableIpAddressCount"]
         if free < nodes.get(zone, 0):
-            fix = "use a larger subnet: each node takes an address, and its pods more"
+            fix = "use a larger subnet: each node and each of its pods takes an address"
             path = f"provider.network.existing.subnets.{zone}"
             yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
 
@@ -262,8 +262,8 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
             got = f"{found['TotalInstanceCount']} machines"
             yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower num_nodes, or reserve more")
         elif found.get("State") in ENDED:
-            fix = "remove the pool, or reserve anew and name that"
-            yield Problem(path, f"{pool.reservation.id} is {found['State']}", "active, or yet to begin", fix)
+            fix = "remove the pool, or make a new reservation and name it"
+            yield Problem(path, f"{pool.reservation.id} is {found['State']}", "active, or in the future", fix)
         elif pool.reservation.starts:
             yield from _times(pool.name, pool.reservation, found)
 
@@ -308,7 +308,7 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
     else:
         actual = _described(client("efs").describe_mount_targets, FileSystemId=existing.id)
     if actual is None:
-        fix = "correct the ID, or leave `existing` out, and it is made"
+        fix = "correct the ID, or omit `existing` to create one"
         yield Problem(f"{path}.id", f"{existing.id}: does not exist", "a filesystem of the region", fix)
     elif isinstance(existing, ExistingLustreSpec):
         (found,) = actual["FileSystems"]
@@ -331,7 +331,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     path = "provider.existing_cluster"
     answer = _described(eks.describe_cluster, name=existing.name)
     if answer is None:
-        fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
+        fix = "correct the name or the region, or omit `existing_cluster` to create one"
         yield Problem(f"{path}.name", f"{existing.name}: does not exist", "a cluster of the region", fix)
         return
     found = answer["cluster"]
@@ -356,7 +356,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
             fix = f"write what `aws eks describe-cluster --name {existing.name}` shows"
             yield Problem(f"{path}.{key}", _short(written), _short(is_so), fix)
     if lacking := [addon for addon in existing.addons if addon not in addons]:
-        fix = "`aws eks create-addon`; one that was put in by hand counts once EKS has taken it over"
+        fix = "`aws eks create-addon`; EKS lists an add-on installed by hand only once it manages it"
         yield Problem(
             f"{path}.addons", f"{', '.join(lacking)}: does not exist", "add-ons of the cluster", fix
         )
@@ -386,5 +386,5 @@ def _short(value: object, most: int = 60) -> str:
 
 def unasked(error: Exception) -> Problem:
     """Report that the account could not be asked."""
-    fix = "sign in (`aws sso login`), with the right to look: nothing here changes anything"
+    fix = "sign in (`aws sso login`) with read permissions: this check changes nothing"
     return Problem("AWS account", str(error), "an answer", fix)

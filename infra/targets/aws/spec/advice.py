@@ -10,7 +10,7 @@ _REMOVE = (
 )
 _GROUP = r"EKS Node Group \((?P<cluster>[^:)]+):(?P<group>[^)]+)\).*"
 _LEFT = (
-    "something that the cluster made is left in the VPC (a Service of type LoadBalancer, a pod's interface)."
+    "a resource of the cluster remains in the VPC (a Service of type LoadBalancer, a pod's interface)."
     " List it (`aws ec2 describe-network-interfaces --filters Name=tag-key,Values=kubernetes.io/cluster/*`,"
     f" `aws elbv2 describe-load-balancers`), remove it, {RUN_AGAIN}"
 )
@@ -21,7 +21,7 @@ ADVICE = (
     ),
     Advice(
         rf"{_GROUP}(InsufficientInstanceCapacity|no Spot capacity)",
-        "EC2 has none of these machines now: name another zone or machine for the pool, or wait; "
+        "EC2 has no capacity for these machines now: name another zone or machine for the pool, or wait; "
         f"{_REMOVE}, {RUN_AGAIN}",
     ),
     Advice(
@@ -30,12 +30,12 @@ ADVICE = (
     ),
     Advice(
         r"Scheduled Action \((?P<action>[^)]+)\).*start time is in the past",
-        "the capacity block has begun or ended while `up` ran ({action}): its nodes are asked for, or left"
-        f" alone, at once when you say it again, {RUN_AGAIN}",
+        "the capacity block began or ended while `up` ran ({action}). The next run requests its nodes at"
+        f" once, or not at all: change nothing, {RUN_AGAIN}",
     ),
     Advice(
         r"Nodegroup cannot be updated as it is currently not in Active State",
-        "its health has the reason (`aws eks describe-nodegroup`, health.issues): where EC2 has no machines,"
+        "its health has the reason (`aws eks describe-nodegroup`, health.issues): if EC2 has no capacity,"
         f" wait, {RUN_AGAIN}",
     ),
     Advice(
@@ -54,7 +54,7 @@ ADVICE = (
     ),
     Advice(
         r"could not be assumed because it does not exist or the trusted entity",
-        f"IAM takes some seconds to make a new role known everywhere: wait a minute, {RUN_AGAIN}",
+        f"IAM takes some seconds to propagate a new role: wait a minute, {RUN_AGAIN}",
     ),
     Advice(
         r"AddressLimitExceeded",

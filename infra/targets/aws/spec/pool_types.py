@@ -12,7 +12,7 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
         labels="labels",
         sizes=["scalingConfig.maxSize", "scalingConfig.desiredSize"],
         rolling=["launchTemplate", "version", "releaseVersion"],
-        replaced="new nodes come first, then the old are drained, 5 min each at most",
+        replaced="new nodes are created, then old ones drained, 5 min each at most",
     ),
     "trainyard:aws:NodeGroupSize": Resized(),
 }

@@ -61,7 +61,7 @@ TagKey = Annotated[
         "aws_tag_key",
         rf"(?![aA][wW][sS]:){_TAG_CHARACTERS}{{1,128}}",
         "1 to 128 letters, digits, spaces and _ . : / = + - @, not beginning with 'aws:' in any case",
-        "spell it with these",
+        "use only these characters",
     ),
 ]
 TagValue = Annotated[
@@ -70,7 +70,7 @@ TagValue = Annotated[
         "aws_tag_value",
         rf"{_TAG_CHARACTERS}{{0,256}}",
         "at most 256 letters, digits, spaces and _ . : / = + - @ (AWS's tags)",
-        "spell it with these",
+        "use only these characters",
     ),
 ]
 SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]

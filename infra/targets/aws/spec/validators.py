@@ -59,7 +59,7 @@ def the_partition_is_served(provider: AwsSpec) -> Iterator[Finding]:
     """China and the European Sovereign Cloud use other names in policies and endpoints."""
     if partition_of(provider.region) in UNSERVED:
         allowed = "a region of AWS, or of GovCloud (us-gov-…)"
-        fix = "make the EKS cluster there yourself, and bring it in: `kind: onprem` (docs/other-clouds.md)"
+        fix = "create the EKS cluster there yourself, and use it with `kind: onprem` (docs/other-clouds.md)"
         yield ("provider", "region"), provider.region, allowed, fix
 
 
@@ -113,7 +113,7 @@ def images_of_eks_are_in_the_region(provider: AwsSpec, pools: Pools) -> Iterator
     """EFA's plugin comes from EKS's own registry, whose account is another one in some regions."""
     on_efa = any(pool.fabric.startswith("efa") for pool in pools)
     if provider.region in UNKNOWN and on_efa and provider.mirror is None:
-        allowed = "regions whose registry of EKS's images is known here"
+        allowed = "regions whose registry of EKS images Trainyard knows"
         fix = "add `mirror:` with the images of EKS, or choose another region"
         yield ("provider", "region"), provider.region, allowed, fix
 
@@ -145,7 +145,7 @@ def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding
         return
     region, account = provider.kms_key.split(":")[3:5]
     if region != provider.region:
-        fix = "name a key of the stack's region, or leave it out: keys are made"
+        fix = "name a key of the stack's region, or omit it: the stack creates keys"
         yield ("provider", "kms_key"), f"a key in {region}", f"a key in {provider.region}", fix
     if account != provider.account:
         fix = "name a key of the stack's account: its policy must let EC2's scaling groups use it"
@@ -244,7 +244,7 @@ def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Findi
             yield (*path, "ends"), got, "an end after the beginning", f"write what `{ask}` shows"
         elif not _is_block(pool) and times:
             fix = "remove `starts` and `ends`, or write `kind: block`"
-            yield path, "the time of a reservation that lasts", "times of capacity blocks only", fix
+            yield path, "a time for a reservation without an end", "times of capacity blocks only", fix
 
 
 def autoscaled_spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -272,7 +272,7 @@ def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Itera
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "min_nodes")
         if pool.min_nodes is not None and pool.min_nodes > pool.num_nodes:
-            fix = "lower it; num_nodes is the most that there will be"
+            fix = "lower it; num_nodes is the maximum"
             yield path, str(pool.min_nodes), f"{pool.num_nodes} (num_nodes) or fewer", fix
         if not pool.is_autoscaled:
             continue
@@ -289,7 +289,7 @@ def autoscaled_pools_have_no_resource_claims(provider: AwsSpec, pools: Pools) ->
     """Devices to claim are published by nodes: for an empty group the scheduler knows of none."""
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
-            allowed = f"a fixed number of nodes: the autoscaler knows no devices ({pool.fabric}) of a new one"
+            allowed = f"a fixed number of nodes: the autoscaler cannot predict devices ({pool.fabric})"
             fix = "remove `fabric` (the device plugin), or `min_nodes`"
             yield ("pools", index, "min_nodes"), str(pool.min_nodes), allowed, fix
 
@@ -303,7 +303,7 @@ def an_autoscaled_pool_is_a_queues_last_flavor(
         for position, flavor in enumerate(queue.flavors[:-1]):
             if flavor.pool in breathing:
                 path = ("queues", index, "flavors", position, "pool")
-                got = f"{flavor.pool!r}, whose nodes come when they are asked for, before others"
+                got = f"{flavor.pool!r}, an autoscaled pool, before other flavors"
                 fix = "move it to the end, or remove its `min_nodes`: a job that waits for it tries no other"
                 yield path, got, "an autoscaled pool as the queue's last flavor", fix
 
@@ -396,7 +396,7 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
         yield (
             (*EXISTING_CLUSTER, "authentication_mode"),
             "CONFIG_MAP",
-            "API or API_AND_CONFIG_MAP: nodes and teams are let in by access entries",
+            "API or API_AND_CONFIG_MAP: nodes and teams get access by access entries",
             fix,
         )
     needed = (*ADDONS, DRIVERS[provider.filesystem.kind])

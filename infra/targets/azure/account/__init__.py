@@ -16,7 +16,7 @@ from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
-CHECKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
+CHECKED = "subscription, features, machines by zone and quotas, but not permissions"
 
 
 class AzureAccount:

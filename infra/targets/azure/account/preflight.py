@@ -55,7 +55,7 @@ def _control_plane_access(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[P
     if spec.access.public_cidrs or spec.network.existing:
         return
     if stack.name not in {each["name"] for each in ask("aks", "list", "--subscription", spec.subscription)}:
-        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network that `up` runs in")
+        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network of `up`'s host")
 
 
 def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ ADVICE = (
     ),
     Advice(
         r"PrincipalNotFound",
-        f"Entra takes some seconds to make a new identity known everywhere: wait a minute, {RUN_AGAIN}",
+        f"Entra takes some seconds to propagate a new identity: wait a minute, {RUN_AGAIN}",
     ),
     Advice(
         r"Insufficient vcpu quota.*for family \w+|exceeding approved \w+ Cores quota",
@@ -30,7 +30,7 @@ ADVICE = (
     ),
     Advice(
         r"InUseSubnetCannotBeDeleted.*is in use by (?P<left>\S+)",
-        "something that the cluster made is left: {left}. Remove it (`az resource delete --ids …`),"
+        "a resource that the cluster created remains: {left}. Remove it (`az resource delete --ids …`),"
         f" {RUN_AGAIN}",
     ),
 )

@@ -12,6 +12,6 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
         labels="nodeLabels",
         sizes=["maxCount", "count"],
         rolling=["orchestratorVersion", "osSKU"],
-        replaced="its jobs are evicted and the old nodes go before new ones come",
+        replaced="its jobs are evicted; old nodes are deleted before new ones start",
     ),
 }

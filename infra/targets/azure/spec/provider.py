@@ -24,7 +24,7 @@ Guid = Annotated[
     matching(
         "azure_guid",
         GUID,
-        "an ID such as 00000000-0000-0000-0000-000000000000, in small letters",
+        "an ID such as 00000000-0000-0000-0000-000000000000, in lower case",
         "see `az account show`, or `az ad group show`; a name is not an ID",
     ),
 ]
@@ -36,8 +36,8 @@ StorageAccountName = Annotated[
     matching(
         "azure_storage_account",
         r"[a-z0-9]{3,24}",
-        "3 to 24 lower-case letters and digits, and nobody else's in all of Azure",
-        "shorten it, and leave '-' and '.' out",
+        "3 to 24 lower-case letters and digits, unique in all of Azure",
+        "shorten it, and remove '-' and '.'",
     ),
 ]
 SubnetId = Annotated[

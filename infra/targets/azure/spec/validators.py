@@ -87,7 +87,7 @@ def networks_are_apart(provider: AzureSpec) -> Iterator[Finding]:
         if one.overlaps(other):
             got = f"{other}, which overlaps {first} {one}"
             path = ("provider", "network", second)
-            yield path, got, "three ranges that are apart", "move one of the two ranges"
+            yield path, got, "three ranges that do not overlap", "move one of the two ranges"
     for name, cidr in ranges.items():
         for taken in RESERVED:
             if cidr.overlaps(taken):
@@ -121,7 +121,7 @@ def routes_are_of_a_network_that_exists(provider: AzureSpec) -> Iterator[Finding
         fix = (
             "name the subnets in `existing`, whose route table has a default route, or write `outbound: nat`"
         )
-        yield ("provider", "network", "outbound"), "'routes'", "nat, where the stack makes the VNet", fix
+        yield ("provider", "network", "outbound"), "'routes'", "nat, if the stack creates the VNet", fix
 
 
 def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
 def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
     """Existing storage is encrypted with existing keys; new ones would be deleted with the stack."""
     if provider.storage_group is not None and provider.keys is None:
-        fix = "add `keys:` with the vault and the keys of the stack that was before"
+        fix = "add `keys:` with the vault and the keys of the former stack"
         yield ("provider", "keys"), "nothing, with existing storage", "its vault and keys", fix
 
 
@@ -211,17 +211,17 @@ def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[F
     """AKS's autoscaler resizes pools that can be empty, and whose capacity is not reserved."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours:
-            fix = "remove it: AKS takes nodes that stand idle, however old they are"
+            fix = "remove it: AKS deletes idle nodes, at any age"
             yield ("pools", index, "max_run_hours"), str(pool.max_run_hours), "nothing (kind: azure)", fix
         path: KeyPath = ("pools", index, "provisioning")
         got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
         if pool.provisioning and pool.capacity in ("system", "reserved"):
             allowed = (
-                "on-demand or spot: operators need permanent nodes, and a reservation costs the same idle"
+                "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
             )
             yield path, got, allowed, "remove `provisioning:`"
         elif pool.provisioning == "queued" and pool.accelerator is None:
-            allowed = "flex-start on nodes without accelerators: no queue counts them"
+            allowed = "flex-start for nodes without accelerators, since no queue counts them"
             yield path, f"queued on {pool.machine}", allowed, "write `provisioning: flex-start`"
 
 
@@ -313,7 +313,7 @@ def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]
     lifecycle = storage.object_store.lifecycle
     if lifecycle is not None and lifecycle.unfinished_days != AZURE_DROPS_BLOCKS_DAYS:
         path: KeyPath = ("storage", "object_store", "lifecycle", "unfinished_days")
-        allowed = f"{AZURE_DROPS_BLOCKS_DAYS}: Azure drops blocks that are part of no blob, and asks nobody"
+        allowed = f"{AZURE_DROPS_BLOCKS_DAYS}: Azure always deletes uncommitted blocks after that time"
         yield path, str(lifecycle.unfinished_days), allowed, "leave it out"
 
 
@@ -330,7 +330,7 @@ def sources_of_datasets_are_reached(
     """The copying Job's identity is assigned a role on the container, which needs the account's ID."""
     for index, dataset in enumerate(datasets):
         if dataset.cloud == "azure" and dataset.uses_identity and dataset.account == dataset.account_name:
-            allowed = "the account's ID: the stack gives the Job's identity a right on the container"
+            allowed = "the account's ID: the stack grants the Job's identity access to the container"
             fix = "write what `az storage account show --query id` gives, or a `secret`, or `public: true`"
             yield ("datasets", index, "account"), repr(dataset.account), allowed, fix
 
@@ -341,7 +341,7 @@ def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
     for key, value in provider.tags.items():
         path: KeyPath = ("provider", "tags", key)
         if not 1 <= len(key) <= 128 or set(key) & set("<>%&\\?/"):
-            yield path, repr(key), r"1 to 128 characters, none of < > % & \ ? /", "spell it with others"
+            yield path, repr(key), r"1 to 128 characters, none of < > % & \ ? /", "use other characters"
         if len(value) > 256:
             yield path, f"{len(value)} characters", "at most 256 characters", "shorten it"
 

@@ -12,7 +12,7 @@ ADVICE = (
     ),
     Advice(
         r"cluster is not Healthy",
-        "CoreWeave deletes clusters that are Healthy: wait until the console shows it as that, or ask"
+        "CoreWeave deletes only Healthy clusters: wait until the console shows this status, or ask"
         f" CoreWeave's support, {RUN_AGAIN}",
     ),
 )

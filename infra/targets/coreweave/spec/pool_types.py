@@ -11,6 +11,6 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
     "kubernetes:compute.coreweave.com/v1alpha1:NodePool": PoolType(
         labels="spec.nodeLabels",
         sizes=["spec.maxNodes", "spec.targetNodes"],
-        replaced="its jobs are evicted and the old nodes go before new ones come",
+        replaced="its jobs are evicted; old nodes are deleted before new ones start",
     ),
 }

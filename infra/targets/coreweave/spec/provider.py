@@ -57,7 +57,7 @@ class BucketPolicySpec(Spec):
 
     administrators: tuple[Principal, ...] = Field(
         min_length=1,
-        description="principals with every right to the bucket: whoever runs `up` configures it",
+        description="principals with full access to the bucket, among them the user of `up`",
     )
     teams: dict[Name, Principal] = Field(description="team to the principal of its keys")
 
@@ -65,7 +65,7 @@ class BucketPolicySpec(Spec):
 class CoreweaveSpec(WithMachines, ManagedProviderSpec):
     """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
-    WHY_NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {USE_THE_BUCKET}"
+    WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"
 
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of all resources")

@@ -54,7 +54,7 @@ def networks_are_apart(provider: CoreweaveSpec) -> Iterator[Finding]:
         if one.overlaps(other):
             got = f"{other}, which overlaps {first} {one}"
             path = ("provider", "network", second)
-            yield path, got, "three ranges that are apart", "move one of the two ranges"
+            yield path, got, "three ranges that do not overlap", "move one of the two ranges"
 
 
 def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterato
     needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
     if provider.network.pods.num_addresses < needed:
         allowed = f"{needed} addresses or more ({NODE_POD_ADDRESSES} per node)"
-        fix = "use a wider range, such as a /13: it cannot be widened later"
+        fix = "use a wider range, such as a /13: it cannot be enlarged later"
         yield ("provider", "network", "pods"), str(provider.network.pods), allowed, fix
 
 
@@ -97,17 +97,17 @@ def provisioning_suits_the_pool(provider: CoreweaveSpec, pools: Pools) -> Iterat
         path: KeyPath = ("pools", index, "provisioning")
         machine = pool.find_machine(pool.machine)
         if pool.max_run_hours:
-            fix = "remove it: CKS takes nodes that stand idle, however old they are"
+            fix = "remove it: CKS deletes idle nodes, at any age"
             hours: KeyPath = ("pools", index, "max_run_hours")
             yield hours, str(pool.max_run_hours), "nothing (kind: coreweave)", fix
         if pool.provisioning == "queued":
-            allowed = "flex-start: CKS has no way to ask for all nodes of a job at once"
-            fix = "remove it where a queue counts the nodes, else write flex-start"
+            allowed = "flex-start: CKS cannot provision all nodes of a job at once"
+            fix = "remove it if a queue counts the nodes, else write flex-start"
             yield path, "'queued'", allowed, fix
         elif pool.provisioning and pool.capacity in ("system", "reserved"):
             got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
             allowed = (
-                "on-demand or spot: operators need permanent nodes, and a reservation costs the same idle"
+                "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
             )
             yield path, got, allowed, "remove `provisioning:`"
         elif pool.provisioning and machine and catalog.find_rack(machine.accelerator or ""):
@@ -120,7 +120,7 @@ def queues_have_pools_with_fixed_nodes(
 ) -> Iterator[Finding]:
     """Kueue counts existing nodes, and CKS adds none before pods wait."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
-        fix = "remove `provisioning:` from the pool, or leave it to pods beside the queue"
+        fix = "remove `provisioning:` from the pool, or use it only for pods outside of the queue"
         yield path, got, "pools of a fixed size", fix
 
 
@@ -166,7 +166,7 @@ def the_bucket_policy_is_of_a_bucket_of_the_stack(provider: CoreweaveSpec) -> It
     """A bucket has one policy: the stack's would replace the owner's."""
     if provider.bucket_policy and provider.existing_bucket:
         allowed = "nothing for an existing bucket, whose policy is its owner's"
-        fix = "add the statements to the bucket's own policy, or have the stack make the bucket"
+        fix = "add the statements to the bucket's policy, or let the stack create the bucket"
         yield ("provider", "bucket_policy"), "a policy", allowed, fix
 
 

@@ -65,7 +65,7 @@ class GcpFinder:
             return {}
         found = sorted(each for each in self._listed(url) if made_up.fullmatch(each))
         if len(found) > 1:
-            fix = "remove those that are not in use: which one is meant, only you know"
+            fix = "remove the unused ones: Trainyard cannot know which one the stack means"
             raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])
         return {key: found[0]} if found else {}
 

@@ -60,7 +60,7 @@ def _control_plane_access(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterat
     if spec.access.dns_endpoint or spec.network.existing:
         return
     if gcp.find(_cluster_url(spec, stack.name)) is None:
-        yield private_endpoint_is_unreachable("provider.access.dns_endpoint", "true: IAM lets `up` in")
+        yield private_endpoint_is_unreachable("provider.access.dns_endpoint", "true: IAM authorizes `up`")
 
 
 def _apis(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
@@ -115,7 +115,7 @@ def _reservations(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Probl
         urls = [f"{COMPUTE}/projects/{spec.project}/zones/{zone}/reservations/{name}" for zone in zones]
         there = [found for url in urls if (found := gcp.find(url)) is not None]
         if not there:
-            fix = "correct the name or the zone; one that another project shares is not looked for"
+            fix = "correct the name or the zone; reservations that other projects share are not checked"
             yield Problem(path, f"{name}: not in {', '.join(zones)}", "a reservation", fix)
             continue
         reserved = [each["specificReservation"] for each in there if "specificReservation" in each]
@@ -161,7 +161,7 @@ def _filesystem(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     found = gcp.find(f"https://lustre.googleapis.com/v1/{location}")
     path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
     if found is None:
-        fix = "correct the name or `zone`, or leave `existing` out, and it is made"
+        fix = "correct the name or `zone`, or omit `existing` to create one"
         yield Problem(path, f"{existing.instance}: not in {zone}", "an instance of Managed Lustre", fix)
     elif found["mountPoint"] != mount_point:
         yield Problem(path, mount_point, found["mountPoint"], "write the address and name of its mount point")
@@ -180,7 +180,7 @@ def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     path = "provider.existing_cluster"
     found = gcp.find(_cluster_url(spec, existing.name))
     if found is None:
-        fix = "correct the name or the region (a zonal cluster will not do), or leave it out, and it is made"
+        fix = "correct the name or the region (a zonal cluster is not supported), or omit it to create one"
         yield Problem(f"{path}.name", f"{existing.name}: not in {spec.region}", "a regional cluster", fix)
         return
     version = minor_of(found["currentMasterVersion"])

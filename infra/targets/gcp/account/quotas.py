@@ -59,7 +59,7 @@ def _unknown(bought: Sequence[GkePool], spec: GcpSpec) -> Iterator[Problem]:
     """An unknown quota is reported: silence would read as sufficient."""
     for name in sorted({each.machine.name for each in bought if _quota(each) is None}):
         allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
-        yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)
+        yield Problem(f"quota: {name}", "the catalogue does not have its quota", allowed, fix)
 
 
 def _is_preemptible(group: GkePool) -> bool:

@@ -34,8 +34,8 @@ def deploy_role(
             "give the role, under `condition`, to a separate service account, in the project, and put that"
             " among access.admins",
             "roles/iam.workloadIdentityUser on that service account, for `member`",
-            "it holds in the whole project: roles cannot be limited to a stack; so one project per stack",
-            "the roles that `trainyard bootstrap` prints: state and its key",
+            "it applies to the whole project, as roles cannot be limited to a stack: use a project per stack",
+            "the roles that `trainyard bootstrap` prints, for the state and its key",
         ),
     )
 

@@ -12,12 +12,12 @@ ADVICE = (
     ),
     Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",
-        "Compute Engine has none of these machines now. The node pool exists, and GKE retries:"
-        " run the same command again when they have come, or give the pool another zone or machine",
+        "Compute Engine has no capacity for these machines now. The node pool exists, and GKE retries:"
+        " run the same command again when nodes exist, or give the pool another zone or machine",
     ),
     Advice(
         r"API has not been used in project (?P<project>\S+) before or it is disabled.*api/(?P<api>[\w.]+)/",
-        "`gcloud services enable {api} --project {project}` (`trainyard doctor` lists all that are off),"
+        "`gcloud services enable {api} --project {project}` (`trainyard doctor` lists all disabled ones),"
         f" wait a few minutes, {RUN_AGAIN}",
     ),
     Advice(
@@ -27,7 +27,7 @@ ADVICE = (
     ),
     Advice(
         r"Service account \S*@gs-project-accounts\S* does not exist",
-        f"`gcloud storage service-agent --project PROJECT` makes it, {RUN_AGAIN}",
+        f"`gcloud storage service-agent --project PROJECT` creates it, {RUN_AGAIN}",
     ),
     Advice(
         r"Service account \S* does not exist",
@@ -41,7 +41,7 @@ ADVICE = (
     ),
     Advice(
         r"Deleting Network.*is already being used by '(?P<left>[^']+)'",
-        "something that the cluster made is left: {left}. Remove it with the command for its path"
+        "a resource that the cluster created remains: {left}. Remove it with the command for its path"
         " (`gcloud compute firewall-rules delete`, `gcloud compute network-endpoint-groups delete`),"
         f" {RUN_AGAIN}",
     ),

@@ -15,7 +15,7 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
         per_zone="nodeLocations",
         rolling=["nodeConfig", "version"],
         in_place=["nodeConfig.labels", "nodeConfig.taints", "nodeConfig.resourceLabels", "nodeConfig.tags"],
-        replaced="its jobs are evicted and the old nodes go before new ones come",
+        replaced="its jobs are evicted; old nodes are deleted before new ones start",
     ),
     "trainyard:gcp:NodePoolSize": Resized(),
 }

@@ -39,7 +39,7 @@ Member = Annotated[
         "gcp_member",
         r"(user|group|serviceAccount):[^@\s]+@[^@\s]+|principal(Set)?://\S+",
         "one named IAM member: group:platform@example.com, user:…, serviceAccount:…, principalSet://…",
-        "name who it is; allUsers and whole domains are nobody in particular",
+        "name a single user, group or account, not allUsers or a domain",
     ),
 ]
 GroupMail = Annotated[
@@ -47,8 +47,8 @@ GroupMail = Annotated[
     matching(
         "gke_security_group",
         r"gke-security-groups@[^@\s]+",
-        "gke-security-groups@ and the domain: GKE takes no other group",
-        "make that group in Google Workspace, and put the teams' groups into it",
+        "gke-security-groups@ and the domain: GKE accepts no other group",
+        "create that group in Google Workspace, and add the teams' groups to it",
     ),
 ]
 KeyName = Annotated[
@@ -65,7 +65,7 @@ Label = Annotated[
     matching(
         "gcp_label",
         r"[a-z0-9_-]{1,63}",
-        "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google Cloud's labels)",
+        "keys and values of at most 63 lower-case letters, digits, '_' and '-' (Google Cloud's labels)",
         "spell it so",
     ),
 ]
@@ -195,7 +195,7 @@ class FilestoreSpec(FilesystemSpec):
     """Filestore: an NFS share, for development and small clusters."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = (
-        "Filestore takes a backup on request, and has no schedule: have Cloud Scheduler"
+        "Filestore has no backup schedule: let Cloud Scheduler"
         " call `gcloud filestore backups create`, in a region where the data may be"
     )
 

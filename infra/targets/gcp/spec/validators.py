@@ -108,7 +108,7 @@ def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
         return
     location = provider.kms_key.split("/")[3]
     if location != provider.region:
-        fix = "name a key of the stack's region, or leave it out: keys are made"
+        fix = "name a key of the stack's region, or omit it: the stack creates keys"
         yield ("provider", "kms_key"), f"a key in {location}", f"a key in {provider.region}", fix
 
 
@@ -148,7 +148,7 @@ def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Ite
             continue
         if first is not None and zones[0] != first[1]:
             allowed = f"{first[1]}, the zone of pools[{first[0]}]: the cluster's RoCE network is in one zone"
-            fix = "move the pool, or write `fabric: roce-dra` on one: DRANET gives each zone its network"
+            fix = "move the pool, or write `fabric: roce-dra` on one: DRANET has a network per zone"
             yield ("pools", index, "zones"), zones[0], allowed, fix
         first = first or (index, zones[0])
 
@@ -158,7 +158,7 @@ def pools_fill_their_racks(provider: GcpSpec, pools: Pools) -> Iterator[Finding]
     for index, pool, machine in with_machines("gcp", pools):
         rack = catalog.find_rack(machine.accelerator or "")
         if rack and pool.num_nodes > rack.machines and pool.num_nodes % rack.machines:
-            allowed = f"{rack.machines} at most, or a multiple of it: as many {machine.name} are in a rack"
+            allowed = f"{rack.machines} at most, or a multiple: a rack has {rack.machines} {machine.name}"
             fix = f"write {nearest_steps(pool.num_nodes, rack.machines)}"
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
@@ -211,7 +211,7 @@ def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Find
         got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
         if pool.capacity != "on-demand":
             drawn = "a reservation" if pool.capacity == "reserved" else pool.capacity
-            allowed = f"capacity: on-demand; {drawn} cannot be had on call"
+            allowed = f"capacity: on-demand; {drawn} cannot be provisioned for a job"
             yield (
                 path,
                 got,
@@ -219,12 +219,12 @@ def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Find
                 f"remove `provisioning:`, or add a separate pool beside {pool.name!r}",
             )
         if pool.accelerator is None or pool.fabric == "ici":
-            allowed = "nodes with GPUs: in this release nothing else comes on call"
+            allowed = "nodes with GPUs: this release provisions no others for a job"
             yield (
                 path,
                 pool.machine or "no machine",
                 allowed,
-                "remove `provisioning:`: the nodes are permanent then",
+                "remove `provisioning:`, which makes the nodes permanent",
             )
 
 
@@ -236,7 +236,7 @@ def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterato
             path = ("pools", index, "placement")
             yield path, "compact with queued provisioning", "one of the two", fix
         if pool.provisioning == "queued" and provider.release_channel != "none":
-            allowed = "none: queued nodes are never upgraded, and a channel would insist on it"
+            allowed = "none: queued nodes are never upgraded, which a channel requires"
             fix = "write `release_channel: none`, and upgrade the cluster yourself"
             yield ("provider", "release_channel"), provider.release_channel, allowed, fix
             return
@@ -253,14 +253,14 @@ def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[F
             allowed = "one zone with compact placement"
             yield ("pools", index, "zones"), ", ".join(zones), allowed, "name one zone"
         if pool.capacity == "reserved":
-            allowed = "nothing: a reservation has its place already"
+            allowed = "nothing: a reservation determines the placement"
             yield path, "compact on reserved capacity", allowed, "remove `placement:`"
         if pool.accelerator is None or pool.fabric == "ici":
             allowed = "pools with GPUs; slices of TPUs are placed by their topology"
             yield path, f"compact on {pool.machine}", allowed, "remove `placement:`"
         machine = pool.machine or ""
         if pool.provisioning == "flex-start" and not machine.startswith(FLEX_START_COMPACT):
-            allowed = "A3 Ultra and A4: flex-start places no other machine"
+            allowed = "A3 Ultra and A4: flex-start has compact placement for no other machine"
             yield path, f"compact with flex-start on {machine}", allowed, "remove one of the two"
 
 
@@ -336,7 +336,7 @@ def bucket_name_is_not_reserved(provider: GcpSpec, storage: StorageSpec) -> Iter
     """Cloud Storage reserves names that contain 'google'."""
     bucket = storage.object_store.bucket
     if bucket.startswith("goog") or "google" in bucket:
-        allowed = "a name that neither begins with 'goog' nor holds 'google'"
+        allowed = "a name that neither begins with 'goog' nor contains 'google'"
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
@@ -346,7 +346,7 @@ def groups_are_in_workspace(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> I
     fix = "write the address alone, without `group:`"
     yield from groups_are_spelled(teams, r"[^@\s:]+@[^@\s]+", allowed, fix)
     if provider.access.security_group is None and any(team.groups for team in teams):
-        fix = "name it, and put the teams' groups into it (Google Groups for RBAC)"
+        fix = "name it, and add the teams' groups to it (Google Groups for RBAC)"
         allowed = "gke-security-groups@DOMAIN where teams have groups"
         yield ("provider", "access", "security_group"), "nothing", allowed, fix
 
@@ -369,7 +369,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
     if lacking := [feature for feature in needed if feature not in cluster.features]:
         late = {"dataplane-v2", "multi-networking"} & {*lacking}
         fix = (
-            f"{' and '.join(sorted(late))}: only a new cluster has it, so let the stack make one"
+            f"{' and '.join(sorted(late))}: only a new cluster can have it, so let the stack create one"
             if late
             else "see `gcloud container clusters update --help`, then name them here"
         )

@@ -58,7 +58,7 @@ def local_networks_are_apart(provider: LocalSpec) -> Iterator[Finding]:
             yield (
                 ("provider", "network", second),
                 got,
-                "three ranges that are apart",
+                "three ranges that do not overlap",
                 "move one of the two ranges",
             )
 
@@ -83,7 +83,7 @@ def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) ->
         yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_EMBEDDED_NAME}"
     num_nodes = sum(pool.num_nodes for pool in pools)
     if num_nodes > MAX_EMBEDDED_NODES:
-        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one machine"
+        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one host"
         yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
 
 

@@ -9,6 +9,6 @@ from infra.targets.pool_types import PoolChanges, PoolType
 POOL_TYPES: Mapping[str, PoolChanges] = {
     # Labels and taints are set on existing nodes, and removed from them.
     "kubernetes:core/v1:NodePatch": PoolType(
-        labels="metadata.labels", sizes=[], replaced="labels and taints are taken off and set anew"
+        labels="metadata.labels", sizes=[], replaced="labels and taints are removed and set again"
     ),
 }

@@ -50,7 +50,7 @@ def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Findi
     known = [each.name for each in catalog.accelerators() if each.vendor in FABRICS]
     for index, pool in enumerate(pools):
         if pool.accelerator and pool.accelerator.model not in known:
-            what = "an accelerator of the catalogue for machines of one's own"
+            what = "an accelerator that the catalogue has for nodes on premises"
             yield unknown(("pools", index, "accelerator", "model"), pool.accelerator.model, known, what)
 
 
@@ -132,7 +132,7 @@ def roce_has_an_address_pool(provider: OnpremSpec) -> Iterator[Finding]:
     if nics and nics.pool is None:
         path: KeyPath = ("provider", "infiniband", "pool")
         fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
-        yield path, "nothing", "a pool of addresses with `link: ethernet`", fix
+        yield path, "nothing", "an address pool with `link: ethernet`", fix
 
 
 def shared_roce_lists_its_interfaces(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
@@ -171,8 +171,8 @@ def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> I
         fix = "give a pool `fabric: ib-shared`, or remove the section"
         yield path, "NICs that no pool uses", "a pool with an ib-… or roce-… fabric", fix
     if provider.infiniband is not None and provider.network_operator == "present":
-        fix = "remove the section: whoever installed the operator has its one NicClusterPolicy"
-        yield path, "NICs for an operator of others", "nothing (network_operator: present)", fix
+        fix = "remove the section: the operator has a single NicClusterPolicy, of whoever installed it"
+        yield path, "NICs for an existing operator", "nothing (network_operator: present)", fix
 
 
 def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
@@ -202,7 +202,7 @@ def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: P
         for other in ip_pools[:index]:
             if pool.subnet.overlaps(other.subnet):
                 got = f"{pool.subnet}, which overlaps {other.name} {other.subnet}"
-                yield (*path, "subnet"), got, "ranges that are apart", "move one of the two ranges"
+                yield (*path, "subnet"), got, "ranges that do not overlap", "move one of the two ranges"
         needed = num_nodes * pool.per_node
         if needed > pool.subnet.num_addresses - 2:
             got = f"{pool.subnet} for {num_nodes} nodes with {pool.per_node} each"
@@ -244,8 +244,8 @@ def labels_come_from_leaves_or_topology(provider: OnpremSpec) -> Iterator[Findin
     """The stack labels the nodes, or it reads labels that they have."""
     if provider.leaves is not None and provider.topology is not None:
         path: KeyPath = ("provider", "topology")
-        fix = "remove one of the two: `leaves` makes the labels, `topology` names those that are there"
-        yield path, "labels, with leaves beside them", "leaves or topology", fix
+        fix = "remove one of the two: `leaves` sets the labels, `topology` names existing ones"
+        yield path, "topology and leaves", "leaves or topology", fix
 
 
 def levels_are_unique_and_above_the_host(provider: OnpremSpec) -> Iterator[Finding]:

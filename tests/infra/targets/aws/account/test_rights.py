@@ -272,7 +272,7 @@ def test_the_role_trusts_one_project_and_its_branch_or_environment(
 
 
 def test_a_pattern_for_a_project_is_refused() -> None:
-    with pytest.raises(InputError, match="would let other projects in"):
+    with pytest.raises(InputError, match="would admit other projects"):
         Pipeline("github", "team/*")
 
 

@@ -371,7 +371,7 @@ def test_a_machine_whose_quota_is_unknown_is_reported(stack: Stack) -> None:
     newer = replace(catalog.machine("gcp", "n4-standard-16"), name="n9-standard-16")
     (problem,) = _unknown([bought(catalog.machine("gcp", "n4-standard-16")), _of(newer)], spec)
     assert problem.path == "quota: n9-standard-16"
-    assert "not known here" in problem.got
+    assert "does not have its quota" in problem.got
 
 
 def _of(machine: Machine) -> GkePool:
