@@ -4,7 +4,7 @@ import gc
 
 from trainyard import client_imports
 
-# Most objects of a command, above all its modules, last until it ends. With garbage collection at Python's
-# default rate a start takes a fifth longer, and a rehearsal, whose fakes hold what they have made, a sixth.
+# Most objects of a command, above all its modules, live until it ends. With Python's default threshold for
+# garbage collection a start takes a fifth longer, and a rehearsal, whose fakes retain resources, a sixth.
 gc.set_threshold(100_000)
 client_imports.install()

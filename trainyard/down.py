@@ -14,7 +14,7 @@ def take_down(session: Session, *, purge: bool) -> None:
     Raises TrainyardError, before anything is stopped or deleted, where something is protected.
     """
     name = session.stack.name
-    was_up = session.cluster_exists  # asked first: a user without the right to see it must not take it down
+    was_up = session.cluster_exists  # read first: a user without read permission must not take it down
     with one_at_a_time(session.paths, name):
         session.engine.recover(session.stack_name)
         session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing

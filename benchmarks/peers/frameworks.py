@@ -75,7 +75,7 @@ def by_lightning(
 
     handover = _Handover()
     threading.Thread(target=fit, daemon=True).start()
-    handover.ended.acquire()  # it asks for its first batch
+    handover.ended.acquire()  # it has requested its first batch
 
     def step() -> torch.Tensor:
         handover.begun.release()
@@ -102,7 +102,7 @@ class _Batches(IterableDataset[Any]):
     handover: _Handover
 
     def __len__(self) -> int:
-        return 1 << 40  # so that Lightning asks for no batch ahead of its step
+        return 1 << 40  # so that Lightning prefetches no batch
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         taken = 0

@@ -40,7 +40,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """Every disk names its key; those of a launch template and of an instance each by itself."""
     props = resource.props
     if path := KEY_OF.get(resource.type):
-        # An instance may take its root disk from its launch template, which is evaluated itself.
+        # An instance may get its root disk from its launch template, which is evaluated separately.
         if not props.has("launchTemplate"):
             yield from must_be_set(props, path, "a customer key")
         for disk in props.blocks("ebsBlockDevices"):

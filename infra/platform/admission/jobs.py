@@ -208,7 +208,7 @@ JOB_RULES: Sequence[AdmissionRule] = (
         "'system:serviceaccount:kube-system:') || (request.operation == 'UPDATE' &&"
         " oldObject.metadata.?ownerReferences == object.metadata.?ownerReferences)",
         "metadata.ownerReferences: leave them out; as the child of an admitted job this one would"
-        " pass its queue.",
+        " bypass its queue.",
     ),
     AdmissionRule(
         "job-finalizers",

@@ -29,7 +29,7 @@ _EXPORTS = {
     "export_checkpoint": "checkpointing.exporting",
     "import_checkpoint": "checkpointing.importing",
 }
-__all__ = sorted(_EXPORTS)  # noqa: PLE0605 -- PyTorch is imported by those who ask for more than a name
+__all__ = sorted(_EXPORTS)  # noqa: PLE0605 -- names are imported lazily, and PyTorch with them
 
 
 def __getattr__(name: str) -> object:

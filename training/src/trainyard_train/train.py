@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-_STARTED = time.time()  # before the imports that take long
+_STARTED = time.time()  # before the slow imports
 
 import argparse  # noqa: E402
 import math  # noqa: E402

@@ -107,7 +107,7 @@ class Trainer(Attempt):
         self._reads_late = mesh.device.type != "cpu" if reads_late is None else reads_late
         self._unread: _Unread | None = None
         self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None
-        self.heartbeats.start()  # before the model is built, which takes time
+        self.heartbeats.start()  # before the model is built, which is slow
         try:
             with self.heartbeats.busy("start"):
                 self._open(config, mesh)

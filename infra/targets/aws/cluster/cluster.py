@@ -162,7 +162,7 @@ def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
 
 def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     jobs = [pool for pool in pools.values() if pool.accelerators_per_node]
-    # Kueue's topology takes nodes that have all labels, and EC2 reports network layers for EFA machines only.
+    # Kueue's topology uses only nodes with all labels, and EC2 reports network layers only for EFA machines.
     layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
     cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name

@@ -221,7 +221,7 @@ class FolderStore(CheckpointStore):
         path = self.root / step_name(step)
         trash = path.with_name(f"{path.name}.trash.{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):  # another run has deleted it
-            self.files.rename(path, trash)  # a half-deleted checkpoint must not look like one
+            self.files.rename(path, trash)  # a half-deleted checkpoint must not look like a committed one
         self.files.remove_tree(trash)
 
     def _entries(self) -> list[Path]:

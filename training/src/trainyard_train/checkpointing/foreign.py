@@ -198,13 +198,13 @@ def _read_dcp(folder: Path) -> ForeignCheckpoint:
     )
 
 
-def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException, which takes time to import)
+def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException, slow to import)
     """The first failure, in a line."""
     cause: BaseException = next(iter(error.failures.values()))[0]
     return f"{type(cause).__name__}: {cause}".partition("\n")[0]
 
 
-def _metadata_of(folder: Path) -> Any:  # noqa: ANN401 (DCP's Metadata, which takes time to import)
+def _metadata_of(folder: Path) -> Any:  # noqa: ANN401 (DCP's Metadata, slow to import)
     from torch.distributed.checkpoint.metadata import StorageMeta
 
     try:

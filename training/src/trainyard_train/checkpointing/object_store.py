@@ -136,7 +136,7 @@ class ObjectStore(CheckpointStore):
             self._mark(superseded)
             return
         for old in superseded:
-            self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: half of one must not look like one
+            self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: then it no longer counts as committed
             self._delete_below(step_name(old))
 
     def discard(self, staged: str) -> None:

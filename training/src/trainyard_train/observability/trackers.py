@@ -95,7 +95,7 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
             " (for mlflow, wandb and opentelemetry), or leave the setting out"
         )
         raise ConfigError([problem]) from None
-    except Exception as error:  # protobuf raises an error class of its own
+    except Exception as error:  # protobuf has a separate error class
         problem = (
             f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; let the packages of"
             " requirements/training.txt come first, as in a job's pod (PYTHONPATH=.trainyard/training-env in"
