@@ -60,7 +60,7 @@ class MotoAccount:
             models.client("iam", self.region).list_roles()
 
     def __exit__(self, *_: object) -> None:
-        self._warming.join()  # before moto is active, requests would go to AWS
+        self._warming.join()  # without moto, its requests would go to AWS
         self._moto.stop()
         models.motos_ids.clear()
 

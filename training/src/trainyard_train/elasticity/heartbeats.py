@@ -189,7 +189,7 @@ class Heartbeats:
         finally:
             self._work = None
         if kind == "step" and kind not in self._longest:
-            self.listen_to(self._heard)  # ranks send no heartbeats while they load
+            self.listen_to(self._heard)  # a rank may be silent while it loads, without a failure
         self._longest[kind] = max(self._longest.get(kind, 0), self.clock() - work.since)
 
     def _limits(self, kind: Kind) -> tuple[float, float]:
