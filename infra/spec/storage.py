@@ -13,9 +13,7 @@ from infra.spec.base import Name, NonNegative, Positive, Spec, wrong
 def _bucket(value: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{1,61})[a-z0-9]", value):
         return value
-    raise wrong(
-        "bucket", "3 to 63 lower-case letters, digits and '-' (S3 bucket names)", "correct the name"
-    )
+    raise wrong("bucket", "3 to 63 lower-case letters, digits and '-' (S3 bucket names)", "correct the name")
 
 
 USE_THE_BUCKET = (

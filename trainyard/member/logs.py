@@ -282,7 +282,5 @@ def _nothing(key: JobKey, chosen: Selection) -> Problem:
         path=f"job {key.name}",
         got=f"it has no output{node}{attempt}",
         allowed="a job that has been started",
-        fix=f"omit the selection: trainyard logs {key.name}"
-        if node or attempt
-        else "see `trainyard queue`",
+        fix=f"omit the selection: trainyard logs {key.name}" if node or attempt else "see `trainyard queue`",
     )

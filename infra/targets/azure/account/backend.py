@@ -34,9 +34,7 @@ def make(location: StateLocation, spec: AzureSpec, azure: AzureClient) -> Backen
     name = location.bucket
     if not _NAME.match(name):
         allowed = "3 to 24 lower-case letters and digits, a letter first"
-        raise InputError(
-            [Problem("bucket", name, allowed, "name the storage account for the state")]
-        )
+        raise InputError([Problem("bucket", name, allowed, "name the storage account for the state")])
     group = f"/subscriptions/{spec.subscription}/resourceGroups/{name}-state"
     account = f"{group}/providers/Microsoft.Storage/storageAccounts/{name}"
     vault = f"{group}/providers/Microsoft.KeyVault/vaults/{name}"
