@@ -89,7 +89,7 @@ def test_a_preview_reports_how_each_pool_changes(life: Rehearsal) -> None:
     assert Watched.announced["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one by one: launchTemplate.version"
     (machine,) = Watched.announced["machine"]
-    assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
+    assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes are created")
     assert Watched.announced["tags and name"] == (
         "pool gpu: deleted, 1 node",
         "pool other: new, 1 node",

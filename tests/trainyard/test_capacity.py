@@ -112,7 +112,7 @@ def test_missing_nodes_are_reported(
     session = Session("aws", console=Console())
     monkeypatch.setitem(session.__dict__, "engine", Outputs(reached))
     report_missing_capacity(session)
-    assert "pool spot: 1 of 4 nodes are ready (spot comes" in capsys.readouterr().out
+    assert "pool spot: 1 of 4 nodes are ready (spot nodes start" in capsys.readouterr().out
 
 
 def test_a_machine_type_that_is_not_sold_on_demand_is_reported() -> None:

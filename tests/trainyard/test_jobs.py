@@ -236,7 +236,7 @@ def test_an_end_is_reported_with_each_message_of_its_pods_once() -> None:
 @pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])
 def test_an_image_without_a_shell_is_reported_however_its_program_ended(kind: str, phase: str) -> None:
     found = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="pod-on-spot-0").state(KEY)
-    assert (found.phase, found.reason.startswith("it ended Its containers were ended")) == (phase, True)
+    assert (found.phase, found.reason.startswith("it ended Its containers were killed")) == (phase, True)
     assert "/bin/sh" in found.reason
     assert "unchecked_runtimes" in found.reason
     others = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="another-job").state(KEY)

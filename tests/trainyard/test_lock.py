@@ -109,7 +109,7 @@ def test_all_unavailable_images_are_named_together(registry: str) -> None:
     found = {problem.path: problem.got for problem in refused.value.problems}
     assert set(found) == {*images[1:], "127.0.0.1:1/nobody:1"}
     assert found[images[1]] == "missing"
-    assert "and sends sha256:" in found[images[2]]
+    assert "but sent sha256:" in found[images[2]]
     assert "cannot be reached" in found["127.0.0.1:1/nobody:1"]
 
 

@@ -132,7 +132,7 @@ def without(facts: dict[str, Any], *keys: str) -> dict[str, Any]:
         ("aws", without(P7, "vcpus"), "vcpus", "the key 'vcpus'"),
         ("aws", {**P7, "accelerator": {"model": "b900", "count": 8}}, "accelerator.model", "'b300'"),
         ("aws", without(P7, "efa"), "", "8 interfaces"),
-        ("aws", {**P7, "efa": {"network_cards": 4, "interfaces": 8}}, "efa", "EC2 can lay out"),
+        ("aws", {**P7, "efa": {"network_cards": 4, "interfaces": 8}}, "efa", "EC2 supports"),
         ("aws", {**P7, "fabric": "roce"}, "fabric", "a fabric class of aws"),
         ("aws", {**without(P7, "accelerator"), "fabric": "efav4"}, "fabric", "without accelerators"),
         ("gcp", without(A5, "accelerator_type"), "accelerator_type", "GKE's name"),

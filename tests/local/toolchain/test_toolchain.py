@@ -177,7 +177,7 @@ def test_too_little_space_stops_before_anything_is_started(
     toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
-    with pytest.raises(HostError, match="0 MiB free, 1 MiB wanted"):
+    with pytest.raises(HostError, match="0 MiB free, 1 MiB needed"):
         toolchain.ensure("binary/tool")
     assert workshop.asked("build") == []
 

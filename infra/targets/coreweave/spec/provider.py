@@ -53,7 +53,7 @@ Principal = Annotated[
 
 
 class BucketPolicySpec(Spec):
-    """Principals of the object store's keys: each team's opens `checkpoints/<team>/` and nothing else."""
+    """Principals that may access the bucket; a team's principal may access only `checkpoints/<team>/`."""
 
     administrators: tuple[Principal, ...] = Field(
         min_length=1,

@@ -66,7 +66,7 @@ Label = Annotated[
         "gcp_label",
         r"[a-z0-9_-]{1,63}",
         "keys and values of at most 63 lower-case letters, digits, '_' and '-' (Google Cloud's labels)",
-        "spell it so",
+        "use only these characters",
     ),
 ]
 ResourceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
