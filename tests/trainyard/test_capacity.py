@@ -103,7 +103,7 @@ def test_an_unreachable_cluster_does_not_fail_the_command(
     session = Session("aws", console=Console())
     monkeypatch.setitem(session.__dict__, "engine", Outputs(kubeconfig(server) if server else "{}"))
     report_missing_capacity(session)
-    assert "could not be asked" in capsys.readouterr().out
+    assert "could not be read" in capsys.readouterr().out
 
 
 def test_missing_nodes_are_reported(

@@ -71,7 +71,7 @@ def test_metrics_are_read_from_no_link(tmp_path: Path, planted: str) -> None:
         (own / "metrics.jsonl").symlink_to(others / "metrics.jsonl")
     if planted == "FIFO":
         os.mkfifo(own / "metrics.jsonl")
-    with pytest.raises(TrainyardError, match=r"no links\n.*team research"):
+    with pytest.raises(TrainyardError, match=r"without links\n.*team research"):
         MetricsTail(own).new_lines()
 
 

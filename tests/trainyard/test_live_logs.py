@@ -147,7 +147,7 @@ def test_a_closed_output_ends_the_command_and_not_the_job(
 
     monkeypatch.setattr(live_logs, "write_line", full)
     cluster = NodesJobs([node(0)], n0=[[b"T1 one\n"]] * 100)
-    with pytest.raises(TrainyardError, match=r"No space left(.|\n)*tune goes on; .*trainyard logs -f tune"):
+    with pytest.raises(TrainyardError, match=r"No space left(.|\n)*tune continues; .*trainyard logs -f tune"):
         followed(cluster, *[RUNNING] * 100)
     assert len(cluster.asked) <= 2
 

@@ -204,8 +204,8 @@ def test_egress_is_priced_by_its_source_and_destination() -> None:
 def test_egress_without_a_price_is_reported_as_unknown_and_never_guessed() -> None:
     aws = load(stack_file("aws"))
     for source, region, reason in (
-        ("s3://example-data/pile/", "eu-central-1", "no price of data from aws eu-central-1 to us-east-2"),
-        ("gs://example-data/pile/", "europe-west4", "no price of data from gcp europe-west4 to internet"),
+        ("s3://example-data/pile/", "eu-central-1", "the catalogue has no price of data from aws"),
+        ("gs://example-data/pile/", "europe-west4", "the catalogue has no price of data from gcp"),
         ("s3://example-data/pile/", None, "its `region` is not set"),
     ):
         found = staged(aws, source, region)

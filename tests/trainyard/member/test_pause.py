@@ -15,7 +15,7 @@ from trainyard.member.pause import outcome
         ({}, "no pod ran"),
         ({"a": 75, "b": 75}, "2 pods exited with their work saved"),
         ({"a": 75, "b": 143}, "not all pods saved their work (b exited with 143)"),
-        ({"a": None}, "a went unseen"),
+        ({"a": None}, "a ended unobserved"),
     ],
 )
 def test_exit_codes_of_pods_show_whether_a_checkpoint_was_committed(

@@ -46,7 +46,7 @@ class KnownJobs:
     [
         (KnownJobs(), "No job was submitted"),
         (KnownJobs({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
-        (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it goes on"),
+        (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it continues"),
         (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
     ],
     ids=["before", "after", "no connection", "pressed twice"],
