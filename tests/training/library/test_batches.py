@@ -147,7 +147,9 @@ def test_a_loop_that_numbers_its_batches_resumes_with_their_numbers() -> None:
     assert one.position == 0
     other.load_state_dict(state)
     other.load_private(private, everywhere)
-    assert [number for number, _ in enumerate(other, other.position)] == [*range(4, 10)]
+    assert [(number, other.index) for number, _ in enumerate(other, other.position)] == [
+        (number, number) for number in range(4, 10)
+    ]
     assert [number for number, _ in enumerate(other, other.position)] == [*range(10)]
 
 

@@ -108,6 +108,13 @@ class Batches(Generic[Batch]):
         """
         return self._finished if self._under_way or self._continues() else 0
 
+    @property
+    def index(self) -> int:
+        """Index of the loop's batch in its pass: with `index = loader.index` as its first line, a loop over
+        `enumerate(loader)` is right in a resumed pass, too.
+        """
+        return self._handed - 1
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         """Whatever else the loader has, such as its `dataset`."""
         if name.startswith("_"):
