@@ -37,6 +37,10 @@ class Priority(enum.IntEnum):
     HIGH = 3
 
 
+class Phase(enum.Enum):
+    WARM_UP, DECAY = object(), object()
+
+
 class PlainState:
     """An object with `state_dict` and `load_state_dict`."""
 
@@ -88,6 +92,8 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "type": torch.bfloat16,
         "device": torch.device("cuda", 1),
         "level": Priority.HIGH,
+        "phase": Phase.DECAY,
+        "unsorted": {"b": 1, "a": 2},
         ("a", 1): {"$": "no tag", 7: "number as a key"},
         "array": np.arange(6, dtype=np.uint16).reshape(2, 3),
         "scalar": np.float32(1.5),
@@ -103,6 +109,7 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
     del state["tensors"]
     assert loaded.state == state
     assert loaded.state["deque"].maxlen == 2
+    assert [*loaded.state["unsorted"]] == ["b", "a"]
     assert loaded.state["default"]["unknown"] == []
     assert [type(each) for each in loaded.state.values()] == [
         int if isinstance(each, Priority) else type(each) for each in state.values()

@@ -150,7 +150,7 @@ class TrackedObjects:
     def report(self, mesh: Mesh, key: str) -> str:
         """Differences of this rank's capture from rank 0's (there: all of it); runs in the saver's thread."""
         own = self._description()
-        text = json.dumps(own, sort_keys=True)
+        text = json.dumps(own)  # not sorted: dicts come back in their order
         digest = hashlib.sha256(text.encode()).hexdigest()
         if mesh.is_rank0:
             mesh.store.set(f"{key}/state", text)

@@ -11,6 +11,7 @@ import base64
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Mapping, MutableMapping
+from enum import Enum
 from functools import cache
 from typing import Any, Final
 
@@ -20,10 +21,12 @@ from trainyard_train.config_base import ConfigError
 
 _TAG: Final = "$"
 _ALLOWED: Final = (
-    "tensors, numbers, text, bytes, None, and lists, tuples, sets, dicts and NumPy arrays of them;"
-    " let state_dict() return only these"
+    "tensors, numbers, text, bytes, members of an Enum, None, and lists, tuples, sets, dicts and NumPy arrays"
+    " of them; let state_dict() return only these"
 )
-_ITSELF: Final = "itself, tracked by a name of its own"
+_ITSELF: Final = (
+    "itself, tracked by a name of its own; or pass only values that change, to run.step(loss, name=value)"
+)
 
 
 def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> Any:  # noqa: ANN401
@@ -63,18 +66,20 @@ def unpack(packed: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
         return packed
     if _TAG not in packed:
         return {key: unpack(part, tensor) for key, part in packed.items()}
-    kind, of = packed[_TAG], packed["of"]
+    kind, of, named = packed[_TAG], packed["of"], packed.get("named", ())
     if kind in _SIMPLE:
-        return _SIMPLE[kind](of)
+        return _SIMPLE[kind](of, *named)
     if kind in _LISTS:
-        made, named = _LISTS[kind](unpack(of, tensor), *packed.get("with", ())), packed.get("named")
+        made = _LISTS[kind](unpack(of, tensor), *packed.get("with", ()))
         return tuple.__new__(_named_tuple(*named), made) if named else made
     found = tensor(of)
     return found if kind == "tensor" else found.numpy() if kind == "ndarray" else found.numpy()[()]
 
 
 def without_classes(packed: Any) -> Any:  # noqa: ANN401
-    """The same with plain tuples for namedtuples, for files that others read."""
+    """The same with plain tuples for namedtuples, and names for an enum's members, for files that others
+    read.
+    """
     if isinstance(packed, list):
         return [without_classes(part) for part in packed]
     if not isinstance(packed, dict):
@@ -95,19 +100,34 @@ def paths(packed: Any) -> list[str]:  # noqa: ANN401
     return found
 
 
-_SIMPLE: Final[Mapping[str, Callable[[Any], Any]]] = {
+def _class_of(module: str, name: str) -> Any:  # noqa: ANN401
+    """What the program has under the name of a class; None if nothing."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)  # getattr() of a module may execute something
+    return found
+
+
+def _member(member: str, module: str = "", name: str = "") -> Enum | str:
+    """The member of the program's enumeration of this name; if there is none, the member's name."""
+    kind = _class_of(module, name)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind.__members__.get(member, member)
+    return member
+
+
+_SIMPLE: Final[Mapping[str, Callable[..., Any]]] = {
     "bytes": base64.b64decode,
     "dtype": lambda name: getattr(torch, name),
     "device": torch.device,
+    "enum": _member,
 }
 
 
 @cache
 def _named_tuple(module: str, name: str, *fields: str) -> type[tuple[Any, ...]]:
     """The program's class of this name, if it is a namedtuple of these fields; else one like it."""
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, "__dict__", {}).get(part)  # getattr() of a module may execute something
+    found = _class_of(module, name)
     if isinstance(found, type) and issubclass(found, tuple) and getattr(found, "_fields", None) == fields:
         return found
     return namedtuple(name.rpartition(".")[2], fields)
@@ -165,6 +185,8 @@ def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, Enum) and value.name in type(value).__members__:
+        return {_TAG: "enum", "of": value.name, "named": [type(value).__module__, type(value).__qualname__]}
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     allowed = _ITSELF if hasattr(value, "state_dict") or getattr(value, "__dict__", None) else _ALLOWED
     raise ConfigError([f"{path}: got a {kind}, which cannot be saved; allowed: {allowed}"])
