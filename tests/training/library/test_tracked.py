@@ -6,6 +6,7 @@ import enum
 import random
 import re
 import sys
+from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -172,6 +173,39 @@ def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(
     assert (fresh.model, fresh.trace, fresh.chance) == (models[1], print, chance)
     assert chance.random() == saved.chance.random()
     assert all(torch.equal(fresh.shadow[name], value) for name, value in models[0].state_dict().items())
+
+
+class Stopper:
+    """A callback, which its trainer owns."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.best, self.arguments = trainer, float("inf"), Namespace(patience=3)
+
+
+class Trainer:
+    def __init__(self, model: nn.Module) -> None:
+        self.models, self.epoch = {"student": model}, 0
+        self.callbacks: list[Stopper] = []
+
+
+def test_owners_arguments_and_lists_of_what_is_tracked_itself_stay(tmp_path: Path) -> None:
+    """Also where they are only attached after the load."""
+
+    def build() -> dict[str, Any]:
+        trainer = Trainer(nn.Linear(2, 2))
+        return {"model": trainer.models["student"], "trainer": trainer, "stopper": Stopper(trainer)}
+
+    saved, fresh = build(), build()
+    for parts in (saved, fresh):
+        parts["trainer"].callbacks.append(parts["stopper"])
+    saved["stopper"].best, saved["stopper"].arguments.patience, saved["trainer"].epoch = 0.5, 9, 4
+    stopper, trainer = fresh["stopper"], fresh["trainer"]
+    alone_saved = {name: saved[name] for name in ("model", "stopper")}
+    again(tmp_path / "callback", alone_saved, {name: fresh[name] for name in ("model", "stopper")})
+    assert (stopper.best, stopper.arguments.patience, stopper.trainer) == (0.5, 3, trainer)
+    trainer.callbacks = []
+    again(tmp_path / "all", saved, fresh)
+    assert (trainer.epoch, trainer.models, trainer.callbacks) == (4, {"student": fresh["model"]}, [])
 
 
 def test_a_dict_keeps_what_is_tracked_itself(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ loaded.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ _GROUPS: Final = "param_groups"
 _SHARED: Final = "shared_state"
 SHARED: Final = (_GROUPS, _SHARED)
 """Paths of an optimizer's state besides the state of each parameter."""
-_CODE: Final = (type, FunctionType, BuiltinFunctionType, MethodType)
+_GIVEN: Final = (type, FunctionType, BuiltinFunctionType, MethodType, Namespace)
 _IN_C: Final = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE: a class that is written in C, whose state is not in its attributes alone."""
 
@@ -239,6 +240,8 @@ class TrackedDict(Tracked):
     is_tracked: Callable[[object], bool]
     """Whether an object has a name of its own."""
     kind = "state"
+    _keeps: ClassVar[bool] = False
+    """Whether what a checkpoint lacks is kept."""
 
     def read(self) -> dict[str, Any]:
         saved = {key: _content(value) for key, value in self.values.items() if not self._stays(value)}
@@ -248,7 +251,7 @@ class TrackedDict(Tracked):
     def write(self, values: Mapping[str, Any]) -> None:
         saved = dict(values[""])
         for key, value in self.values.items():
-            if self._stays(value):
+            if self._stays(value) or (self._keeps and key not in saved):
                 saved[key] = value
             elif generators.is_generator(value) and key in saved:
                 generators.set_state(value, saved[key])
@@ -257,14 +260,38 @@ class TrackedDict(Tracked):
         self.values.update(saved)
 
     def _stays(self, value: object) -> bool:
-        return self.is_tracked(value)
+        """Whether a value is not saved here: it has a name of its own, or so have all of its items."""
+        items = _items(value)
+        return self.is_tracked(value) or (len(items) > 0 and all(map(self._stays, items)))
 
 
 class TrackedAttributes(TrackedDict):
-    """The attributes of an object of a class written in Python; functions and classes among them stay."""
+    """The attributes of an object of a class written in Python.
+
+    Functions, classes, a program's arguments, and the object's owner among them stay.
+    """
+
+    _keeps = True
+
+    def __init__(self, owned: object, is_tracked: Callable[[object], bool]) -> None:
+        super().__init__(vars(owned), is_tracked)
+        self.owned = owned
 
     def _stays(self, value: object) -> bool:
-        return isinstance(value, _CODE) or super()._stays(value)
+        return isinstance(value, _GIVEN) or super()._stays(value) or self._is_owner(value)
+
+    def _is_owner(self, value: object) -> bool:
+        """Whether a value has the object in its attributes, or in lists or dicts there, as a trainer has its
+        callbacks.
+        """
+        parts = getattr(value, "__dict__", {}).values()
+        return any(self.owned is each for part in parts for each in (part, *_items(part)))
+
+
+def _items(value: object) -> Collection[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _content(value: Any) -> Any:  # noqa: ANN401
@@ -314,7 +341,9 @@ class TrackedTensor(Tracked):
         return {"": self.tensor}
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Nothing to do: live tensors are filled in place."""
+        """Copy a value from elsewhere: live tensors are filled in place."""
+        if values[""] is not self.tensor:
+            self.tensor.detach().copy_(values[""])
 
 
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (
@@ -360,7 +389,7 @@ def track(
     if isinstance(value, MutableMapping):
         return TrackedDict(value, is_tracked)
     if _has_its_state_in_attributes(value):
-        return TrackedAttributes(vars(value), is_tracked)
+        return TrackedAttributes(value, is_tracked)
     raise ConfigError([f"{name}: got a {type(value).__module__}.{type(value).__qualname__}; {_ALLOWED}"])
 
 
