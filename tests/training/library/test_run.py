@@ -141,6 +141,29 @@ def test_a_run_has_its_epoch_before_the_load_and_its_epochs_load_it(
     assert "epoch 2 begins anew" in capfd.readouterr().err, "nothing says that its only step is finished"
 
 
+def test_the_end_of_the_last_epoch_finishes_a_run_that_was_not_preempted(tmp_path: Path) -> None:
+    def attempt(epochs: int) -> Run:
+        run = Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=9)
+        for _ in run.epochs(epochs):
+            for _ in range(3):
+                if not run.step():
+                    break
+                if epochs == 2:
+                    run.notice.request()
+        return run
+
+    run = attempt(1)
+    assert run.exit_code == 0
+    assert open_store(str(tmp_path / "checkpoints")).committed() == [3]
+    run.finish()
+    run.close()
+    run = attempt(2)
+    run.finish()
+    assert (run.exit_code, run.steps) == (75, 6), "it is obeyed one step later"
+    run.close()
+    assert [line["step"] for line in events(tmp_path, "finished")] == [3]
+
+
 def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:
     """Five steps of two ranks take 20 of an epoch's 48 samples."""
     codes = [code for code, _ in start(train, 2, tmp_path, {"leave_after": 3}).wait()]

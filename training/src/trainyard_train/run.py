@@ -106,6 +106,8 @@ class Run(Attempt):
     _found: tuple[Checkpoint | None, list[str]] | None = None
     _resumed_at: int | None = None
     """Number of finished steps when the run resumed."""
+    _finished_at: int | None = None
+    """Number of finished steps when the run was finished."""
     _private: Mapping[str, Any] | None = None
     """This rank's private state from the checkpoint."""
     _held: tuple[int, Late | float | None] | None = None
@@ -234,7 +236,8 @@ class Run(Attempt):
     def epochs(self, number: int | None) -> Iterator[int]:
         """The remaining epochs of so many, beginning with the one that the run is in; None: no end.
 
-        Loads the newest checkpoint if nothing did before.
+        Loads the newest checkpoint if nothing did before. After the last epoch, outside of `with run`, it
+        calls `finish`.
         """
         if not self._loaded:
             self.load()
@@ -250,6 +253,8 @@ class Run(Attempt):
                 self.epoch += 1
         finally:
             self._in_epochs = False
+        if not self._inside:
+            self.finish()
 
     def in_epoch(self, number: int) -> None:
         """Note the epoch of a loop that counts its epochs by itself."""
@@ -462,12 +467,17 @@ class Run(Attempt):
         return isinstance(error, PreemptedError | ConfigError | MismatchError | FormatError)
 
     def finish(self) -> None:
-        """Save the last step, when all is done; the end of `with run` does it.
+        """Save the last step, when all is done; the ends of `with run` and of `epochs` do it.
+
+        Nothing is left to do if the run was preempted, or for a second call.
 
         Raises:
             SaveError: the last step could not be saved.
         """
+        if self.preempted or self._finished_at == self.steps:
+            return
         self._save("final")
+        self._finished_at = self.steps
         self._record("finished")
         self.mesh.shutdown_barrier()
         self.exit_code = 0
