@@ -200,11 +200,11 @@ def test_owners_arguments_and_lists_of_what_is_tracked_itself_stay(tmp_path: Pat
         parts["trainer"].callbacks.append(parts["stopper"])
     saved["stopper"].best, saved["stopper"].arguments.patience, saved["trainer"].epoch = 0.5, 9, 4
     stopper, trainer = fresh["stopper"], fresh["trainer"]
-    alone_saved = {name: saved[name] for name in ("model", "stopper")}
-    again(tmp_path / "callback", alone_saved, {name: fresh[name] for name in ("model", "stopper")})
+    of_callback = {name: saved[name] for name in ("model", "stopper")}
+    save_and_load(tmp_path / "callback", of_callback, {name: fresh[name] for name in ("model", "stopper")})
     assert (stopper.best, stopper.arguments.patience, stopper.trainer) == (0.5, 3, trainer)
     trainer.callbacks = []
-    again(tmp_path / "all", saved, fresh)
+    save_and_load(tmp_path / "all", saved, fresh)
     assert (trainer.epoch, trainer.models, trainer.callbacks) == (4, {"student": fresh["model"]}, [])
 
 
@@ -232,6 +232,42 @@ def test_variables_of_a_loop_come_back_once(tmp_path: Path) -> None:
     run.close()
     with pytest.raises(SystemExit, match="1"):
         run.exit()
+
+
+class Meter:
+    """Averages, as programs of images have them."""
+
+    def __init__(self) -> None:
+        self.sum, self.count, self.last = 0.0, 0, torch.zeros(())
+
+
+def test_an_object_that_each_epoch_creates_goes_on_in_the_epoch_that_was_under_way(tmp_path: Path) -> None:
+    def begin() -> tuple[Run, Meter, deque[int], torch.Tensor]:
+        run = run_of_one_rank(tmp_path, extra={})
+        run.load()
+        meter, window, total = Meter(), deque[int](maxlen=2), torch.zeros(2)
+        run.track(meter=meter, window=window, total=total)
+        return run, meter, window, total
+
+    run, meter, window, total = begin()
+    for value in (1, 2, 3):
+        meter.sum, meter.count, meter.last = meter.sum + value, meter.count + 1, torch.tensor(float(value))
+        window.append(value)
+        total += value
+        run.step(seen=value)
+    run.finish()
+    run.close()
+    run, meter, window, total = begin()
+    assert (meter.sum, meter.count, meter.last.item()) == (6, 3, 3)
+    assert (window, window.maxlen, total.tolist(), run.carried("seen", 0)) == (deque([2, 3]), 2, [6, 6], 3)
+    of_next_epoch = Meter()
+    run.track(meter=of_next_epoch)
+    assert of_next_epoch.count == 0
+    of_next_epoch.count = 1
+    run.step()
+    run.finish()
+    run.close()
+    assert begin()[1].count == 1
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -388,13 +424,16 @@ def test_what_cannot_be_saved_is_refused_by_its_name(
     assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").glob("step-*"))
 
 
-def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_one(tmp_path: Path) -> None:
+def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_model_or_loader(tmp_path: Path) -> None:
     run = run_of_one_rank(tmp_path, extra={})
     with pytest.raises(ConfigError, match="extra: is tracked already"):
         run.track(extra={})
     run.load()
-    with pytest.raises(ConfigError, match="late: is tracked after the run was loaded"):
-        run.track(late={})
+    for late in (nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)])):
+        with pytest.raises(ConfigError, match="late: is tracked after the run was loaded"):
+            run.track(late=late)
+    with pytest.raises(ConfigError, match="batches: is tracked after the run was loaded"):
+        run.batches([1])
     run.close()
 
 

@@ -28,7 +28,13 @@ from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing import generators
 from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError
 from trainyard_train.checkpointing.config import CheckpointConfig
-from trainyard_train.checkpointing.objects import Stateful, Tracked, TrackedOnRank0
+from trainyard_train.checkpointing.objects import (
+    Stateful,
+    Tracked,
+    TrackedModule,
+    TrackedOnRank0,
+    TrackedOptimizer,
+)
 from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.tracked import TrackedObjects, merge
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
@@ -148,6 +154,7 @@ class Run(Attempt):
         self._batches: list[Batches[Any]] = []
         self._carried: dict[str, Any] = {}
         self._resumed_with: dict[str, Any] = {}
+        self._late: dict[str, Tracked] = {}
         self._since = time.monotonic()
         Run._open = self
 
@@ -195,17 +202,32 @@ class Run(Attempt):
         """Save and load these, by their names: modules, optimizers, tensors, dicts, lists, anything Stateful,
         or the attributes of an object of yours.
 
+        After the load: an object that a function creates in each epoch, such as a meter. The first one of its
+        name gets the state that the resumed run had; each replaces the one before it.
+
         Returns:
             this run.
 
         Raises:
-            ConfigError: a name is taken, an object cannot be saved, or the run was loaded already.
+            ConfigError: a name is taken, an object cannot be saved, or it is a module or an optimizer and the
+                run was loaded already.
         """
         for name, value in objects.items():
             if self._loaded:
-                raise ConfigError([f"{name}: is tracked after the run was loaded; call track() before that"])
-            self.state.add(name, value)
+                self._track_late(name, value)
+            else:
+                self.state.add(name, value)
+        if self._loaded:
+            self.state.check()
         return self
+
+    def _track_late(self, name: str, value: object) -> None:
+        late = self.state.wrap(name, value)
+        if isinstance(value, Batches) or isinstance(late, TrackedModule | TrackedOptimizer):
+            raise ConfigError([f"{name}: is tracked after the run was loaded; call track() before that"])
+        if name in self._resumed_with:
+            late.write({"": self._resumed_with.pop(name)})
+        self._late[name] = late
 
     def track_on_rank0(self, **objects: Stateful) -> None:
         """Save rank 0's state of these objects by name, and load it on all ranks; the ranks' states may
@@ -547,8 +569,10 @@ class _Position(Tracked):
     kind = "state"
 
     def read(self) -> dict[str, Any]:
-        carried = {"carried": self.run._carried} if self.run._carried else {}
-        return {"": {"steps": self.run.steps, "epoch": self.run.epoch}, **carried}
+        late = {name: each.read()[""] for name, each in self.run._late.items()}
+        carried = {**self.run._carried, **late}
+        position = {"steps": self.run.steps, "epoch": self.run.epoch}
+        return {"": position, **({"carried": carried} if carried else {})}
 
     def write(self, values: Mapping[str, Any]) -> None:
         self.run.steps, self.run.epoch = values[""]["steps"], values[""]["epoch"]

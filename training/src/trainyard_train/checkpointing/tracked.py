@@ -75,8 +75,8 @@ class TrackedObjects:
     memory: NodeMemory = field(default_factory=NodeMemory)
     """Memory that captures are written to."""
     objects: dict[str, Tracked] = field(default_factory=dict)
-    _originals: list[object] = field(default_factory=list)
-    """The objects as they were given."""
+    _originals: dict[str, object] = field(default_factory=dict)
+    """The objects as they were given, by name."""
     _described: dict[str, Any] = field(default_factory=dict)
     """Description of the last capture, as `report` sends it, without the digests."""
     _copies: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -90,14 +90,23 @@ class TrackedObjects:
         """Track an object.
 
         Raises:
-            ConfigError: the name is taken or no name, or there is no way to save such an object.
+            ConfigError: the name is taken, or there is no way to save such an object.
+        """
+        self.objects[name] = self.wrap(name, value)
+
+    def wrap(self, name: str, value: object) -> Tracked:
+        """Return an object as it can be saved and loaded, without tracking it.
+
+        Raises:
+            ConfigError: as `add`.
         """
         if name in self.objects:
             raise ConfigError([f"{name}: is tracked already; give the second one another name"])
-        if not isinstance(value, Tracked):
-            self._originals.append(value)
-            value = track(name, value, self._parameter_names, self._is_tracked)
-        self.objects[name] = value
+        if isinstance(value, Tracked):
+            return value
+        found = track(name, value, self._parameter_names, self._is_tracked)
+        self._originals[name] = value
+        return found
 
     def check(self) -> None:
         """Refuse now what cannot be saved, and not when the first checkpoint is due.
@@ -226,7 +235,7 @@ class TrackedObjects:
 
     def _is_tracked(self, value: object) -> bool:
         modules = (each.module for each in self.objects.values() if isinstance(each, TrackedModule))
-        return any(each is value for each in chain(self._originals, modules))
+        return any(each is value for each in chain(self._originals.values(), modules))
 
     def _parameter_names(self) -> dict[int, str]:
         found = {}
