@@ -102,11 +102,9 @@ def _feature_gates(context: PlatformContext) -> dict[str, bool]:
     Reclaimable pods: when a Job of a JobSet succeeds, Kueue frees its quota. When the JobSet then restarts,
     the Job runs again, and Kueue does not take the quota back (kueue#14609): its queue would admit other
     jobs to accelerators in use.
-    Elastic jobs: members cannot resize a job, and Kueue lets an unadmitted one run, held by gates of its pods
-    alone (pkg/controller/jobframework/reconciler.go, ReconcileGenericJob).
     Dynamic Resource Allocation: claims are to devices of a fabric, which come with the node.
     """
-    off = ["ElasticJobsViaWorkloadSlices", "ReclaimablePods"]
+    off = ["ReclaimablePods"]
     if context.has_resource_claims:
         off += ["KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled"]
     return dict.fromkeys(off, False)
@@ -170,11 +168,7 @@ def configuration(
 
 
 def frameworks(operators: OperatorsSpec) -> list[str]:
-    """Return the kinds of jobs that are queued.
-
-    RayJob is not among them: the hub of a fleet disconnects from each cluster that lacks a kind of this list
-    (pkg/controller/admissionchecks/multikueue/multikueuecluster.go).
-    """
+    """Return the kinds of jobs that are queued."""
     found = ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob"]
     legacy = operators.legacy_v1_kinds if operators.legacy_v1 else ()
     return found + [f"kubeflow.org/{kind.lower()}" for kind in legacy]

@@ -146,7 +146,6 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
         "count": 8,
     }
     assert kueue(dranet_plan)["featureGates"] == {
-        "ElasticJobsViaWorkloadSlices": False,
         "ReclaimablePods": False,
         "KueueDRAIntegration": False,
         "KueueDRARejectWorkloadsWhenDRADisabled": False,
@@ -155,8 +154,7 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
 
 def test_without_claims_kueue_retains_the_quota_until_a_job_has_ended(gcp_plan: Plan) -> None:
     """Else a JobSet that restarts would run Jobs whose quota has been freed."""
-    gates = kueue(gcp_plan)["featureGates"]
-    assert gates == {"ElasticJobsViaWorkloadSlices": False, "ReclaimablePods": False}
+    assert kueue(gcp_plan)["featureGates"] == {"ReclaimablePods": False}
 
 
 def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
