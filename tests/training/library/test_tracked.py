@@ -38,7 +38,7 @@ class Priority(enum.IntEnum):
     HIGH = 3
 
 
-class Phase(enum.Enum):
+class RatePhase(enum.Enum):
     WARM_UP, DECAY = object(), object()
 
 
@@ -93,7 +93,7 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "type": torch.bfloat16,
         "device": torch.device("cuda", 1),
         "level": Priority.HIGH,
-        "phase": Phase.DECAY,
+        "phase": RatePhase.DECAY,
         "unsorted": {"b": 1, "a": 2},
         ("a", 1): {"$": "no tag", 7: "number as a key"},
         "array": np.arange(6, dtype=np.uint16).reshape(2, 3),
@@ -178,11 +178,11 @@ def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(
 class Stopper:
     """A callback, which its trainer owns."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: OwnTrainer) -> None:
         self.trainer, self.best, self.arguments = trainer, float("inf"), Namespace(patience=3)
 
 
-class Trainer:
+class OwnTrainer:
     def __init__(self, model: nn.Module) -> None:
         self.models, self.epoch = {"student": model}, 0
         self.callbacks: list[Stopper] = []
@@ -192,7 +192,7 @@ def test_owners_arguments_and_lists_of_what_is_tracked_itself_stay(tmp_path: Pat
     """Also where they are only attached after the load."""
 
     def build() -> dict[str, Any]:
-        trainer = Trainer(nn.Linear(2, 2))
+        trainer = OwnTrainer(nn.Linear(2, 2))
         return {"model": trainer.models["student"], "trainer": trainer, "stopper": Stopper(trainer)}
 
     saved, fresh = build(), build()
