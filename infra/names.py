@@ -103,6 +103,11 @@ def team_namespace(team: str) -> str:
     return f"team-{team}"
 
 
+def team_of(namespace: str) -> str:
+    """Return the team of a team's namespace; any other namespace unchanged."""
+    return namespace.removeprefix(team_namespace(""))
+
+
 def logs_reader(team: str) -> str:
     """Name of the pod, in LOGS_NAMESPACE, by which members of a team read its logs: `team-research-0`."""
     return f"{team_namespace(team)}-0"

@@ -52,6 +52,7 @@ WORDS = {
     r"everybody|the world": "public internet",
     r"bill|bills|paid|pays": "cost, charged",
 }
+"""Pattern of words that this project used in a sense of its own → the field's term."""
 EXCEPTIONS = {
     "CycloneDX's name of the document": ("bill of materials",),
     "EC2's term: NetworkCardIndex": (
@@ -67,8 +68,6 @@ EXCEPTIONS = {
     "names of EC2's cards": ("^cards?$",),
 }
 """Reason → phrases in which a word of the left side is not this project's own."""
-
-
 COMMENT = re.compile(r"(?:^|\s)# (.*)$", re.MULTILINE)
 
 

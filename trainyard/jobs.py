@@ -46,8 +46,6 @@ JOB = "trainyard.dev/job"
 SOURCES = "/opt/trainyard/src"
 """Path of the training package in the training image."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
-TEAM = names.team_namespace("")
-"""Prefix of the teams' namespaces."""
 _NO_SHELL = (
     "Its containers were killed as they started (FailedPostStartHook): the platform's check of the fabric"
     " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
@@ -338,9 +336,9 @@ class Jobs:
         """Return the keys of all jobs of teams that the user may see."""
         found = [(job["metadata"]["namespace"], job["metadata"]["name"]) for job in self.all(namespaces)]
         return [
-            JobKey(namespace.removeprefix(TEAM), name)
+            JobKey(names.team_of(namespace), name)
             for namespace, name in found
-            if namespace.startswith(TEAM)
+            if names.team_of(namespace) != namespace
         ]
 
     def delete(self, key: JobKey, *, uid: str = "") -> None:

@@ -160,7 +160,7 @@ def owner(item: Object) -> tuple[str, str]:
 
 
 def _teams(namespaces: Sequence[str]) -> str:
-    return ", ".join(each.removeprefix(names.team_namespace("")) for each in namespaces)
+    return ", ".join(map(names.team_of, namespaces))
 
 
 def _no_team(session: Session) -> Problem:

@@ -138,7 +138,7 @@ def _row(job: Object, record: Object, job_set: Object, state: JobState) -> JobRo
     about = job["metadata"]
     return JobRow(
         name=about["name"],
-        team=about["namespace"].removeprefix(names.team_namespace("")),
+        team=names.team_of(about["namespace"]),
         state=state.phase,
         accelerators=workloads.accelerators(record) if record else None,
         nodes=workloads.nodes(record) if record else None,

@@ -177,7 +177,7 @@ def key_of_stored_logs(session: Session, name: str) -> JobKey:
         spaces = session.namespaces
         if len(spaces) != 1 or not name:
             raise
-        key = JobKey(spaces[0].removeprefix(names.team_namespace("")), name)
+        key = JobKey(names.team_of(spaces[0]), name)
         logs = StoredLogs(session, key)
         if logs.exists() and logs.attempts():
             return key

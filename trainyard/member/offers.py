@@ -212,9 +212,8 @@ def _no_such_queue(name: str, known: Sequence[str]) -> Problem:
 
 
 def _no_such_team(namespace: str, known: Sequence[str]) -> Problem:
-    prefix = names.team_namespace("")
-    teams = ", ".join(sorted(each.removeprefix(prefix) for each in known))
-    got = f"{namespace.removeprefix(prefix)}: no team whose queues you may see"
+    teams = ", ".join(sorted(map(names.team_of, known)))
+    got = f"{names.team_of(namespace)}: no team whose queues you may see"
     return Problem("team", got, f"a team of yours: {teams}", "name one of these: --team NAME")
 
 

@@ -157,7 +157,7 @@ def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
     for name in sorted(set(local_queues.values())):
         own_queues, own = _of_queue(name, local_queues, records)
         positions = _positions(cluster, own_queues) if any(map(workloads.is_waiting, own)) else {}
-        teams = sorted({namespace.removeprefix(names.team_namespace("")) for namespace, _ in own_queues})
+        teams = sorted({names.team_of(namespace) for namespace, _ in own_queues})
         found.append(_queue(name, teams, own, known, positions, now=now))
     return found
 
@@ -299,7 +299,7 @@ def _pending_job(
     needed = workloads.accelerators(workload)
     return PendingJob(
         job=owner(workload)[1],
-        team=about["namespace"].removeprefix(names.team_namespace("")),
+        team=names.team_of(about["namespace"]),
         accelerators=needed,
         priority=workloads.priority(workload),
         since=workloads.since(workload, "Evicted") or workloads.created(workload),

@@ -22,7 +22,7 @@ from kubernetes.client.exceptions import ApiException
 from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
-from trainyard.jobs import CHECKPOINTS, JOB, TEAM, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
+from trainyard.jobs import CHECKPOINTS, JOB, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
 from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.member.asked import Asked, Size, Written, check_program, made_up, secrets_of
 from trainyard.member.cluster import PRIORITIES, MemberCluster
@@ -174,7 +174,7 @@ def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
 
 
 def _only_team(cluster: MemberCluster) -> str:
-    return cluster.namespace.removeprefix(TEAM)
+    return names.team_of(cluster.namespace)
 
 
 def _checked(session: Session, job: JobSpec, code: Code) -> Code:
@@ -303,7 +303,7 @@ def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: boo
     if dry_run:
         sys.stdout.write(yaml.safe_dump(body, sort_keys=False, width=110))
         return
-    key = JobKey(namespace.removeprefix(TEAM), str(about["name"]))
+    key = JobKey(names.team_of(namespace), str(about["name"]))
     with interruptible(session, key):
         _submit(session, key, body, "", detach=detach)
 

@@ -50,5 +50,5 @@ def _named_team(session: Session, asked: Asked, found: Written) -> str:
     if named:
         return str(named)
     namespace = namespace_of(session.context) if session.context else ""
-    prefix = names.team_namespace("")
-    return namespace.removeprefix(prefix) if namespace.startswith(prefix) else ""
+    team = names.team_of(namespace)
+    return team if team != namespace else ""
