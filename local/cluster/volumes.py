@@ -15,8 +15,11 @@ from pathlib import Path
 
 from infra.errors import TrainyardError
 from local.cluster.commands import program, run
+from local.cluster.processes import wait_until
 
 GIB = 2**30
+RELEASE_SECONDS = 10.0
+"""How long the mounts of processes that have just ended may stand: the kernel removes them afterwards."""
 # Inode tables are zeroed neither now nor in the background: the file begins with zeros.
 MAKE_OPTIONS = ("-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
 MOUNT_OPTIONS = "loop,nodev,nosuid,noexec,noinit_itable"
@@ -56,9 +59,10 @@ class BoundedVolume:
         return self._begin()
 
     def detach(self) -> None:
-        """Unmount it; the last unmount releases the loop device."""
+        """Unmount it, and wait until the nodes' mounts, which keep the loop device, have gone as well."""
         if self.folder.is_mount():
             run(program("umount"), str(self.folder))
+            self._is_released()
 
     def _begin(self) -> str:
         staged = self.image.with_suffix(".new")
@@ -85,12 +89,20 @@ class BoundedVolume:
             (self.folder / "lost+found").rmdir()
 
     def _grow(self) -> None:
-        """Give the file more, while it is not mounted: a kernel resizes only for CAP_SYS_RESOURCE."""
+        """Give the file more, while it is mounted nowhere: a kernel resizes only for CAP_SYS_RESOURCE.
+
+        A mount in any namespace has the filesystem in memory, and would write its old size over the new one.
+        """
         size = self.size_gib * GIB
-        if self.image.stat().st_size < size:
+        if self.image.stat().st_size < size and self._is_released():
             run(program("e2fsck"), "-f", "-p", str(self.image), max_status=_CORRECTED)
             os.truncate(self.image, size)
             run(program("resize2fs"), str(self.image))
+
+    def _is_released(self) -> bool:
+        """Whether no loop device has the file, after `RELEASE_SECONDS` at most."""
+        devices = (program("losetup"), "--associated", str(self.image), "--noheadings", "--output=NAME")
+        return wait_until(lambda: not run(*devices), seconds=RELEASE_SECONDS)
 
     def _difference(self) -> str:
         has = self.image.stat().st_size // GIB

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import psutil
@@ -21,7 +22,7 @@ import pytest
 from engine.paths import Paths
 from engine.progress import for_stream
 from infra.errors import HostError, TrainyardError
-from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
+from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events, volumes
 from local.cluster.api import ApiServerClient, Object
 from local.cluster.commands import program, run
 from local.cluster.images import read_archive
@@ -376,6 +377,29 @@ def test_a_volume_grows_while_the_cluster_is_down(cluster: EmbeddedCluster) -> N
     assert (folder / "checkpoint").read_text() == "weights"
     assert shutil.disk_usage(folder).total > 1.8 * GIB
     assert "does not shrink" in BoundedVolume(folder, size_gib=1).attach(nodes_run=False)
+
+
+def test_a_volume_does_not_grow_while_another_namespace_has_it_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That mount would write the old size over the new one; a node's namespace outlives its processes."""
+    monkeypatch.setattr(volumes, "RELEASE_SECONDS", 0.2)
+    small, large = (BoundedVolume(tmp_path / "bounded", size_gib=size) for size in (1, 2))
+    assert small.attach(nodes_run=False) == ""
+    other = subprocess.Popen([program("unshare"), "-m", "sh", "-c", "echo; exec sleep 60"], stdout=PIPE)
+    assert other.stdout and other.stdout.readline()
+    small.detach()
+    try:
+        assert "grows when the cluster is taken down" in large.attach(nodes_run=False)
+    finally:
+        other.kill()
+        other.communicate()
+        large.detach()
+    run(program("e2fsck"), "-f", "-n", str(large.image))
+    monkeypatch.undo()
+    assert large.attach(nodes_run=False) == ""
+    large.detach()
+    run(program("e2fsck"), "-f", "-n", str(large.image))
 
 
 def test_down_leaves_nothing_but_the_data(cluster: EmbeddedCluster) -> None:
