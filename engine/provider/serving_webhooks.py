@@ -5,21 +5,38 @@ A ready pod is not yet reachable from the API server: its endpoints and routes f
 created in between are rejected. The API server admits objects unchecked until it knows the webhook, then
 rejects them until the webhook has its CA bundle. So this resource retries dry-run creations until the answers
 show that the webhooks evaluated the objects.
+
+The API server may also keep a configuration as it was before its controller added the CA, until the next
+change of it. A request that lists the configurations just before the change stores what it has found after
+the change has removed it (`mutating_webhook_manager.go` and `validating_webhook_manager.go` in
+k8s.io/apiserver/pkg/admission/configuration, since github.com/kubernetes/kubernetes/pull/118051; 1.37 still
+does). So this resource changes a configuration whose CA is not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from engine.provider.api_server import Deadline, connect, refused
+from engine.provider.custom_resource_definitions import MANAGER
 from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 SERVING_SECONDS = 300.0
+STALE_SECONDS = 30.0
+"""Time for which the API server may refuse a webhook's certificate before its configuration is changed, and
+then until the next change; a controller with a new CA needs a few seconds."""
+REREAD = "trainyard.dev/reread"
+"""Annotation with the time of the last change that made the API server read a configuration again."""
+_REFUSED = re.compile(r'failed calling webhook \\?"([^"\\]+).*certificate signed by unknown authority')
 _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes of an API server that does not serve the kind yet, or that throttles."""
 EXPECTED = "an API server that has the operator's webhooks evaluate objects"
@@ -47,10 +64,53 @@ class ServingWebhooks(WaitResource):
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
         deadline = Deadline(SERVING_SECONDS, late, EXPECTED, progress)
         for probe in inputs["probes"]:
+            stale = _StaleConfigurations(client, progress)
             while why := _why_not_serving(client, inputs["collection"], probe["manifest"], probe["evidence"]):
                 progress.log(why)
+                stale.change_if_refused(why)
                 deadline.wait(why)
         return {}
+
+
+class _StaleConfigurations:
+    """Changes the configurations whose CA the API server still refuses after STALE_SECONDS."""
+
+    def __init__(self, client: ApiClient, progress: HandlerProgress) -> None:
+        self._client, self._progress = client, progress
+        self._due: float | None = None
+        """When the next change is due, on the monotonic clock; None unless the last answer was a refusal."""
+
+    def change_if_refused(self, answer: str) -> None:
+        refusal, now = _REFUSED.search(answer), time.monotonic()
+        if refusal is None:
+            self._due = None
+        elif self._due is None:
+            self._due = now + STALE_SECONDS
+        elif now >= self._due:
+            self._due = now + STALE_SECONDS
+            for path in _configurations_of(self._client, refusal[1]):
+                self._change(path)
+
+    def _change(self, path: str) -> None:
+        annotations = {REREAD: datetime.now(UTC).isoformat(timespec="seconds")}
+        status, text = _request(self._client, "PATCH", path, {"metadata": {"annotations": annotations}})
+        done = "annotated, so that the API server reads its CA again"
+        kind, name = path.split("/")[-2:]
+        result = done if status < HTTPStatus.BAD_REQUEST else f"not annotated: {text}"
+        self._progress.log(f"{kind}/{name}: {result}")
+
+
+def _configurations_of(client: ApiClient, webhook: str) -> Iterator[str]:
+    """Find the paths of the configurations in which a webhook of this name has a CA."""
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        collection = f"/apis/admissionregistration.k8s.io/v1/{kind}"
+        status, text = _request(client, "GET", collection)
+        for each in json.loads(text)["items"] if status == HTTPStatus.OK else ():
+            with_ca = {
+                hook["name"] for hook in each.get("webhooks", ()) if hook["clientConfig"].get("caBundle")
+            }
+            if webhook in with_ca:
+                yield f"{collection}/{each['metadata']['name']}"
 
 
 def _why_not_serving(client: ApiClient, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
@@ -58,26 +118,38 @@ def _why_not_serving(client: ApiClient, collection: str, manifest: Mapping[str, 
 
     Raises TrainyardError if something else rejects the object, so that waiting does not help.
     """
+    status, text = _request(client, "POST", collection, manifest)
+    # A webhook that cannot be called is named as well, with status 500.
+    if status in _NOT_YET or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return text or f"the API server answers with status {status}"
+    if evidence in text:
+        return ""
+    if status < HTTPStatus.BAD_REQUEST:
+        return f"the API server admits {manifest['kind']} without {evidence}"
+    raise refused(text, EXPECTED)
+
+
+def _request(
+    client: ApiClient, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> tuple[int, str]:
+    """Return the status and text of the API server's answer; status 503 if there is none.
+
+    A POST is a dry run, and a PATCH a merge.
+    """
     from urllib3.exceptions import HTTPError
 
+    query = {"POST": [("dryRun", "All")], "PATCH": [("fieldManager", MANAGER)]}
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     request = client.param_serialize(
-        "POST",
-        collection,
-        query_params=[("dryRun", "All")],
-        header_params={"Content-Type": "application/json", "Accept": "application/json"},
-        body=dict(manifest),
+        method,
+        path,
+        query_params=query.get(method, []),
+        header_params={"Accept": "application/json", **({"Content-Type": content} if body else {})},
+        body=dict(body) if body else None,
         auth_settings=["BearerToken"],
     )
     try:
         answer = client.call_api(*request)
-        text: str = answer.read().decode()  # type: ignore[no-untyped-call]
+        return answer.status, answer.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
-        return str(error) or type(error).__name__
-    # A webhook that cannot be called is named as well, with status 500.
-    if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return text or f"the API server answers with status {answer.status}"
-    if evidence in text:
-        return ""
-    if answer.status < HTTPStatus.BAD_REQUEST:
-        return f"the API server admits {manifest['kind']} without {evidence}"
-    raise refused(text, EXPECTED)
+        return HTTPStatus.SERVICE_UNAVAILABLE, str(error) or type(error).__name__

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -28,7 +30,15 @@ PROBES = [
     {"manifest": REJECTED, "evidence": WEBHOOK},
 ]
 ADDED, DENIED = (201, FINALIZER), (403, f'admission webhook "{WEBHOOK}" denied the request')
-UNTRUSTED = (500, f'failed calling webhook "{WEBHOOK}": x509: certificate signed by unknown authority')
+UNTRUSTED = (
+    500,
+    # ErrCallingWebhook (k8s.io/apiserver/pkg/util/webhook) in NewInternalError; crypto/x509's text.
+    f'Internal error occurred: failed calling webhook "{WEBHOOK}": failed to call webhook: Post'
+    ' "https://kueue-webhook-service.kueue-system.svc:443/validate-resourceflavor?timeout=10s": tls: failed'
+    " to verify certificate: x509: certificate signed by unknown authority (possibly because of"
+    ' "crypto/rsa: verification error" while trying to verify candidate authority certificate "kueue-ca")',
+)
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
 class ScriptedApiServer(BaseHTTPRequestHandler):
@@ -38,10 +48,15 @@ class ScriptedApiServer(BaseHTTPRequestHandler):
     asked: ClassVar[list[tuple[str, Any]]]
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append((self.path, body))
+        self.asked.append((self.path, self.body()))
         code, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        data = json.dumps({"message": text}).encode() if text else b""
+        self.answer(code, {"message": text} if text else None)
+
+    def body(self) -> Any:
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def answer(self, code: int, body: Any) -> None:
+        data = json.dumps(body).encode() if body else b""
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -50,11 +65,64 @@ class ScriptedApiServer(BaseHTTPRequestHandler):
     def log_message(self, *_arguments: object) -> None: ...
 
 
+class StaleApiServer(ScriptedApiServer):
+    """Refuses the certificate of WEBHOOK until its configuration changes, which has had its CA all along.
+
+    The configuration is an object per path.
+    """
+
+    configurations: ClassVar[dict[str, dict[str, Any]]]
+    writable: ClassVar[bool]
+    patched: ClassVar[list[tuple[str, str, float]]]
+
+    def do_GET(self) -> None:
+        found = [each for path, each in self.configurations.items() if path.startswith(f"{self.path}/")]
+        self.answer(200, {"items": found})
+
+    def do_PATCH(self) -> None:
+        assert self.headers["Content-Type"] == "application/merge-patch+json"
+        path, _, query = self.path.partition("?")
+        self.patched.append((path, query, time.monotonic()))
+        if not self.writable:
+            self.answer(403, {"message": "mutatingwebhookconfigurations is forbidden"})
+            return
+        self.configurations[path]["metadata"].update(self.body()["metadata"])
+        self.answers[:] = [ADDED, DENIED]
+        self.answer(200, self.configurations[path])
+
+
+def configuration(name: str, webhook: str, ca: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "webhooks": [{"name": webhook, "clientConfig": {"caBundle": ca} if ca else {}}],
+    }
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    yield from serving(ScriptedApiServer, monkeypatch)
+
+
+@pytest.fixture
+def stale(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    monkeypatch.setattr(serving_webhooks, "STALE_SECONDS", 0.1)
+    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 20.0)
+    StaleApiServer.configurations = {
+        f"{CONFIGURATIONS}/{kind}webhookconfigurations/{name}": configuration(name, webhook, ca)
+        for kind, name, webhook, ca in (
+            ("validating", "kueue", WEBHOOK, "Q0E="),
+            ("validating", "jobset", "vjobset.kb.io", "Q0E="),
+            ("mutating", "kueue-without-ca", WEBHOOK, ""),
+        )
+    }
+    StaleApiServer.writable, StaleApiServer.patched = True, []
+    yield from serving(StaleApiServer, monkeypatch)
+
+
+def serving(kind: type[ScriptedApiServer], monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     monkeypatch.setattr(api_server, "POLL_SECONDS", 0.01)
     ScriptedApiServer.answers, ScriptedApiServer.asked = [], []
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), ScriptedApiServer)
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
     yield listening
     listening.shutdown()
@@ -124,6 +192,47 @@ def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(
     assert len(ScriptedApiServer.asked) == 6
     assert f"the API server admits ResourceFlavor without {FINALIZER}" in progress.lines
     assert f"the API server admits ResourceFlavor without {WEBHOOK}" in progress.lines
+
+
+def test_a_configuration_whose_ca_is_not_read_is_annotated(stale: ThreadingHTTPServer) -> None:
+    """Only the configuration that the answer names, once, and not before STALE_SECONDS have passed."""
+    ScriptedApiServer.answers += [ADDED, UNTRUSTED]
+    progress, begin = RecordedProgress(), time.monotonic()
+    ServingWebhooks().create(inputs(stale), progress)
+    ((path, query, moment),) = StaleApiServer.patched
+    assert path == f"{CONFIGURATIONS}/validatingwebhookconfigurations/kueue"
+    assert query == "fieldManager=trainyard"
+    assert moment - begin >= serving_webhooks.STALE_SECONDS
+    metadata = StaleApiServer.configurations[path]["metadata"]
+    assert datetime.fromisoformat(metadata["annotations"]["trainyard.dev/reread"]).tzinfo is not None
+    assert (
+        "validatingwebhookconfigurations/kueue: annotated, so that the API server reads its CA again"
+        in progress.lines
+    )
+
+
+def test_a_configuration_that_cannot_be_annotated_is_tried_at_intervals(
+    stale: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 1.0)
+    StaleApiServer.writable = False
+    ScriptedApiServer.answers += [ADDED, UNTRUSTED]
+    progress = RecordedProgress()
+    with pytest.raises(TrainyardError, match="certificate signed by unknown authority"):
+        ServingWebhooks().create(inputs(stale), progress)
+    assert 2 <= len(StaleApiServer.patched) <= 10
+    assert [line for line in progress.lines if "kueue: not annotated: " in line and "forbidden" in line]
+
+
+def test_other_answers_leave_the_configurations_as_they_are(
+    stale: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one refused certificate among them: a restarted controller gives a new CA a moment later."""
+    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 0.5)
+    ScriptedApiServer.answers += [UNTRUSTED, (500, f'failed calling webhook "{WEBHOOK}": no endpoints')]
+    with pytest.raises(TrainyardError, match="no endpoints"):
+        ServingWebhooks().create(inputs(stale), RecordedProgress())
+    assert StaleApiServer.patched == []
 
 
 def test_an_object_that_another_webhook_rejects_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
