@@ -54,7 +54,7 @@ class Exemption:
         return policy == self.policy and fnmatchcase(f"{resource_type}::{resource_name}", self.resource)
 
     def includes(self, other: Exemption) -> bool:
-        """Whether the other one's pattern is this one's, or a text that this one's pattern has."""
+        """Whether the other one is of the same policy, and its pattern, as text, matches this one's."""
         return other.policy == self.policy and fnmatchcase(other.resource, self.resource)
 
     def expired(self, today: date) -> bool:

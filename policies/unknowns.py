@@ -47,7 +47,7 @@ class PropertyBlock:
     path: str = ""
 
     def has(self, path: str) -> bool:
-        """Whether the property is set: to something not yet known counts, to null does not."""
+        """Whether the property is set: an unknown value counts, null and a part of an unknown one do not."""
         try:
             return self._read(path)[0] is not None
         except UnknownProperty as unknown:

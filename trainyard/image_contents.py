@@ -1,9 +1,9 @@
-"""Reads an image's file names, links, library cache and environment, from its layers in a registry or
+"""Reads an image's file names, links, `ld.so` cache and environment from its layers, in a registry or
 archive.
 
-Layers are read from the top down, each as a stream: only file names are used, and the contents of the
-loader's cache. What an upper layer removes (`.wh.` files) is removed from the layers below it only (OCI Image
-Format Specification 1.1, "Image Layer Filesystem Changeset").
+Layers are streamed from the top down, and reading ends once `enough` is known. A whiteout (`.wh.` file)
+removes files from the layers below it only (OCI Image Format Specification 1.1, "Image Layer Filesystem
+Changeset").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Base class of the resources that set the size of a node group, with retries while the group is busy.
 
-A group is created empty and resized afterwards: one that requests nodes at its creation fails where the cloud
-has no capacity. Nothing waits for the nodes. Each cloud's module documents how it resizes, and why so.
+A group is created empty and resized afterwards, since the creation of a group with nodes fails where the
+cloud has no capacity. Nothing waits for the nodes. Each cloud's module documents how it resizes, and why.
 """
 
 from __future__ import annotations

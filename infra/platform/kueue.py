@@ -1,5 +1,6 @@
-"""Plans the installation of Kueue, which admits a job once its whole quota and nodes are free: its chart, its
-configuration, and probes of its webhooks.
+"""Plans the installation of Kueue: its chart, its configuration, and probes of its webhooks.
+
+Kueue admits a job once its whole quota and nodes are free.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _with_memory_limit(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _probes() -> Probes:
-    """Return objects that pkg/webhooks/resourceflavor_webhook.go gives a finalizer, and rejects."""
+    """Return an object that gets a finalizer, and one that is rejected (resourceflavor_webhook.go)."""
     api = "kueue.x-k8s.io/v1beta2"
     flavor = {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
     invalid = {**flavor, "spec": {"nodeLabels": {"no label": ""}}}

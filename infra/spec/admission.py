@@ -1,5 +1,5 @@
-"""The stack file's `admission` section: optional rules for teams' images, and further controllers that may
-create their pods.
+"""The stack file's `admission` section: optional rules for the images of teams, and further controllers that
+may create pods of admitted jobs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""AWS in a rehearsal (`FAKE`): starts a moto account with the stack's existing resources, resizes node groups
-in it, and returns which networks reach the EKS endpoint.
+"""The AWS target's fake for rehearsals (`FAKE`): starts a moto account with the stack's existing resources,
+resizes node groups in it, and returns which networks reach the EKS endpoint.
 """
 
 from __future__ import annotations

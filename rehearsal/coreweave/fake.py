@@ -1,5 +1,5 @@
-"""CoreWeave in a rehearsal (`FAKE`): validates inputs by the SDK's types, fakes node pools as Kubernetes
-objects, and returns which networks reach the API server.
+"""The CoreWeave target's fake for rehearsals (`FAKE`): validates inputs by the SDK's types, fakes node pools
+as Kubernetes objects, and returns which networks reach the API server.
 """
 
 from __future__ import annotations

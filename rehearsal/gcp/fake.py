@@ -1,5 +1,5 @@
-"""Google Cloud in a rehearsal (`FAKE`): starts a fake project; returns which networks reach the API
-server.
+"""The Google Cloud target's fake for rehearsals (`FAKE`): starts a fake project; returns which networks reach
+the API server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The local target in a rehearsal (`FAKE`): returns outputs of an embedded cluster without starting one."""
+"""The local target's fake for rehearsals (`FAKE`): gives outputs of an embedded cluster and starts none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""On-premises in a rehearsal (`FAKE`): writes the kubeconfig of a made-up cluster, and changes the stack by
-moving the last leaf switch to another spine, or by growing a pool if the stack names no leaves.
+"""The on-premises target's fake for rehearsals (`FAKE`): writes the kubeconfig of a made-up cluster.
+
+To change the stack, it moves the last leaf switch to another spine, or grows a pool if there are no leaves.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _kubeconfig(name: str) -> dict[str, Any]:
 
 
 def _change(stack: dict[str, Any]) -> Mapping[str, int]:
-    """Move the nodes of the last leaf to another spine: machines that one owns do not double."""
+    """Move the last leaf to another spine, which updates its nodes; without leaves, grow a pool."""
     leaves = stack["provider"].get("leaves")
     if not leaves:
         return grow(stack)

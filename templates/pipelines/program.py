@@ -20,11 +20,11 @@ import yaml
 
 WRONG_INPUT = 2
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-"""Of a project (Pulumi, "Project file")."""
+"""Name of a project (Pulumi, "Project file")."""
 PROGRAM = ("runtime", "resources", "outputs")
-"""Keys that are a template's."""
+"""Keys whose values must be those of one template."""
 IGNORED = ("name", "description", "stackConfigDir", "packages", "template")
-"""Keys that decide nothing here."""
+"""Further keys that are allowed; none decides what runs."""
 
 
 def main(project: Path, trainyard: Path, to: Path) -> int:
@@ -46,7 +46,7 @@ def main(project: Path, trainyard: Path, to: Path) -> int:
 
 
 def problems_of(written: dict[str, Any], templates: list[dict[str, Any]], version: str) -> Iterator[str]:
-    """Report what in a project's file is not its name and no template's; nothing that it says is run."""
+    """Report what differs from every template, besides the name; nothing in the file is executed."""
     if not NAME.fullmatch(str(written.get("name"))):
         yield _problem("name", written.get("name"), "letters, digits, `.`, `_`, `-`", "name the project so")
     program = {key: written.get(key) for key in PROGRAM}

@@ -1,9 +1,9 @@
 """Estimates the earliest and the latest start of a pending job from free accelerators, the running jobs, and
-the 10th and 90th percentile of the durations of ended jobs.
+the durations of ended jobs.
 
-At the earliest no other job is ahead. At the latest all jobs ahead go first. A running job ends at its time
-limit at the latest, and a job that has run no longer than the 90th percentile ends there. The latest start is
-open where neither bounds a job.
+Earliest: no other job is ahead, and running jobs end at the 10th percentile of the durations. Latest: all
+jobs ahead start first and run for the 90th percentile, and running jobs end there or at their time limit,
+whichever is sooner. The latest start is infinite if it depends on a job that neither bounds.
 """
 
 from __future__ import annotations

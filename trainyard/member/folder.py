@@ -1,6 +1,7 @@
-"""Lists the files of a folder that are sent as code: those that git tracks, or outside of a repository those
-that are not ignored, and those that the user names. The list also has the commit, and the files that git
-ignores or does not track.
+"""Lists the files of a folder that are sent as code, with the commit and the files that are left out.
+
+In a git repository the tracked files are sent, elsewhere those that `.gitignore` does not ignore.
+`.trainyardignore` excludes some of them, and the user may name further ones.
 """
 
 from __future__ import annotations

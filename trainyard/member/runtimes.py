@@ -71,7 +71,7 @@ def runtime_of(cluster: MemberCluster, job: JobSpec) -> Runtime:
     """Return the runtime that a job names.
 
     Raises:
-        InputError: the cluster has no such.
+        InputError: the cluster has no runtime of that name.
     """
     known = {str(each["metadata"]["name"]): each for each in cluster.cluster_objects(RUNTIMES)}
     if job.runtime not in known:

@@ -2,9 +2,9 @@
 
 `mpirun -n 2 python -m trainyard_train.by_deepspeed --config FILE [--set key.sub=value ...] --deepspeed JSON`,
 or the same under torchrun. DeepSpeed is an extra (`requirements/deepspeed.txt`, the images `deepspeed`). It
-partitions gradients and moments (ZeRO 1, 2), and weights (ZeRO 3), and it saves them: checkpoints are in
-DeepSpeed's format, of one world size, in the run's folder. Exit codes are those of `trainyard_train.train`.
-What that has and DeepSpeed has not: see docs/moving.md.
+partitions moments (from ZeRO 1), gradients (from ZeRO 2) and weights (ZeRO 3). Checkpoints are in DeepSpeed's
+format, for one world size, in the run's folder. Exit codes are those of `trainyard_train.train`;
+docs/moving.md lists what that module supports and this one does not.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
     """DeepSpeed's settings from a file, with those that the run's configuration decides.
 
     Raises:
-        ConfigError: with every problem at once: the file is none, one configuration sets what is for the
-            other to set, or neither supports it.
+        ConfigError: with every problem at once: the file is not a JSON object, a setting is in the wrong
+            file, or a setting is not supported with DeepSpeed.
     """
     try:
         settings = json.loads(path.read_text())

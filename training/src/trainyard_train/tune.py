@@ -241,7 +241,7 @@ def _open_study(config: TrainConfig) -> optuna.Study:
 
 
 def _pick_up(study: optuna.Study, worker: str) -> bool:
-    """Put back what a worker's process was killed in; returns whether one before it has ended a trial."""
+    """Put back trials in which this worker was killed; returns whether it has ended one before."""
     from optuna.trial import TrialState
 
     mine = [trial for trial in study.get_trials(deepcopy=False) if trial.user_attrs.get(_WORKER) == worker]

@@ -153,7 +153,7 @@ def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
 
 
 def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
-    """Addresses of NAT gateways, and in subnets that exist already those of nodes."""
+    """Check Elastic IPs of NAT gateways, or in existing subnets the addresses of nodes."""
     ec2 = client("ec2")
     existing = spec.network.existing
     if existing is not None:
@@ -269,7 +269,7 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
 
 
 def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    """A block's group has nodes between the two: a wrong one charges for nodes without use."""
+    """Compare start and end with the block's: at a wrong time its nodes cost and are unused."""
     times = {
         "starts": (written.starts, written.begins_at, found.get("StartDate")),
         "ends": (written.ends, written.ends_at, found.get("EndDate")),

@@ -1,4 +1,5 @@
 """Declares EKS managed node groups with launch templates: sizes, AMI, disks, placement, market, reservation.
+`pool_settings` gives the platform a pool's labels, taints and capacity mode.
 
 EKS drains a spot node of a managed group before EC2 interrupts it.
 """

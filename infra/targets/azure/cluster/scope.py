@@ -1,4 +1,7 @@
-"""`Scope`: names, tags, region and resource options for every part of the Azure target; resource groups."""
+"""`Scope`: names, tags, region and resource options for every part of the Azure target.
+
+`make_groups` makes the stack's resource groups.
+"""
 
 from __future__ import annotations
 

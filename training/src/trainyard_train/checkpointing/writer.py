@@ -1,5 +1,5 @@
-"""`Writer`: starts one background save at a time, waits for it at most `save_seconds`, and records whether it
-was committed.
+"""`Writer`: saves checkpoints in the background, one at a time. It waits for each at most `save_seconds`,
+records whether it was committed, and warns if it took longer than a preemption notice allows.
 """
 
 from __future__ import annotations

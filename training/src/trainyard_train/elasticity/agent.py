@@ -1,9 +1,9 @@
 """The elastic agent of a node: forks its ranks, watches them, restarts them in place, and passes signals on
 to them.
 
-torchrun starts every rank anew, and each imports PyTorch anew: most of the time from the failure of a rank to
-the next step. Here the import is done once, by a process that computes nothing, has no further threads and
-touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
+After a failure torchrun starts every rank anew, and most of the time until the next step goes to the import
+of PyTorch. The agent imports it once and forks the ranks, which share this memory. It computes nothing, has
+one thread and touches no GPU, so that it can fork at any time.
 
 The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since a rank may
 not notice that another has died. If not all nodes rejoin soon, one has failed: all agents exit, and JobSet

@@ -4,9 +4,9 @@
 trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])
 trainer.fit(model, loader)
 ```
-Lightning continues by the progress of its loops, which is saved beside the weights, and reads the remaining
-batches from `Run`. A step counts when its batch has ended. If a validation or the end of the epoch
-follows, the step counts after that, so that neither is skipped or repeated.
+A checkpoint has the progress of Lightning's loops beside the weights, and `Run` yields the remaining batches.
+A step ends with its batch, or with the validation or end of the epoch that follows the batch: so neither is
+skipped or repeated after a resume.
 """
 
 from __future__ import annotations
