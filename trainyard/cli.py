@@ -556,6 +556,8 @@ def main() -> None:
     errors = Console(stderr=True)
     try:
         code = app(standalone_mode=False)  # 130 after Ctrl-C, or the code of a `typer.Exit`
+    except KeyboardInterrupt:  # while typer still reads the commands' options
+        code = ExitCode.INTERRUPTED
     except InterruptedByUser as stop:
         errors.print(f"[yellow]Interrupted.[/] {escape(stop.text)}", highlight=False, soft_wrap=True)
         sys.exit(stop.exit_code)

@@ -64,6 +64,19 @@ def test_every_outcome_has_its_exit_code_and_message(
     assert message in capsys.readouterr().err
 
 
+def test_an_interrupt_before_the_command_begins_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == ExitCode.INTERRUPTED
+    assert "Run the same command again" in capsys.readouterr().err
+
+
 def test_a_refusal_of_the_api_server_is_reported_with_its_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
