@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from infra.errors import ExitCode, HostError, InterruptedByUser, Problem, TrainyardError
+from infra.errors import ExitCode, HostError, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec.source import FLEET_KEY, STACK_KEY, read
 from trainyard.forms import CatalogPart, Form, ReportForm
 from trainyard.member import commands as member
@@ -555,7 +555,8 @@ def main() -> None:
     """Run the command line; every expected failure ends in its text and its exit code."""
     errors = Console(stderr=True)
     try:
-        code = app(standalone_mode=False)  # 130 after Ctrl-C, or the code of a `typer.Exit`
+        # 130 after Ctrl-C, or the code of a `typer.Exit`
+        code = app(standalone_mode=False, prog_name="trainyard")
     except KeyboardInterrupt:  # while typer still reads the commands' options
         code = ExitCode.INTERRUPTED
     except InterruptedByUser as stop:
@@ -564,13 +565,21 @@ def main() -> None:
     except TrainyardError as error:
         code = _report(errors, error)
     except typer.TyperException as error:  # a wrong flag or argument
-        error.show()  # type: ignore[attr-defined]
-        code = ExitCode.WRONG_INPUT
+        code = _report_usage(errors, error)
     except Exception as error:
         code = _report(errors, _explained(error))
     if code == ExitCode.INTERRUPTED:
         errors.print("[yellow]Interrupted.[/] Run the same command again: it continues from here.")
     sys.exit(code)
+
+
+def _report_usage(errors: Console, error: typer.TyperException) -> ExitCode:
+    from trainyard.usage import problem_of
+
+    if problem := problem_of(error):
+        return _report(errors, InputError([problem]))
+    error.show()  # type: ignore[attr-defined]
+    return ExitCode.WRONG_INPUT
 
 
 def _explained(error: Exception) -> TrainyardError:
