@@ -12,11 +12,9 @@ import sys
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from infra.errors import ExitCode, HostError, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec.source import FLEET_KEY, STACK_KEY, read
@@ -24,6 +22,9 @@ from trainyard.forms import CatalogPart, Form, ReportForm
 from trainyard.member import commands as member
 from trainyard.member.commands import Output, StackName
 from trainyard.session import Session
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(
     name="trainyard",
@@ -326,7 +327,7 @@ def list_catalog(
     from trainyard.catalog import filters_of, show_catalog
 
     filters = filters_of(cloud=cloud, accelerator=accelerator, fabric=fabric, region=region)
-    show_catalog(what, filters, output, Console())
+    show_catalog(what, filters, output, _console())
 
 
 @app.command()
@@ -391,7 +392,7 @@ def migrate(
     """
     from trainyard.migrate import migrate_file
 
-    migrate_file(file, Console(), write=write, since=since)
+    migrate_file(file, _console(), write=write, since=since)
 
 
 @app.command()
@@ -570,33 +571,38 @@ def app_of(words: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; every expected failure ends in its text and its exit code."""
-    errors = Console(stderr=True)
     try:
         # 130 after Ctrl-C, or the code of a `typer.Exit`
         code = app_of(sys.argv[1:])(standalone_mode=False, prog_name="trainyard")
     except KeyboardInterrupt:  # while typer still reads the commands' options
         code = ExitCode.INTERRUPTED
     except InterruptedByUser as stop:
-        errors.print(f"[yellow]Interrupted.[/] {escape(stop.text)}", highlight=False, soft_wrap=True)
+        _report_interrupt(stop.text)
         sys.exit(stop.exit_code)
     except TrainyardError as error:
-        code = _report(errors, error)
+        code = _report(error)
     except typer.TyperException as error:  # a wrong flag or argument
-        code = _report_usage(errors, error)
+        code = _report_usage(error)
     except Exception as error:
-        code = _report(errors, _explained(error))
+        code = _report(_explained(error))
     if code == ExitCode.INTERRUPTED:
-        errors.print("[yellow]Interrupted.[/] Run the same command again: it continues from here.")
+        _report_interrupt("Run the same command again: it continues from here.")
     sys.exit(code)
 
 
-def _report_usage(errors: Console, error: typer.TyperException) -> ExitCode:
+def _report_usage(error: typer.TyperException) -> ExitCode:
     from trainyard.usage import problem_of
 
     if problem := problem_of(error):
-        return _report(errors, InputError([problem]))
+        return _report(InputError([problem]))
     error.show()  # type: ignore[attr-defined]
     return ExitCode.WRONG_INPUT
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console  # 40 ms, which a command without a table or an error does not need
+
+    return Console(stderr=stderr)
 
 
 def _explained(error: Exception) -> TrainyardError:
@@ -638,7 +644,16 @@ def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 
 
-def _report(errors: Console, error: TrainyardError) -> ExitCode:
+def _report_interrupt(text: str) -> None:
+    from rich.markup import escape
+
+    _console(stderr=True).print(f"[yellow]Interrupted.[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
+def _report(error: TrainyardError) -> ExitCode:
+    from rich.markup import escape
+
+    errors = _console(stderr=True)
     number = len(error.problems)
     errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
     for problem in error.problems:

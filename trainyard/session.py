@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from engine.paths import Paths
 from engine.progress import Progress, for_stream
 from infra import names
@@ -23,6 +21,7 @@ from trainyard.state import backend_variables
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
+    from rich.console import Console
 
     from engine.engine import Engine
     from infra.spec import Fleet, Stack
@@ -59,7 +58,8 @@ class Session:
         self.context = context
         self.team = team
         self.paths = paths or Paths.from_environment()
-        self.console = console or Console()
+        if console is not None:
+            self.console = console
 
     @cached_property
     def stack(self) -> Stack:
@@ -109,6 +109,13 @@ class Session:
     @property
     def stack_file(self) -> Path:
         return self.paths.stack_file(self.stack_name)
+
+    @cached_property
+    def console(self) -> Console:
+        """The console for results."""
+        from rich.console import Console
+
+        return Console()
 
     @cached_property
     def progress(self) -> Progress:

@@ -1,4 +1,4 @@
-"""Progress as plain lines for logs, and as bars for terminals."""
+"""Progress as plain lines for logs, or as bars where there is a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TextIO
 import pytest
 from rich.console import Console
 
-from engine.progress import PlainProgress, Progress, RichProgress, for_stream
+from engine.bars import RichProgress
+from engine.progress import PlainProgress, Progress, for_stream
 
 
 def test_a_pipe_gets_lines_and_a_terminal_gets_bars() -> None:
@@ -49,23 +50,3 @@ def test_a_failure_is_not_shown_as_done(make: Callable[[TextIO], Progress]) -> N
         raise OSError
     assert "done" not in stream.getvalue()
     assert "✓" not in stream.getvalue()
-
-
-def test_bars_leave_one_line_for_each_task_that_ended() -> None:
-    stream = io.StringIO()
-    progress = RichProgress(Console(file=stream, force_terminal=False, width=120))
-    with progress.task("one") as task, progress.task("two"):
-        task.advanced(1, 2, "half")
-    progress.log("all done")
-    lines = [line.split()[:2] for line in stream.getvalue().splitlines() if line]
-    assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]
-
-
-def test_text_that_looks_like_markup_is_printed_unchanged() -> None:
-    stream = io.StringIO()
-    progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
-    with progress.task("build [/one]") as task:
-        task.advanced(1, 2, "reading [/src/pair.cc:545]")
-        progress.log("error [/src/pair.cc:545]")
-    assert "error [/src/pair.cc:545]" in stream.getvalue()
-    assert "build [/one]" in stream.getvalue()
