@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard.follow import Follower, JobHistory, Losses, until_ended
 from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of, share_for
-from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.session import Session, next_run
-from trainyard.spot import cloud
-from trainyard.summary import Summary, show
-from trainyard.timeline import TimelineEvent
+
+if TYPE_CHECKING:
+    from trainyard.follow import JobHistory
+    from trainyard.timeline import TimelineEvent
 
 STAGING_POLL_SECONDS = 2.0
 
@@ -37,6 +36,8 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     if not session.is_on_host or job.command is not None:  # only the training package writes metrics
         _follow_logs(session, job, run)
         return
+    from trainyard.summary import Summary, show  # with what it imports 60 ms, which most callers do not need
+
     history = _follow(session, job, run)
     summary = Summary(
         session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, history
@@ -200,6 +201,9 @@ def _not_staged(dataset: str, staging: Staging) -> Problem:
 
 
 def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
+    from trainyard.follow import Follower, Losses, until_ended
+    from trainyard.spot import cloud
+
     key = JobKey(job.team, job.name)
     run_dir = session.run_root(job.team, job.name) / run
     follower = Follower(session.jobs, key, run_dir, session.cluster.layout.events)
@@ -219,6 +223,8 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 
 def _follow_logs(session: Session, job: JobSpec, run: str) -> None:
     """Show the queue's decisions on the job and its nodes' output, until it ends."""
+    from trainyard.live_logs import NodeLogs, follow_logs
+
     key = JobKey(job.team, job.name)
     session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, job.num_nodes)

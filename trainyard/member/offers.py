@@ -18,7 +18,7 @@ from infra.spec.offer import PoolOffer
 from infra.spec.share import Share
 from trainyard.member.asked import Size
 from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Object
-from trainyard.member.queue import Pool, pools_of
+from trainyard.member.pools import Pool, pools_of
 
 DEFAULT_QUEUE = "default"
 """The local queue of jobs that name none; it submits to the team's first cluster queue."""

@@ -12,14 +12,14 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 
-import catalog
-from infra import names, quantities
+from infra import names
 from trainyard.forms import Form
 from trainyard.jobs import waiting_reason
 from trainyard.member import workloads
 from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, Object, owner
 from trainyard.member.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.member.listing import brief
+from trainyard.member.pools import Pool, pools_of, usage
 from trainyard.session import Session
 from trainyard.tables import plain_table
 
@@ -30,19 +30,6 @@ VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
 """Kueue's API for the pending workloads of a local queue, with their positions in the whole queue."""
 POSITIONS_LIMIT = 1000
 """Maximum number of jobs per local queue whose positions are read, Kueue's own default."""
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A pool's quota in one queue, in accelerators."""
-
-    name: str
-    quota: int
-    """Quota of this queue."""
-    used: int
-    """Accelerators that this queue uses, some of which may be borrowed."""
-    free: int
-    """Accelerators that this queue can still get, with what it can borrow from its cohort."""
 
 
 @dataclass(frozen=True)
@@ -193,53 +180,6 @@ def _estimate_inputs(
     )
 
 
-def pools_of(name: str, known: Mapping[str, Object]) -> list[Pool]:
-    """Return the pools of a queue; none where the user may not see the queue."""
-    if name not in known:
-        return []
-    spec = known[name]["spec"]
-    cohort = [
-        each
-        for each in known.values()
-        if each is known[name]
-        or (spec.get("cohortName") and each["spec"].get("cohortName") == spec["cohortName"])
-    ]
-    return [_pool(flavor, known[name], cohort) for flavor in _quotas(known[name])]
-
-
-def _pool(flavor: str, queue: Object, cohort: Sequence[Object]) -> Pool:
-    (nominal, borrowing), used = _quotas(queue)[flavor], _usage(queue).get(flavor, 0)
-    all_free = sum(_quotas(each).get(flavor, (0, None))[0] - _usage(each).get(flavor, 0) for each in cohort)
-    own_limit = math.inf if borrowing is None and len(cohort) > 1 else nominal + (borrowing or 0)
-    return Pool(flavor, nominal, used, max(0, int(min(all_free, own_limit - used))))
-
-
-def _quotas(queue: Object) -> dict[str, tuple[int, int | None]]:
-    """Return quota and borrowing limit of each flavor, in accelerators."""
-    kinds = catalog.accelerator_resources()
-    return {
-        flavor["name"]: (quantities.read(each["nominalQuota"]), _number(each.get("borrowingLimit")))
-        for group in queue["spec"].get("resourceGroups", ())
-        for flavor in group["flavors"]
-        for each in flavor["resources"]
-        if each["name"] in kinds
-    }
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else quantities.read(text)
-
-
-def _usage(queue: Object) -> dict[str, int]:
-    kinds = catalog.accelerator_resources()
-    return {
-        flavor["name"]: quantities.read(each["total"])
-        for flavor in queue.get("status", {}).get("flavorsReservation", ())
-        for each in flavor["resources"]
-        if each["name"] in kinds
-    }
-
-
 def _capacity(
     pool: Pool, running: Sequence[Object], known: Mapping[str, Object], now: datetime
 ) -> PoolCapacity:
@@ -249,7 +189,7 @@ def _capacity(
         for each in running
         if (held := workloads.by_flavor(each).get(pool.name, 0))
     )
-    everywhere = sum(_usage(queue).get(pool.name, 0) for queue in known.values())
+    everywhere = sum(usage(queue).get(pool.name, 0) for queue in known.values())
     others = max(0, everywhere - sum(each.accelerators for each in holders))
     return PoolCapacity(pool.free, holders, others)
 

@@ -23,11 +23,9 @@ from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
 from trainyard.jobs import CHECKPOINTS, JOB, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
-from trainyard.live_logs import NodeLogs, follow_logs
 from trainyard.member.asked import Asked, Size, Written, check_program, made_up, secrets_of
 from trainyard.member.cluster import PRIORITIES, MemberCluster
 from trainyard.member.offers import Chosen, choose, flavors_of
-from trainyard.member.outlook import outlook_of
 from trainyard.member.pack import Pack, counted, printable, size_of
 from trainyard.member.packing import Code, Packing
 from trainyard.member.retrying_jobs import CUT_OFF, RetryingJobs, take_up, unanswered
@@ -263,6 +261,8 @@ def _check_priority(cluster: MemberCluster, job: JobSpec) -> None:
 
 def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> None:
     if dry_run:
+        from trainyard.member.outlook import outlook_of
+
         sys.stdout.write(yaml.safe_dump(ready.manifest(), sort_keys=False, width=110))
         sys.stdout.flush()
         for line in outlook_of(MemberCluster(session), ready.chosen):
@@ -325,6 +325,8 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     Raises:
         TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
     """
+    from trainyard.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
+
     session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
     shown = NodeLogs(session.jobs, key, num_nodes)
     state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)

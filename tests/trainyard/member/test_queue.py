@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from kubernetes.client.exceptions import ApiException
 
 from tests.trainyard.member.lists import (
@@ -17,7 +16,7 @@ from tests.trainyard.member.lists import (
     workload,
 )
 from trainyard.member.cluster import Object
-from trainyard.member.queue import Queue, pools_of, queues
+from trainyard.member.queue import Queue, queues
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
 WAITS = condition("QuotaReserved", status="False", message="insufficient unused quota")
@@ -111,17 +110,6 @@ def test_a_queue_that_is_not_visible_is_reported_as_such() -> None:
     found = queue_of(workload("waits", WAITS))
     assert (found.pools, found.others_waiting) == ((), None)
     assert found.waiting[0].start.basis == "the quota of this queue is not visible to you"
-
-
-@pytest.mark.parametrize(
-    ("limits", "free"), [({}, 10), ({"borrowingLimit": "2"}, 8), ({"borrowingLimit": "0"}, 6)]
-)
-def test_a_queue_may_borrow_what_its_cohort_has_free(limits: dict[str, Any], free: int) -> None:
-    own = cluster_queue(quota=8, used=2, cohort="lab", **limits)
-    other = cluster_queue(quota=8, used=4, cohort="lab", name="other")
-    stranger = cluster_queue(quota=8, name="stranger", cohort="others")
-    [pool] = pools_of("gpu", {"gpu": own, "other": other, "stranger": stranger})
-    assert (pool.quota, pool.used, pool.free) == (8, 2, free)
 
 
 def test_quotas_and_usage_of_thousands_are_read_as_kubernetes_writes_them() -> None:
