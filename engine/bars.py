@@ -12,8 +12,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from engine.progress import Task
-
 
 class RichProgress:
     """One bar per running task; what has ended remains as a line above."""
@@ -28,7 +26,7 @@ class RichProgress:
         self._console.print(text, highlight=False, markup=False)
 
     @contextmanager
-    def task(self, name: str) -> Iterator[Task]:
+    def task(self, name: str) -> Iterator[_RichTask]:
         started = time.monotonic()
         bars = self._opened()
         bar = bars.add_task(name, total=None, text="")
