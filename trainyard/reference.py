@@ -115,7 +115,8 @@ def _choices(names: list[str]) -> str:
 
 def _array(value: Schema) -> str:
     items = value.get("items") or {}
-    return f"list of {_type(items)}" if items else "list"
+    limits = _count(value.get("minItems"), value.get("maxItems"), "entry", "entries")
+    return (f"list of {_type(items)}" if items else "list") + (f", {limits}" if limits else "")
 
 
 def _object(value: Schema) -> str:
@@ -127,14 +128,25 @@ def _object(value: Schema) -> str:
 
 
 def _bounds(value: Schema) -> str:
-    low = value.get("minimum", value.get("minLength"))
-    high = value.get("maximum", value.get("maxLength"))
-    unit = " characters" if value.get("type") == "string" else ""
+    """Return the limits of a value, as the end of its type's description; empty if there are none."""
+    if value.get("type") == "string":
+        limits = _count(value.get("minLength"), value.get("maxLength"), "character", "characters")
+        return f" of {limits}" if limits else ""
+    low, high = value.get("minimum"), value.get("maximum")
     if low is not None and high is not None:
-        return f", {low} to {high}{unit}"
+        return f", {low} to {high}"
     if low is not None:
-        return f", {low}{unit} or more"
-    return f", {high}{unit} at most" if high is not None else ""
+        return f", {low} or more"
+    return f", {high} at most" if high is not None else ""
+
+
+def _count(low: int | None, high: int | None, singular: str, plural: str) -> str:
+    """Return an allowed number of things in words: `at least 1 character`; empty if any number is allowed."""
+    if low and high is not None:
+        return f"{low} to {high} {plural}" if low < high else f"{low} {singular if low == 1 else plural}"
+    if high is not None:
+        return f"at most {high} {singular if high == 1 else plural}"
+    return f"at least {low} {singular if low == 1 else plural}" if low else ""
 
 
 def _default(key: str, value: Schema, required: set[str]) -> str:
