@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,33 @@ def test_the_end_of_the_last_epoch_finishes_a_run_that_was_not_preempted(tmp_pat
     assert (run.exit_code, run.steps) == (75, 6), "it is obeyed one step later"
     run.close()
     assert [line["step"] for line in events(tmp_path, "finished")] == [3]
+
+
+class Meter:
+    """A sum, as programs keep one for each epoch."""
+
+    def __init__(self) -> None:
+        self.sum = 0.0
+
+
+def _one_step_with_meters(run_dir: Path, _: Mapping[str, Any]) -> int:
+    run = Run.from_environment(run_dir)
+    with run:
+        losses, steps = Meter(), Meter()
+        run.track(losses=losses, steps=steps)
+        losses.sum, steps.sum = run.mesh.rank, 1
+        run.step()
+    return run.exit_code
+
+
+def test_a_meter_that_differs_by_rank_is_named_where_another_number_of_ranks_is_refused(
+    tmp_path: Path,
+) -> None:
+    run(_one_step_with_meters, 2, tmp_path, {})
+    ((code, output),) = start(_one_step_with_meters, 1, tmp_path, {}).wait()
+    assert code == 2
+    assert "run.carried.losses: differs by rank; got 1 rank; allowed: 2, as in the checkpoint" in output
+    assert "run.carried.steps" not in output
 
 
 def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from trainyard_train.checkpointing import values as state_values
-from trainyard_train.checkpointing.checkpoint import Checkpoint
-from trainyard_train.checkpointing.loading import Load, Targets
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError
+from trainyard_train.checkpointing.loading import Header, Load, Targets
 from trainyard_train.checkpointing.objects import (
     SHARED,
     Tracked,
@@ -381,10 +381,33 @@ def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:
     changed = []
     for path in checkpoint.manifest.state["by_rank"]:
         if path.partition(".")[0] in modules and path not in state._parameter_names().values():
-            log_line(f"{path} differs by rank in {checkpoint.name}, of {was} ranks: all {now} take rank 0's")
+            log_line(
+                f"{path} differs by rank in {checkpoint.name} of {was} ranks: all {now} ranks load rank 0's"
+            )
         else:
-            changed.append(f"{path}: differs by rank; allowed: {was} ranks as before, now there are {now}")
+            changed += [
+                f"{each}: differs by rank; got {now} rank{'' if now == 1 else 's'}; allowed: {was}, as in the"
+                " checkpoint"
+                for each in (_differing(checkpoint, path) if state.mesh.is_rank0 else [path])
+            ]
     return changed
+
+
+def _differing(checkpoint: Checkpoint, path: str) -> list[str]:
+    """Paths of the entries at a path that differ by rank, from the headers of all files; at least the path.
+
+    The manifest has one path for all variables of a loop, so it does not name the one that differs. One rank
+    is enough to read them: all ranks raise rank 0's message.
+    """
+    packed = []
+    try:
+        for name in checkpoint.manifest.files:
+            file = checkpoint.file(name)
+            metadata = Header.parse(file, file.header()).metadata
+            packed.append(json.loads(metadata.get("values", "{}")).get(path))
+    except (DamagedError, OSError):  # the run is refused anyway
+        return [path]
+    return state_values.differing(packed, path) or [path]
 
 
 def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Found) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, Final
@@ -91,6 +91,19 @@ def without_classes(packed: Any) -> Any:  # noqa: ANN401
 def no_tensor(path: str) -> torch.Tensor:
     """Pass this to `unpack` where no tensor is expected: it raises KeyError."""
     raise KeyError(path)
+
+
+def differing(packed: Sequence[Any], path: str) -> list[str]:
+    """Return the paths of the entries that are not equal in all of these values that `pack` made.
+
+    Args:
+        packed: the ranks' values of one path.
+        path: path of the values; returned itself if they are not all dicts with text keys.
+    """
+    if not all(isinstance(each, dict) and _TAG not in each for each in packed):
+        return [path]
+    keys = sorted({key for each in packed for key in each})
+    return [f"{path}.{key}" for key in keys if any(each.get(key) != packed[0].get(key) for each in packed)]
 
 
 def paths(packed: Any) -> list[str]:  # noqa: ANN401
