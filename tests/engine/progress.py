@@ -9,11 +9,13 @@ from engine.provider.resource import Cancelled
 
 
 class RecordedProgress:
-    """A Progress that is also its only Task."""
+    """A Progress that is also the Task of each name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        """Log lines."""
         self.status: list[str] = []
+        """Status texts of the tasks: `3 of 7 text`, or the text where the total is unknown."""
 
     def check(self) -> None:
         """Do nothing: it is never interrupted."""
@@ -26,7 +28,7 @@ class RecordedProgress:
         yield self
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
-        self.status.append(text)
+        self.status.append(f"{done} of {total} {text}" if total else text)
 
 
 class InterruptedProgress(RecordedProgress):

@@ -6,8 +6,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,25 +14,7 @@ import pytest
 from engine.paths import REPOSITORY, Paths
 from local.toolchain import search
 from local.toolchain.versions import Versions
-
-
-@dataclass
-class ProgressRecorder:
-    """A fake Progress that records its lines."""
-
-    lines: list[str] = field(default_factory=list)
-    tasks: list[str] = field(default_factory=list)
-
-    def log(self, text: str) -> None:
-        self.lines.append(text)
-
-    @contextmanager
-    def task(self, name: str) -> Iterator[ProgressRecorder]:
-        self.tasks.append(name)
-        yield self
-
-    def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
-        self.lines.append(f"{done} of {total} {text}" if total else text)
+from tests.engine.progress import RecordedProgress
 
 
 @dataclass
@@ -75,8 +56,8 @@ def site() -> Iterator[ReleaseSite]:
 
 
 @pytest.fixture
-def progress() -> ProgressRecorder:
-    return ProgressRecorder()
+def progress() -> RecordedProgress:
+    return RecordedProgress()
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ from infra.errors import ExitCode, Problem
 from local.toolchain import Toolchain, doctor
 from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus, diagnose
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import ProgressRecorder, Workshop, pinned
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
+def toolchain(workshop: Workshop, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setattr(doctor, "_TRIALS", {})
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 

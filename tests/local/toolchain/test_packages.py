@@ -12,7 +12,8 @@ from local.toolchain.artifact import Action
 from local.toolchain.packages import DebianPackages
 from local.toolchain.process import ProcessRunner
 from local.toolchain.versions import DebianPackage
-from tests.local.toolchain.conftest import ProgressRecorder, Workshop
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import Workshop
 
 OWN_POLICY = "#!/bin/sh\nexit 0\n"
 
@@ -34,7 +35,7 @@ def apt(workshop: Workshop, policy: Path) -> Path:
     return log
 
 
-def wanted(progress: ProgressRecorder, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
+def wanted(progress: RecordedProgress, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
     pinned = {
         name.replace("_", "-"): DebianPackage(provides=program, services=services)
         for name, program in provides.items()
@@ -43,7 +44,7 @@ def wanted(progress: ProgressRecorder, services: tuple[str, ...] = (), **provide
 
 
 def test_installed_packages_are_not_changed(
-    apt: Path, workshop: Workshop, progress: ProgressRecorder
+    apt: Path, workshop: Workshop, progress: RecordedProgress
 ) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
@@ -53,7 +54,7 @@ def test_installed_packages_are_not_changed(
 
 
 def test_only_missing_packages_are_installed_and_are_reported_first(
-    apt: Path, progress: ProgressRecorder
+    apt: Path, progress: RecordedProgress
 ) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
@@ -63,7 +64,7 @@ def test_only_missing_packages_are_installed_and_are_reported_first(
 
 
 def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
-    apt: Path, policy: Path, progress: ProgressRecorder
+    apt: Path, policy: Path, progress: RecordedProgress
 ) -> None:
     wanted(progress, ("etcd", "etcd.socket"), shell="sh", etcd_server="no-such-etcd").make(progress)
     assert apt.read_text().count("policy 101") == 2
@@ -73,7 +74,7 @@ def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
 
 
 def test_services_may_start_again_after_a_failed_installation(
-    apt: Path, policy: Path, progress: ProgressRecorder
+    apt: Path, policy: Path, progress: RecordedProgress
 ) -> None:
     apt.with_name("apt.log.fails").touch()
     with pytest.raises(TrainyardError):
@@ -81,19 +82,19 @@ def test_services_may_start_again_after_a_failed_installation(
     assert not policy.exists()
 
 
-def test_the_policy_of_a_killed_run_is_removed(apt: Path, policy: Path, progress: ProgressRecorder) -> None:
+def test_the_policy_of_a_killed_run_is_removed(apt: Path, policy: Path, progress: RecordedProgress) -> None:
     policy.write_text(packages._POLICY_TEXT)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert not policy.exists()
 
 
-def test_the_hosts_policy_is_unchanged(apt: Path, policy: Path, progress: ProgressRecorder) -> None:
+def test_the_hosts_policy_is_unchanged(apt: Path, policy: Path, progress: RecordedProgress) -> None:
     policy.write_text(OWN_POLICY)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert policy.read_text() == OWN_POLICY
 
 
-def test_a_package_can_be_detected_by_a_file(tmp_path: Path, progress: ProgressRecorder) -> None:
+def test_a_package_can_be_detected_by_a_file(tmp_path: Path, progress: RecordedProgress) -> None:
     plugin = tmp_path / "bridge"
     assert wanted(progress, cni=str(plugin)).plan().action is Action.INSTALL
     plugin.touch()
@@ -101,7 +102,7 @@ def test_a_package_can_be_detected_by_a_file(tmp_path: Path, progress: ProgressR
 
 
 def test_without_apt_the_programs_are_named(
-    workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(workshop.machine))
     (problem,) = wanted(progress, etcd_server="no-such-etcd").problems()

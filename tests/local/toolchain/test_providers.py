@@ -16,7 +16,8 @@ from local.toolchain.providers import ProviderPlugin
 from local.toolchain.releases import Releases
 from local.toolchain.store import ArtifactStore
 from local.toolchain.versions import PinnedProvider, PinnedRelease, Versions
-from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, tar_of
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import ReleaseSite, tar_of
 
 ARCHIVE = "pulumi-resource-aws-v7.1.0.tar.gz"
 
@@ -86,7 +87,7 @@ def test_our_link_in_the_engines_home_does_not_count_as_an_installation(
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
 def test_a_release_is_verified_by_the_publishers_checksums(
-    algorithm: str, site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    algorithm: str, site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     archive = tar_of(**{"pulumi-resource-aws": b"released", "LICENSE": b""})
     publish(site, archive, hashlib.new(algorithm, archive).hexdigest())
@@ -97,7 +98,7 @@ def test_a_release_is_verified_by_the_publishers_checksums(
 
 
 def test_a_release_with_another_checksum_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     publish(site, tar_of(**{"pulumi-resource-aws": b"tampered"}), hashlib.sha1(b"other").hexdigest())
     with pytest.raises(TrainyardError, match="do not trust the site"):

@@ -11,7 +11,8 @@ from packaging.specifiers import SpecifierSet
 from infra.errors import TrainyardError
 from local.toolchain.releases import BrokenOffError, Releases
 from local.toolchain.versions import Build, GoProgram, PinnedRelease
-from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, tar_of
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import ReleaseSite, tar_of
 
 
 def build_on(
@@ -34,13 +35,13 @@ def build_on(
     )
 
 
-def fetch(build: Build, folder: Path, progress: ProgressRecorder) -> str:
+def fetch(build: Build, folder: Path, progress: RecordedProgress) -> str:
     assert build.release
     return Releases(allowed=True).fetch(build, build.release, folder, progress)
 
 
 def test_a_released_program_is_fetched_and_checked(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     origin = fetch(build_on(site), tmp_path, progress)
@@ -51,7 +52,7 @@ def test_a_released_program_is_fetched_and_checked(
 
 
 def test_only_the_wanted_program_is_extracted_from_an_archive(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
     fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
@@ -59,7 +60,7 @@ def test_only_the_wanted_program_is_extracted_from_an_archive(
 
 
 def test_programs_that_are_released_one_by_one_are_each_fetched(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("one-1.2.3", b"1")
     site.publish("two-1.2.3", b"2")
@@ -68,7 +69,7 @@ def test_programs_that_are_released_one_by_one_are_each_fetched(
 
 
 def test_a_list_of_checksums_is_read_by_file_name(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     wrong = hashlib.sha256(b"other").hexdigest()
@@ -81,7 +82,7 @@ def test_a_list_of_checksums_is_read_by_file_name(
 
 @pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
 def test_a_wrong_checksum_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder, checksum: str
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress, checksum: str
 ) -> None:
     site.publish("tool-1.2.3", b"tampered", checksum=checksum)
     with pytest.raises(TrainyardError) as refused:
@@ -94,7 +95,7 @@ def test_a_wrong_checksum_is_refused(
 
 
 def test_an_archive_without_the_program_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
     with pytest.raises(TrainyardError, match="no tool in it"):
@@ -102,7 +103,7 @@ def test_an_archive_without_the_program_is_refused(
 
 
 def test_a_download_that_breaks_off_is_reported(
-    site: ReleaseSite, tmp_path: Path, progress: ProgressRecorder
+    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
 ) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]

@@ -15,7 +15,8 @@ from local.toolchain.images import RootFilesystem, TrainingArchive
 from local.toolchain.process import ProcessRunner
 from local.toolchain.sbom import STATUS, RootContents, bill_of_materials, locked
 from local.toolchain.store import ArtifactStore
-from tests.local.toolchain.conftest import ProgressRecorder, Workshop, pinned
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import Workshop, pinned
 
 DPKG = """Package: python3
 Status: install ok installed
@@ -122,7 +123,7 @@ class ExistingRootFilesystem(RootFilesystem):
 
 
 def test_the_image_has_its_sbom_and_the_cache_has_a_copy(
-    layer: Path, workshop: Workshop, progress: ProgressRecorder
+    layer: Path, workshop: Workshop, progress: RecordedProgress
 ) -> None:
     versions, store = pinned(), ArtifactStore(workshop.paths.cache)
     root = ExistingRootFilesystem(

@@ -15,17 +15,18 @@ import pytest
 from infra.errors import ExitCode, HostError, TrainyardError
 from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import ProgressRecorder, ReleaseSite, Workshop, pinned
+from tests.engine.progress import RecordedProgress
+from tests.local.toolchain.conftest import ReleaseSite, Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop: Workshop, progress: ProgressRecorder) -> Toolchain:
+def toolchain(workshop: Workshop, progress: RecordedProgress) -> Toolchain:
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
 
 def next_run(toolchain: Toolchain, **changes: object) -> Toolchain:
     """Return the toolchain of a new run on the same host."""
-    return Toolchain(toolchain.paths, pinned(**changes), ProgressRecorder(), Releases(allowed=False))
+    return Toolchain(toolchain.paths, pinned(**changes), RecordedProgress(), Releases(allowed=False))
 
 
 def content_of(archive: tarfile.TarFile, name: str) -> bytes:
@@ -61,10 +62,10 @@ def test_a_missing_artifact_is_built_with_its_dependencies(toolchain: Toolchain)
 
 
 def test_a_build_counts_the_packages_that_it_compiles(
-    toolchain: Toolchain, progress: ProgressRecorder
+    toolchain: Toolchain, progress: RecordedProgress
 ) -> None:
     toolchain.ensure("binary/tool")
-    assert "1 of 2 example.test/a" in progress.lines
+    assert "1 of 2 example.test/a" in progress.status
 
 
 def test_a_second_run_builds_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
@@ -109,7 +110,7 @@ def test_our_links_are_not_taken_for_the_hosts_programs(
     assert steps(next_run(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_a_release_saves_the_build(workshop: Workshop, progress: ProgressRecorder, site: ReleaseSite) -> None:
+def test_a_release_saves_the_build(workshop: Workshop, progress: RecordedProgress, site: ReleaseSite) -> None:
     site.publish("tool-1.2.3", b"#!/bin/sh\n")
     build = pinned().builds["tool"].model_dump(exclude={"release", "path"})
     release = {"archive": f"{site.address}/tool-1.2.3", "checksums": f"{site.address}/tool-1.2.3.sha256"}
@@ -122,7 +123,7 @@ def test_a_release_saves_the_build(workshop: Workshop, progress: ProgressRecorde
     assert workshop.asked("build") == []
 
 
-def test_an_old_go_is_not_used(workshop: Workshop, progress: ProgressRecorder) -> None:
+def test_an_old_go_is_not_used(workshop: Workshop, progress: RecordedProgress) -> None:
     toolchain = Toolchain(
         workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/go.txt"}), progress
     )
@@ -183,7 +184,7 @@ def test_too_little_space_stops_before_anything_is_started(
 
 
 def test_without_root_and_packages_both_problems_are_shown_at_once(
-    workshop: Workshop, progress: ProgressRecorder, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     missing = {"provides": "no-such-program"}
