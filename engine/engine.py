@@ -316,7 +316,7 @@ def without_encryption(config: str) -> str:
 def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:
     if ended.interrupted:
         resume = "run the same command again: it continues from here"
-        problem = Problem(what, "interrupted", "to end by itself", resume)
+        problem = Problem(what, "interrupted", "completion", resume)
         raise TrainyardError([problem], ExitCode.INTERRUPTED)
     if ended.code != 0:
         how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
@@ -334,4 +334,4 @@ def _protected(stack: str, urns: Sequence[str]) -> Problem:
 
 
 def _failed(what: str, errors: str) -> Problem:
-    return Problem(what, errors, "to end without an error", GO_ON)
+    return Problem(what, errors, "completion without an error", GO_ON)

@@ -14,11 +14,11 @@ from infra.errors import GO_ON, Problem
 
 DONE_WORDS = {
     "create": "created",
-    "create-replacement": "created anew",
+    "create-replacement": "created replacement",
     "update": "updated",
     "delete": "deleted",
-    "delete-replaced": "deleted the replaced",
-    "discard-replaced": "removed the replaced from the state",
+    "delete-replaced": "deleted replaced",
+    "discard-replaced": "removed replaced from state",
     "read": "read",
     "import": "imported",
 }

@@ -166,7 +166,7 @@ class Typed(Anything):
 
     def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
         return {
-            "values that the SDK has as plain texts: types alone are checked": [package],
+            "values that are plain strings in the SDK: only their types are checked": [package],
             **self._of_no_sdk(),
         }
 

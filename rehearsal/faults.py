@@ -49,7 +49,7 @@ class Faults:
             f"creation {self.fail_at} of {self.fail} fails" if self.fail else "",
             f"no capacity for pool {self.no_capacity}" if self.no_capacity else "",
             f"the engine is killed after {self.crash_after} creations" if self.crash_after else "",
-            "everything is slow" if self.slow else "",
+            "every operation is slow" if self.slow else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -172,7 +172,8 @@ class Injector:
         with self._quiet:
             self._crashing = True
             self._quiet.wait_for(lambda: self._under_way <= 1, timeout=ENDING_SECONDS)
-            self._report(f"the engine was killed with {resource.token} {resource.name} made and not answered")
+            name = f"{resource.token} {resource.name}"
+            self._report(f"the engine was killed after {name} was created, before the answer")
             self._crash()
             self._crashing = False
 

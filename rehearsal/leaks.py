@@ -25,7 +25,7 @@ CREDENTIALS: Mapping[str, str] = {
 """Fake values of the credential variables that programs and providers read, so that no real one is used."""
 
 KINDS: Mapping[str, re.Pattern[str]] = {
-    "a secret of a fake": re.compile(re.escape(SECRET)),
+    "a fake provider's secret": re.compile(re.escape(SECRET)),
     "a secret that the engine has not encrypted": re.compile(r'\\*"plaintext\\*":'),
     "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     "an access key of AWS": re.compile(r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b"),
@@ -64,7 +64,7 @@ def known_in(text: str, known: Mapping[str, str]) -> set[str]:
 
 
 def kinds_in(text: str, known: Mapping[str, str] = {}) -> set[str]:
-    """Return the names of known secrets in a text, and the kinds of all else in it that looks like one."""
+    """Return the names of known secrets in a text, and the kinds of all other content that looks like one."""
     clear = _ENCRYPTED.sub("", text)
     found = known_in(clear, known)
     for each in _readable(clear):

@@ -246,8 +246,8 @@ def _refused(raised: RaisedRefusal, error: TrainyardError) -> Refused:
     name, message = raised.refusal.name, raised.message
     found = [problem for problem in error.problems if message in problem.got]
     if not found or found[0].fix == GO_ON:
-        got = found[0].got if found else f"{message}, and the error does not say it: {error}"
-        fix = "add a row to the target's `advice` that the text matches"
+        got = found[0].got if found else f"{message}, which the error does not contain: {error}"
+        fix = "add a row to the target's `advice` that matches this message"
         raise TrainyardError([Problem(f"rehearsal, refusal {name}", got, "the user's next step", fix)])
     return Refused(name, message, found[0].fix, raised.refusal.source)
 
@@ -266,15 +266,15 @@ def _rebuild(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None
     _check_files(run.engine)
     run.engine.delete_state()
     run.phase("adopt", run.engine.adopt, None)
-    run.phase("up with all of it", run.engine.up, None)
+    run.phase("up after adoption", run.engine.up, None)
     _compare(run.engine.resources(), fake_providers)
 
 
 def _come_back(run: _RehearsalRun, fake_providers: Sequence[FakeProvider]) -> None:
     """Create the stack again after `destroy`: it adopts the retained resources."""
     run.engine.request_protection()
-    run.phase("adopt what was retained", run.engine.adopt, None)
-    run.phase("up with what was retained", run.engine.up, None)
+    run.phase("adopt retained resources", run.engine.adopt, None)
+    run.phase("up with retained resources", run.engine.up, None)
     _compare(run.engine.resources(), fake_providers)
 
 
@@ -315,9 +315,10 @@ def _fail(run: _RehearsalRun, injector: Injector) -> None:
     if not injector.happened:
         allowed = "a fault that can happen to this stack"
         fix = "name a type, a pool or a number of creations that the preview shows"
-        raise TrainyardError([Problem("the fault", f"{injector.pending}: up went through", allowed, fix)])
+        got = f"{injector.pending}: `up` succeeded"
+        raise TrainyardError([Problem("the injected fault", got, allowed, fix)])
     ended = outcome
-    run.phase("up after that", lambda: ended, None)
+    run.phase("up after the fault", lambda: ended, None)
 
 
 @contextmanager
@@ -353,7 +354,7 @@ def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
     """No secret can be read in the engine's state. Raises TrainyardError."""
     fix = "give the property to `additional_secret_outputs`, or wrap the value in `pulumi.Output.secret`"
     problems = [
-        Problem(f"{each['urn'].split('::', 2)[2]}: {part}.{name}", f"{kind} in the clear", "encrypted", fix)
+        Problem(f"{each['urn'].split('::', 2)[2]}: {part}.{name}", f"{kind} in plain text", "encrypted", fix)
         for each in resources
         for part in ("inputs", "outputs")
         for name, value in (each.get(part) or {}).items()
@@ -365,8 +366,8 @@ def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
 
 def _check_files(engine: Operations) -> None:
     """No file that the rehearsal wrote has a readable secret. Raises TrainyardError."""
-    fix = "find what writes it, and have it leave the secret out"
-    problems = [Problem(each.file, f"{each.kind} in the clear", "encrypted", fix) for each in engine.leaks()]
+    fix = "find the code that writes the file, and omit the secret there"
+    problems = [Problem(each.file, f"{each.kind} in plain text", "encrypted", fix) for each in engine.leaks()]
     if problems:
         raise TrainyardError(problems)
 
@@ -396,7 +397,7 @@ def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
 
 
 def _amiss(urn: str, what: str) -> Problem:
-    fix = "this is a fault of the program or of the recovery: report it with the stack file"
+    fix = "this is a bug of the program or of the recovery: report it with the stack file"
     return Problem(urn.split("::", 2)[2], what, "one resource for each in the engine's state", fix)
 
 

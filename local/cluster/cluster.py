@@ -184,8 +184,8 @@ class EmbeddedCluster:
         site = self._site()
         machine = site.node(self._declared(node).name)
         if not machine.is_running():
-            fix = f"restore it first: restore {node}"
-            raise InputError([Problem(f"node {node}", "not running", "a node that runs", fix)])
+            fix = f"restore it first: `trainyard preempt {node} --return`"
+            raise InputError([Problem(f"node {node}", "not running", "a running node", fix)])
 
         def kill() -> None:
             with self._lock(NODE_LOCK_SECONDS):

@@ -102,7 +102,7 @@ class ClusterMachine:
         """
         if not wait_until(lambda: self._has(needs), seconds=START_SECONDS):
             got, fix = f"no {needs} after {START_SECONDS:.0f} s", f"read the logs in {self.folder}"
-            raise TrainyardError([Problem(f"machine {self.folder.name}", got, "a machine that runs", fix)])
+            raise TrainyardError([Problem(f"machine {self.folder.name}", got, "a running machine", fix)])
         inside = f"--target={self._init()}"
         return run(
             *(program("nsenter"), inside, "--mount", "--net", "--"), *argv, timeout_seconds=timeout_seconds

@@ -53,7 +53,7 @@ class BoundedVolume:
             self._mount()
             return self._difference()
         if nodes_run:  # their mount namespaces would still have the folder beneath
-            return "its nodes run: take the cluster down and up once"
+            return "its nodes are running: take the cluster down and up once"
         if self.folder.exists() and any(self.folder.iterdir()):
             return "the folder has files of an earlier release: it is not changed"
         return self._begin()

@@ -108,7 +108,7 @@ def diagnose(
 def _host(toolchain: Toolchain) -> Iterator[DoctorFinding]:
     release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
     yield DoctorFinding(
-        "machine", "system", DoctorStatus.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
+        "host", "system", DoctorStatus.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
     )
     yield _user()
     yield _capabilities()
@@ -118,7 +118,7 @@ def _host(toolchain: Toolchain) -> Iterator[DoctorFinding]:
     for folder in (toolchain.paths.cache, toolchain.paths.state):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         free_gib = shutil.disk_usage(there).free / 2**30
-        yield DoctorFinding("machine", str(folder), DoctorStatus.OK, f"{free_gib:.0f} GiB free")
+        yield DoctorFinding("host", str(folder), DoctorStatus.OK, f"{free_gib:.0f} GiB free")
     if os.geteuid() == 0:
         for name, trial in _TRIALS.items():
             yield _trial(name, trial)
@@ -126,9 +126,9 @@ def _host(toolchain: Toolchain) -> Iterator[DoctorFinding]:
 
 def _user() -> DoctorFinding:
     if os.geteuid() == 0:
-        return DoctorFinding("machine", "user", DoctorStatus.OK, "root")
+        return DoctorFinding("host", "user", DoctorStatus.OK, "root")
     fix = "run as root: the nodes' namespaces, mounts and cgroups need it"
-    return DoctorFinding("machine", "user", DoctorStatus.PROBLEM, f"uid {os.geteuid()}", fix)
+    return DoctorFinding("host", "user", DoctorStatus.PROBLEM, f"uid {os.geteuid()}", fix)
 
 
 def _lacks_capabilities(names: Iterable[str]) -> list[str]:
@@ -140,41 +140,41 @@ def _lacks_capabilities(names: Iterable[str]) -> list[str]:
 def _capabilities() -> DoctorFinding:
     missing = _lacks_capabilities(_CAPABILITIES)
     if not missing:
-        return DoctorFinding("machine", "capabilities", DoctorStatus.OK, ", ".join(_CAPABILITIES))
+        return DoctorFinding("host", "capabilities", DoctorStatus.OK, ", ".join(_CAPABILITIES))
     if missing == ["SYS_RESOURCE"]:
         detail = "no SYS_RESOURCE: containers keep their parent's OOM score"
-        return DoctorFinding("machine", "capabilities", DoctorStatus.OK, detail)
+        return DoctorFinding("host", "capabilities", DoctorStatus.OK, detail)
     fix = f"run where root has them, or give the container --cap-add={','.join(missing)}"
-    return DoctorFinding("machine", "capabilities", DoctorStatus.PROBLEM, f"no {', '.join(missing)}", fix)
+    return DoctorFinding("host", "capabilities", DoctorStatus.PROBLEM, f"no {', '.join(missing)}", fix)
 
 
 def _memory() -> DoctorFinding:
     gib = psutil.virtual_memory().available / 2**30
     state = DoctorStatus.OK if gib >= MEMORY_GIB else DoctorStatus.PROBLEM
     fix = f"the cluster and its job need {MEMORY_GIB:.0f} GiB: end other programs, or use a larger host"
-    return DoctorFinding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
+    return DoctorFinding("host", "memory", state, f"{gib:.1f} GiB available", fix)
 
 
 def _locked_memory() -> DoctorFinding:
     """Pods of the embedded cluster may lock as much: nothing that it runs needs more."""
     most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if most == resource.RLIM_INFINITY or not _lacks_capabilities(["SYS_RESOURCE"]):
-        return DoctorFinding("machine", "locked memory", DoctorStatus.OK, "pods: no limit")
+        return DoctorFinding("host", "locked memory", DoctorStatus.OK, "pods: no limit")
     return DoctorFinding(
-        "machine", "locked memory", DoctorStatus.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)"
+        "host", "locked memory", DoctorStatus.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)"
     )
 
 
 def _cgroups() -> DoctorFinding:
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
-        return DoctorFinding("machine", "cgroups", DoctorStatus.OK, "version 2")
+        return DoctorFinding("host", "cgroups", DoctorStatus.OK, "version 2")
     controllers = [name for name in ("cpu", "memory", "pids", "cpuset") if (root / name).exists()]
     if len(controllers) == 4:
-        return DoctorFinding("machine", "cgroups", DoctorStatus.OK, "version 1")
+        return DoctorFinding("host", "cgroups", DoctorStatus.OK, "version 1")
     fix = "mount cgroup version 2 at /sys/fs/cgroup"
     return DoctorFinding(
-        "machine", "cgroups", DoctorStatus.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
+        "host", "cgroups", DoctorStatus.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
     )
 
 
@@ -192,7 +192,7 @@ def _trial(name: str, script: str) -> DoctorFinding:
             return DoctorFinding(
                 "kernel", name, DoctorStatus.TODO, "cannot be tried before the Debian packages are installed"
             )
-        fix = "load the kernel's module on the host (modprobe), or use another machine"
+        fix = "load the kernel's module on the host (modprobe), or use another host"
         return DoctorFinding("kernel", name, DoctorStatus.PROBLEM, stderr_lines[0], fix)
     return DoctorFinding("kernel", name, DoctorStatus.OK, "tried")
 
@@ -216,5 +216,5 @@ def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[Do
 
 def from_problem(area: str, problem: Problem) -> DoctorFinding:
     """Return the finding of something that a person has to see to."""
-    detail = f"{problem.got}; wanted: {problem.allowed}"
+    detail = f"{problem.got}; allowed: {problem.allowed}"
     return DoctorFinding(area, problem.path, DoctorStatus.PROBLEM, detail, problem.fix)

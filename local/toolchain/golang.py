@@ -199,7 +199,7 @@ class GoBuild(CachedArtifact):
             except BrokenOffError as error:
                 shutil.rmtree(folder)
                 folder.mkdir()
-                return f"{self._compile(folder, task)} (the download broke off: {error})"
+                return f"{self._compile(folder, task)} (the download was interrupted: {error})"
         return self._compile(folder, task)
 
     def paths(self) -> Mapping[str, Path]:

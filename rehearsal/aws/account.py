@@ -92,7 +92,7 @@ class MotoAccount:
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
         if not self.lacks:
             return {}
-        return {"not in moto: the requests fit botocore's models, nothing was made": sorted(self.lacks)}
+        return {"not in moto: the requests match botocore's models, nothing was created": sorted(self.lacks)}
 
     def create(self, resource: RequestedResource) -> Made:
         with self._lock:

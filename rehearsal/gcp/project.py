@@ -57,7 +57,7 @@ class GcpProject(Typed):
         """Types without a discovery document."""
         found = dict(self._of_no_sdk())
         if self.undescribed:
-            what = "no discovery document of Google Cloud's: types alone are checked"
+            what = "no discovery document of Google Cloud: only types are checked"
             found[what] = sorted(self.undescribed)
         return found
 

@@ -77,7 +77,7 @@ class CommandResult:
     @property
     def changed(self) -> list[str]:
         """Return type and name of each resource that the engine changed, without components."""
-        pattern = r"^(?:created|created anew|updated|deleted|deleted the replaced)\s+(\S+ \S+) [\d.]+ s$"
+        pattern = r"^(?:created|created replacement|updated|deleted|deleted replaced)\s+(\S+ \S+) [\d.]+ s$"
         found = re.findall(pattern, self.errors, re.MULTILINE)
         components = ("trainyard:infra:", "trainyard:platform:")
         return sorted(each for each in found if not each.startswith(components))

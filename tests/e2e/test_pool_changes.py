@@ -80,9 +80,9 @@ def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehear
     messages = " ".join(life.happened)
     assert "aws:s3/bucket:Bucket dev-bucket was refused" in messages
     assert "pool gpu got no machines" in messages
-    assert "the engine was killed with" in messages
+    assert "the engine was killed after" in messages
     rest = ["up again", "refresh", "update", "unprotect", "destroy"]
-    assert [phase.name for phase in life.phases] == ["preview", "up after that", *rest]
+    assert [phase.name for phase in life.phases] == ["preview", "up after the fault", *rest]
 
 
 def test_a_preview_reports_how_each_pool_changes(life: Rehearsal) -> None:

@@ -178,7 +178,7 @@ def test_existing_resources_are_neither_adopted_nor_removed(tmp_path: Path) -> N
     made = [each for each in report["order"] if each.startswith("aws:")]
     changes = {phase["name"]: phase["changes"] for phase in report["phases"]}
     assert 0 < changes["adopt"]["adopt"] <= len(made)
-    assert not changes["adopt what was retained"]
+    assert not changes["adopt retained resources"]
 
 
 OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
@@ -236,11 +236,11 @@ def test_the_tpu_stack_passes_its_lifecycle(tmp_path: Path) -> None:
 def test_a_lost_state_is_rebuilt_and_a_stack_adopts_what_destroy_retained(stack: str, tmp_path: Path) -> None:
     report = rehearse(tmp_path, stack, "--adopt", "--assume-checkpoint", "10")
     names = [phase["name"] for phase in report["phases"]]
-    assert names[2:4] == ["adopt", "up with all of it"]
+    assert names[2:4] == ["adopt", "up after adoption"]
     again = [name for name in names[names.index("destroy") + 1 :] if name != "unprotect again"]
-    assert again == ["adopt what was retained", "up with what was retained", "destroy again"]
+    assert again == ["adopt retained resources", "up with retained resources", "destroy again"]
     adopted = {phase["name"]: phase["changes"].get("adopt") for phase in report["phases"]}
-    assert adopted["adopt"] > adopted["adopt what was retained"] > 0
+    assert adopted["adopt"] > adopted["adopt retained resources"] > 0
 
 
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
 ) -> None:
     report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
     (fault,) = report["faults"]
-    assert fault.startswith("the engine was killed with")
-    assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
+    assert fault.startswith("the engine was killed after")
+    assert [phase["name"] for phase in report["phases"]] == ["preview", "up after the fault", *PHASES[2:]]
 
 
 POOLS = {
@@ -283,7 +283,7 @@ def test_every_cloud_converges_after_every_fault(stack: str, fault: str, tmp_pat
     report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", *arguments[fault])
     assert report["faults"]
     phases = [phase["name"] for phase in report["phases"]]
-    assert phases[:3] == ["preview", "up after that", "up again"]
+    assert phases[:3] == ["preview", "up after the fault", "up again"]
     assert phases[-1] == "destroy"
 
 

@@ -43,7 +43,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_a_foreign_target_passes_its_lifecycle_by_a_separate_fake(session: Session) -> None:
     done = rehearse_isolated(session, Faults(), Assumption(10), adopts=True)
     names = [phase.name for phase in done.phases]
-    assert names[:6] == ["preview", "up", "adopt", "up with all of it", "up again", "refresh"]
+    assert names[:6] == ["preview", "up", "adopt", "up after adoption", "up again", "refresh"]
     changes = {phase.name: phase.changes for phase in done.phases}
     assert changes["adopt"] == {"adopt": 1}
     assert any("LocalQueue" in urn for urn in done.created)

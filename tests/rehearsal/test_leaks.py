@@ -14,7 +14,7 @@ from rehearsal.leaks import SECRET, Leak, kinds_in, known_in, leaks_in, lines_of
 
 BYTES = base64.b64encode(bytes(range(150, 214))).decode()
 PLANTED = {
-    "a secret of a fake": f"{SECRET}-token",
+    "a fake provider's secret": f"{SECRET}-token",
     "a secret that the engine has not encrypted": '"plaintext": "\\"a\\""',
     "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
     "an access key of AWS": "AKIA" + "Q" * 16,

@@ -135,7 +135,7 @@ def test_a_resource_that_only_the_state_has_is_named() -> None:
 
 def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> None:
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
-    with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: up went through"):
+    with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: `up` succeeded"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)
 
 
@@ -149,7 +149,7 @@ class LeakingEngine(FakeEngine):
 
 
 def test_a_secret_in_plain_text_is_named_and_not_printed() -> None:
-    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in the clear") as raised:
+    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in plain text") as raised:
         rehearse(lambda _: LeakingEngine(settled()))
     assert SECRET not in str(raised.value)
 
@@ -159,7 +159,7 @@ def test_a_secret_in_a_file_fails_the_rehearsal() -> None:
         def leaks(self) -> Sequence[Leak]:
             return [Leak("history/one.json:7", "a private key")]
 
-    with pytest.raises(TrainyardError, match=r"history/one\.json:7\n.*a private key in the clear"):
+    with pytest.raises(TrainyardError, match=r"history/one\.json:7\n.*a private key in plain text"):
         rehearse(lambda _: LeakingFilesEngine(settled()))
 
 

@@ -45,7 +45,7 @@ def test_a_secret_is_found_in_every_folder_of_the_engine_and_the_program(file: s
     planted = paths.repository.parent / file
     planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(f"begun\n  value: {SECRET}\n  by: {PASSPHRASE}\n")
-    kinds = ["a secret of a fake", "the passphrase of the state"]
+    kinds = ["a fake provider's secret", "the passphrase of the state"]
     assert leaks_left(paths) == [
         Leak(f"{planted}:{line}", kind) for line, kind in zip((2, 3), kinds, strict=True)
     ]

@@ -46,7 +46,7 @@ def test_without_loop_devices_a_folder_is_used(
 
 
 def test_existing_files_and_nodes_are_unchanged(volume: BoundedVolume) -> None:
-    assert "its nodes run" in volume.attach(nodes_run=True)
+    assert "its nodes are running" in volume.attach(nodes_run=True)
     volume.folder.mkdir()
     (volume.folder / "checkpoint").touch()
     assert "files of an earlier release" in volume.attach(nodes_run=False)
