@@ -234,7 +234,7 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
     reasons = {each.partition(":")[0]: each for each in output}
     for name in ("sockets-torch", "sockets-mpi"):
         assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in reasons[name]
-        assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in reasons[name]
+        assert "/dev/infiniband/uverbs*: missing; the node provides none to this pod" in reasons[name]
         assert "NCCL_NET=Socket" in reasons[name]
     assert "their image has no /bin/sh" in reasons["no-shell"]
     log = on_fabric.trainyard("logs", "sockets-torch", "--node", "0").out

@@ -40,7 +40,7 @@ beside_library() {
   under_prefix "lib*/$1"
 }
 has() {
-  why='not there'
+  why='missing'
   case $1 in
     /*) one_of "$1" || under_prefix "${1#/}" ;;
     */*) beside_library "$1" ;;
@@ -68,22 +68,22 @@ for need in ${TRAINYARD_FABRIC#* }; do
   set +f
   case $file in
     locked-memory) may_lock "$package" || low="
-  locked memory: the node allows $locked bytes, and RDMA takes $package at least; its limit is the platform's to raise" ;;
+  locked memory: the node allows $locked bytes, RDMA needs $package or more; the DaemonSet memory-lock raises the limit" ;;
     *) has "$file" || missing="${missing:-}
-  $file: $why; ${package:-the node gave this pod none}${package:+ has it}" ;;
+  $file: $why; ${package:+install the package }${package:-the node provides none to this pod}" ;;
   esac
 done
 case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
   'IB 0 '*) ;;
   'IB '*) missing="${missing:-}
-  NCCL_IB_DISABLE=$NCCL_IB_DISABLE: it turns the fabric off; leave it out" ;;
+  NCCL_IB_DISABLE=$NCCL_IB_DISABLE: turns the fabric off; remove it" ;;
   *' none') missing="${missing:-}
-  NCCL_NET_PLUGIN=none: it keeps NCCL from the plugin of $NCCL_NET; leave it out" ;;
+  NCCL_NET_PLUGIN=none: prevents NCCL from loading the plugin of $NCCL_NET; remove it" ;;
 esac
 [ "${missing:-}${low:-}" ] || exit 0
 message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:${missing:-}${low:-}
-Put it into the image (training/images has all of it; \`trainyard images --check\` looks for it). Among the variables
-of the job NCCL_NET=Socket says that TCP is meant, TRAINYARD_FABRIC=none that this check is wrong."
+Add missing files to the image (training/images has all of them; \`trainyard images --check\` checks an image). If TCP
+is intended, set NCCL_NET=Socket in the job's variables; if this check is wrong, set TRAINYARD_FABRIC=none there."
 echo "$message" >&2
 [ "${1:-}" ] || exit 1
 echo "$message" 2>/dev/null >/dev/termination-log
