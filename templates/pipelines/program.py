@@ -48,21 +48,19 @@ def main(project: Path, trainyard: Path, to: Path) -> int:
 def problems_of(written: dict[str, Any], templates: list[dict[str, Any]], version: str) -> Iterator[str]:
     """Report what differs from every template, besides the name; nothing in the file is executed."""
     if not NAME.fullmatch(str(written.get("name"))):
-        yield _problem("name", written.get("name"), "letters, digits, `.`, `_`, `-`", "name the project so")
+        yield _problem("name", written.get("name"), "letters, digits, `.`, `_`, `-`", "rename the project")
     program = {key: written.get(key) for key in PROGRAM}
     if program not in [{key: each.get(key) for key in PROGRAM} for each in templates]:
-        allowed = "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"
-        fix = (
-            "take them from there; resources of your own go into a project of their own, or a template there"
-        )
-        yield _problem(", ".join(PROGRAM), "what no template says", allowed, fix)
+        allowed = "those of one of templates/*/Pulumi.yaml in the pipeline's copy of Trainyard"
+        fix = "copy them from there; put your own resources into a separate project, or into a template there"
+        yield _problem(", ".join(PROGRAM), "values of no template", allowed, fix)
     if set(written.get("config") or {}) - {"pulumi:tags"}:  # which `pulumi new` writes
-        yield _problem("config", written["config"], "none", "write it into the stack files")
+        yield _problem("config", written["config"], "none", "write it into a stack file")
     for key in sorted(set(written) - {*PROGRAM, *IGNORED, "config"}):
         yield _problem(key, written[key], f"one of {', '.join((*IGNORED, *PROGRAM))}", "remove it")
     named = str((written.get("packages") or {}).get("trainyard", "")).rpartition("@")[2]
     if named != version:
-        fix = f"name @{version}, or let TRAINYARD_REF be the tag v{named} of your copy"
+        fix = f"use @{version}, or set TRAINYARD_REF to the tag v{named} of your copy"
         yield _problem("packages.trainyard", f"version {named}", f"{version}, the pipeline's own", fix)
 
 

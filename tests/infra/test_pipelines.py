@@ -265,16 +265,19 @@ def test_a_projects_program_must_be_its_templates_and_uses_the_pipelines_package
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runtime": "python"}, "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"),
+        (
+            {"runtime": "python"},
+            "those of one of templates/*/Pulumi.yaml in the pipeline's copy of Trainyard",
+        ),
         (
             {"resources": {"mine": {"type": "command:local:Command"}}},
-            "resources of your own go into a project",
+            "put your own resources into a separate project",
         ),
-        ({"outputs": {"token": {"fn::readFile": "/proc/self/environ"}}}, "got:     'what no template says'"),
+        ({"outputs": {"token": {"fn::readFile": "/proc/self/environ"}}}, "got:     'values of no template'"),
         ({"packages": {"trainyard": "https://example.com/trainyard.git@0.9.0"}}, "0.1.0, the pipeline's own"),
         ({"plugins": {"providers": [{"name": "trainyard", "path": "bin"}]}}, "Pulumi.yaml: plugins"),
-        ({"config": {"trainyard:stack": {}}}, "write it into the stack files"),
-        ({"name": "../other"}, "name the project so"),
+        ({"config": {"trainyard:stack": {}}}, "write it into a stack file"),
+        ({"name": "../other"}, "rename the project"),
     ],
 )
 def test_a_changed_program_fails_the_pipeline_before_it_runs(
