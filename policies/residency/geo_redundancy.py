@@ -12,12 +12,12 @@ GEO_SKUS = ("GRS", "RAGRS", "GZRS", "RAGZRS")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Geo-redundant skus and vaults copy to a paired region that Azure chooses."""
+    """Geo-redundant SKUs and vaults copy to a paired region that Azure chooses."""
     if not resource.stack.residency.is_declared:
         return
     props = resource.props
     if str(props.get("sku.name", "")).upper().endswith(GEO_SKUS):
-        yield Violation("sku.name", props.get("sku.name"), "a sku of one region, such as Standard_ZRS")
+        yield Violation("sku.name", props.get("sku.name"), "a SKU of one region, such as Standard_ZRS")
     if props.get("allowCrossTenantReplication"):
         yield Violation("allowCrossTenantReplication", "true", "false")
     for setting in props.blocks("properties.storageSettings"):
@@ -32,8 +32,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 POLICY = Policy(
     name="residency-geo-redundancy",
     title="Storage is not redundant across regions",
-    reason="A geo-redundant sku copies every byte to the paired region, which may be under another law.",
-    remedy="Choose a locally or zone redundant sku.",
+    reason="A geo-redundant SKU copies every byte to the paired region, which may be under another law.",
+    remedy="Choose a locally or zone redundant SKU.",
     types=(
         "azure-native:storage:StorageAccount",
         "azure-native:dataprotection:BackupVault",

@@ -20,7 +20,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         for other in resource.related_resources.pointing_at(resource, "bucket", "bucket")
     }
     if ENCRYPTION not in beside and not _encrypts_inline(resource):
-        yield _missing(ENCRYPTION, "one for this bucket, with a customer key")
+        yield _missing(ENCRYPTION, "one for this bucket, with a customer-managed key")
     if PUBLIC_ACCESS_BLOCK not in beside:
         yield _missing(PUBLIC_ACCESS_BLOCK, "one for this bucket")
     if TLS_POLICY not in beside and not any(map(refuses_http, statements(resource.props, "policy"))):

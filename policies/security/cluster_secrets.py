@@ -9,22 +9,22 @@ from policies.rules import must_be_set, must_equal
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A customer key for what etcd holds; a key that is set but not yet known is one."""
+    """A customer-managed key for what etcd holds; a key that is set but not yet known is one."""
     props = resource.props
     if resource.type.startswith("aws:"):
-        yield from must_be_set(props, "encryptionConfig.provider.keyArn", "the ARN of a customer key")
+        yield from must_be_set(props, "encryptionConfig.provider.keyArn", "the ARN of a customer-managed key")
     elif resource.type.startswith("gcp:"):
         yield from must_equal(props, "databaseEncryption.state", "ENCRYPTED")
-        yield from must_be_set(props, "databaseEncryption.keyName", "the name of a customer key")
+        yield from must_be_set(props, "databaseEncryption.keyName", "the name of a customer-managed key")
     else:
         yield from must_equal(props, "securityProfile.azureKeyVaultKms.enabled", True, default=False)
 
 
 POLICY = Policy(
     name="security-cluster-secrets",
-    title="Kubernetes secrets are encrypted with a customer key",
+    title="Kubernetes secrets are encrypted with a customer-managed key",
     reason="Credentials are stored in etcd; its backups must be unreadable without the key.",
-    remedy="Name a key of your own for the encryption of secrets.",
+    remedy="Name a customer-managed key for the encryption of secrets.",
     types=(
         "aws:eks/cluster:Cluster",
         "gcp:container/cluster:Cluster",

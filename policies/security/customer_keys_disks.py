@@ -42,9 +42,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     if path := KEY_OF.get(resource.type):
         # An instance may get its root disk from its launch template, which is evaluated separately.
         if not props.has("launchTemplate"):
-            yield from must_be_set(props, path, "a customer key")
+            yield from must_be_set(props, path, "a customer-managed key")
         for disk in props.blocks("ebsBlockDevices"):
-            yield from must_be_set(disk, "kmsKeyId", "a customer key")
+            yield from must_be_set(disk, "kmsKeyId", "a customer-managed key")
         return
     if resource.type == NODE_GROUP:
         # EKS's own template has a disk without a key.
@@ -60,7 +60,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for mapping in props.blocks("blockDeviceMappings"):
         if mapping.has("ebs"):
             yield from must_equal(mapping, "ebs.encrypted", "true", default="false")
-            yield from must_be_set(mapping, "ebs.kmsKeyId", "a customer key")
+            yield from must_be_set(mapping, "ebs.kmsKeyId", "a customer-managed key")
 
 
 def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
@@ -69,14 +69,14 @@ def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
     if driver == "ebs.csi.aws.com":
         yield from must_equal(parameters, "encrypted", "true", default="false")
     if parameter := KEY_OF_DRIVER.get(driver):
-        yield from must_be_set(parameters, parameter, "a customer key")
+        yield from must_be_set(parameters, parameter, "a customer-managed key")
 
 
 POLICY = Policy(
     name="security-disk-keys",
-    title="Disks are encrypted with a customer key",
-    reason="Weights and data are cached on disks; revoking a customer key makes all of them unreadable.",
-    remedy="Name a customer key for the disk.",
+    title="Disks are encrypted with a customer-managed key",
+    reason="Weights and data are cached on disks; revoking the key makes all of them unreadable.",
+    remedy="Name a customer-managed key for the disk.",
     types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, AGENT_POOL, STORAGE_CLASS, *KEY_OF),
     evaluate=evaluate,
     frameworks=("AWS FSBP EC2.3", "CIS GKE 5.9.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),

@@ -29,14 +29,14 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         return
     if resource.type == "aws:efs/fileSystem:FileSystem":
         yield from must_equal(resource.props, "encrypted", True, default=False)
-    yield from must_be_set(resource.props, KEY_OF[resource.type], "a customer key")
+    yield from must_be_set(resource.props, KEY_OF[resource.type], "a customer-managed key")
 
 
 POLICY = Policy(
     name="security-filesystem-keys",
-    title="Filesystems are encrypted with a customer key",
+    title="Filesystems are encrypted with a customer-managed key",
     reason="Shared filesystems hold all teams' datasets and checkpoints for longer than any job.",
-    remedy="Name a customer key; it cannot be changed in place.",
+    remedy="Name a customer-managed key; it cannot be changed in place.",
     types=(*KEY_OF, *NETAPP),
     evaluate=evaluate,
     frameworks=("AWS FSBP EFS.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),

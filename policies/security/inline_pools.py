@@ -24,7 +24,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for profile in props.blocks("agentPoolProfiles"):
         if profile.get("mode", "User") != "System":
             yield Violation(
-                profile.at("mode"), profile.get("mode", "User"), "System; AgentPool resources else"
+                profile.at("mode"), profile.get("mode", "User"), "System; AgentPool resources for the others"
             )
 
 
