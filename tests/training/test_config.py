@@ -80,7 +80,7 @@ def test_files_and_overrides_that_cannot_be_read_are_named(tmp_path: Path) -> No
     assert "missing.yaml" in text
     assert "--set steps: allowed: key=value" in text
     assert "--set steps=[: the value is not YAML" in text
-    assert "run_dir is a value and has no parts" in text
+    assert "run_dir is a value, not a section" in text
 
 
 @pytest.mark.parametrize("content", ["- a\n- b\n", "run_dir: [", "\x00"])

@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_and_retained(tmp_path:
     before = (tmp_path / FILE).read_text()
     message = refused(tmp_path, "seed=9")
     assert "step-00000004 in" in message
-    assert "is of another run; choose another run_dir, or set:" in message
+    assert "belongs to another run; choose another run_dir, or change:" in message
     assert "training: seed: the checkpoint has 7, the configuration 9" in message
     assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
     assert (tmp_path / FILE).read_text() == before
@@ -136,6 +136,6 @@ def test_a_checkpoint_of_another_version_is_refused_and_retained(
         patch.setattr("trainyard_train.checkpointing.checkpoint.FORMAT", FORMAT + 1)
         assert not train(configure(tmp_path), NoticeAt(3))
     message = refused(tmp_path)
-    assert f"is of format {FORMAT + 1}, this version of the package reads {FORMAT}" in message
-    assert "update this one" in message
+    assert f"got format {FORMAT + 1}; allowed: {FORMAT}, the format of this version of the package" in message
+    assert "update this package" in message
     assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()

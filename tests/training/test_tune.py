@@ -186,7 +186,7 @@ def test_a_worker_whose_trials_all_fail_ends_with_an_error(
     monkeypatch.setattr("trainyard_train.tune.PreemptionNotice", lambda _: FailingTrials(*range(9)))
     assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 3
-    assert "training: 3 trials, one after the other, failed: see why, above or in" in capfd.readouterr().err
+    assert "training: 3 consecutive trials failed: the errors are above and in" in capfd.readouterr().err
     assert main([write(tmp_path, trials=9), "--set=steps=2", "--one=a"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 4
 

@@ -37,9 +37,9 @@ def test_verify_finds_what_was_altered(tmp_path: Path, capsys: pytest.CaptureFix
     train(configure(tmp_path), NoticeAt(12))
     assert main(["checkpoint", "verify", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "step-00000013: whole",
-        "step-00000010: whole",
-        "step-00000005: whole",
+        "step-00000013: intact",
+        "step-00000010: intact",
+        "step-00000005: intact",
     ]
     (tmp_path / "checkpoints" / "step-00000010" / "rank-00000.safetensors").write_bytes(b"")
     (tmp_path / "checkpoints" / "step-00000005" / "manifest.json").write_text("{")
@@ -91,7 +91,7 @@ def test_types_with_few_operations_are_compared_too(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        ([0.0], [-0.0], "equal values of different bits: the signs of zeros, or NaNs"),
+        ([0.0], [-0.0], "equal values with different bits: the signs of zeros, or NaNs"),
         ([2**53], [2**53 + 1], "differs by up to 1"),
         ([-(2**63)], [2**63 - 1], "differs by up to 18446744073709551615"),
         ([True], [False], "differs by up to 1"),
@@ -120,12 +120,12 @@ def test_a_folder_that_is_no_run_is_reported(
     tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["checkpoint", command, str(tmp_path)]) == 1
-    assert "is no run" in capsys.readouterr().err
+    assert "is not a run's folder" in capsys.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(configure(tmp_path, steps=5))
     (tmp_path / "checkpoints" / "step-00000005" / "rank-00000.safetensors").unlink()
     assert main(["checkpoint", "export", str(tmp_path), str(tmp_path / "out")]) == 1
-    assert "has no whole checkpoint" in capsys.readouterr().err
+    assert "has no intact checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -315,7 +315,7 @@ def from_put(number: int, fault: str) -> Callable[[str, str, int], str]:
     ("fault", "advice"),
     [
         ("503", "overloaded or down"),
-        ("507", "make room"),
+        ("507", "free space"),
         ("hang", "the store hangs"),
         ("403", "check the credentials"),
     ],
@@ -360,7 +360,7 @@ def test_requests_are_retried_after_temporary_failures(url: str, s3: Proxy) -> N
 def test_a_missing_bucket_a_missing_server_and_an_unknown_scheme_are_reported(
     s3: Proxy, short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StoreError, match=r"make the bucket, or correct checkpoint\.store"):
+    with pytest.raises(StoreError, match=r"create the bucket, or correct checkpoint\.store"):
         save(ObjectStore("s3://none/run"), 1)
     with pytest.raises(StoreError, match="allowed: s3, gs, az"):
         ObjectStore("carrier-pigeon://loft/run")
@@ -405,7 +405,7 @@ def test_a_temporary_failure_of_the_store_costs_a_checkpoint_and_not_the_run(
         ("503", "overloaded or down"),
         ("hang", "the store hangs"),
         ("403", "check the credentials"),
-        ("403 RequestTimeTooSkewed", "this machine's clock is off: look at its time service"),
+        ("403 RequestTimeTooSkewed", "this host's clock is wrong: check its time service"),
     ],
 )
 @pytest.mark.parametrize("asked", ["list-type", "manifest.json", "rank-00000"])
@@ -434,9 +434,9 @@ def test_the_command_line_lists_and_verifies_a_store(url: str, capsys: pytest.Ca
     assert main(["checkpoint", "ls", url]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[0] == "20"
     assert main(["checkpoint", "verify", url]) == 0
-    assert "step-00000020: whole" in capsys.readouterr().out
+    assert "step-00000020: intact" in capsys.readouterr().out
     assert main(["checkpoint", "verify", "s3://none/run"]) == 1
-    assert "make the bucket" in capsys.readouterr().err
+    assert "create the bucket" in capsys.readouterr().err
 
 
 REQUESTS = 24

@@ -127,7 +127,9 @@ def test_a_failure_after_the_commit_costs_no_checkpoint(
     store = FolderStore(tmp_path, files=NoRoom())
     assert on_ranks(tmp_path, save_and_clean_up, [store, FolderStore(tmp_path)]) == [21, 21]
     assert store.committed() == [10]
-    assert "the checkpoint of step 10 is committed, but not all that follows" in capfd.readouterr().err
+    assert (
+        "the checkpoint of step 10 is committed, but the clean-up after it failed" in capfd.readouterr().err
+    )
 
 
 def test_a_save_returns_before_its_clean_up_and_late_clean_ups_are_merged(tmp_path: Path) -> None:
@@ -203,8 +205,11 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_existing_checkpoint(tmp_
     )
     assert texts[0] == texts[1]
     assert "step-00000010" in texts[0]
-    assert "manifest.json is missing (says rank 1 on node-1), but rank 0 on node-0 finds it whole" in texts[0]
-    assert "run_dir is one folder that all ranks share" in texts[0]
+    assert (
+        "manifest.json is missing (reported by rank 1 on node-1), but rank 0 on node-0 reads it intact"
+        in texts[0]
+    )
+    assert "check that all ranks share run_dir" in texts[0]
     assert FolderStore(tmp_path / "shared").committed() == [10]
 
 
@@ -220,7 +225,7 @@ def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) ->
 
     def attempt(saver: Saver) -> None:
         with pytest.raises(
-            UnsharedError, match=r"rank-1 was altered.*says rank 1 on node-1.*look at that node"
+            UnsharedError, match=r"rank-1 was altered.*reported by rank 1 on node-1.*check the node"
         ):
             saver.newest(IDENTITY)
 
@@ -230,9 +235,7 @@ def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) ->
 
 def test_a_folder_that_one_rank_does_not_share_is_reported_at_the_first_save(tmp_path: Path) -> None:
     def attempt(saver: Saver) -> None:
-        with pytest.raises(
-            SaveError, match=r"rank 1 on node-1: .* run_dir is not one folder that all ranks share"
-        ):
+        with pytest.raises(SaveError, match=r"rank 1 on node-1: .* the ranks do not share run_dir"):
             save(saver, 10)
 
     on_ranks(tmp_path, attempt, [FolderStore(tmp_path / "0"), FolderStore(tmp_path / "1")])
@@ -291,5 +294,5 @@ def test_changed_data_are_refused_unless_the_checkpoint_is_older_than_the_check(
         return str(caught.value)
 
     text = on_ranks(tmp_path, save_and_attempt)[1]
-    assert "dataset: the checkpoint has {'samples': 175, 'classes': 257}, the data now" in text
-    assert "set data.path to the former data, or begin a new run" in text
+    assert "dataset: the checkpoint has {'samples': 175, 'classes': 257}, the present data" in text
+    assert "set data.path to the previous data, or start a new run" in text

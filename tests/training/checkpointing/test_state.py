@@ -187,7 +187,7 @@ def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
 
 def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)][:1])
-    with pytest.raises(DamagedError, match=r"step-00000001 has not all of model\."):
+    with pytest.raises(DamagedError, match=r"step-00000001 lacks parts of model\."):
         load_all(ranks(1, seed=2), checkpoint)
 
 

@@ -143,7 +143,7 @@ def test_a_store_whose_list_has_changed_is_refused_before_a_byte_is_copied(s3: P
     etag = str(describe(url)["etag"])
     ObjectStore(url).put("a", b"after!")
     s3.reset()
-    with pytest.raises(StageError, match="has it changed"):
+    with pytest.raises(StageError, match="if the source has changed"):
         fetch(url, tmp_path, etag)
     assert not any("data/changed/a" in path and verb == "GET" for verb, path in s3.requests)
 

@@ -170,7 +170,7 @@ def test_a_rank_that_is_alone_and_hangs_writes_its_stacks_and_ends(
     assert alone.ends == ([1] if ends_after else [])
     assert [event for event, _ in alone.logged] == ["stalled", "failed"][: len(alone.logged)]
     if ends_after:
-        assert f"training: {kind}-00000007 does not end, after {ends_after + 1} s: " in capfd.readouterr().err
+        assert f"training: {kind}-00000007 has not ended after {ends_after + 1} s: " in capfd.readouterr().err
 
 
 def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_a_disk_that_hangs_does_not_prevent_stacks_on_stderr_nor_the_exit(
         output = capfd.readouterr().err
     finally:
         awake.set()
-    assert "loading-rank-00000.txt: not written within 0.1 s; this is where the threads are" in output
+    assert "loading-rank-00000.txt: not written within 0.1 s; the stacks of all threads:" in output
     assert "test_a_disk_that_hangs" in output
     assert alone.ends == [1]
 
@@ -295,7 +295,7 @@ train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "time
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "training: evaluation-00000003 does not end" in done.stderr
+    assert "training: evaluation-00000003 has not ended" in done.stderr
     assert [line["work"] for line in events(tmp_path, "stalled")][-1] == "evaluation-00000003"
     stacks = tmp_path / STACKS / "evaluation-00000003-rank-00000.txt"
     assert "in _look_at" in stacks.read_text()

@@ -207,8 +207,12 @@ class WithExtra(nn.Linear):
 @pytest.mark.parametrize(
     ("module", "only", "message"),
     [
-        (WithExtra(2, 2), [], r"model\._extra_state: is no tensor, and safetensors holds tensors alone"),
-        (nn.Linear(2, 2, dtype=torch.complex128), [], r"model\.weight: is complex128, which safetensors has"),
+        (WithExtra(2, 2), [], r"model\._extra_state: is not a tensor, and safetensors stores only tensors"),
+        (
+            nn.Linear(2, 2, dtype=torch.complex128),
+            [],
+            r"model\.weight: got complex128, which safetensors cannot store",
+        ),
         (nn.Linear(2, 2), ["extra"], r"only: got extra \(state\); allowed with hf: one module of model"),
         (nn.Linear(2, 2), ["ema"], r"only: got 'ema'; allowed: extra, model, run"),
     ],
@@ -232,7 +236,7 @@ def test_an_export_that_fails_leaves_nothing_and_takes_no_name_that_exists(
 ) -> None:
     run_dir, _ = saved
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(ConfigError, match="taken: is there already"):
+    with pytest.raises(ConfigError, match="taken: exists already"):
         export_checkpoint(run_dir, "torch", tmp_path / "taken")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("the disk is full")))
     for to in ("hf", "dcp", "torch"):
@@ -269,7 +273,7 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (b"", r"source: cannot be read"),
         (b"no checkpoint", r"source: cannot be read"),
-        (None, r"source: got nothing that exists; allowed: a file of torch.save"),
+        (None, r"source: got a path that does not exist; allowed: a file of torch.save"),
         ([1], r"source: got a list; allowed: a dict of the objects' states"),
         ({"opt": torch.optim.AdamW(nn.Linear(1, 1).parameters()).state_dict()}, r"^$"),
     ],

@@ -86,7 +86,7 @@ def test_ranks_of_two_nodes_rendezvous_again_after_one_failed(tmp_path: Path, ki
     for number, (code, out, errors) in enumerate(map(ended, nodes)):
         assert code == 0, errors
         assert sorted(out.split("\n")) == ["", f"10 helped 0 2 {number} 4 1", f"10 helped 1 2 {number} 4 1"]
-        assert "starting this node's again" in errors
+        assert "restarting this node's ranks" in errors
 
 
 def test_a_node_that_is_done_waits_for_one_that_starts_later_and_works_longer(tmp_path: Path) -> None:

@@ -139,7 +139,9 @@ def test_a_run_has_its_epoch_before_the_load_and_its_epochs_load_it(
     run.track(state=state)
     assert [(epoch, state["added"]) for epoch in run.epochs(4)] == [(2, 3), (3, 3)]
     run.close()
-    assert "epoch 2 begins anew" in capfd.readouterr().err, "nothing says that its only step is finished"
+    assert "epoch 2 restarts from its first batch" in capfd.readouterr().err, (
+        "nothing says that its only step is finished"
+    )
 
 
 def test_the_end_of_the_last_epoch_finishes_a_run_that_was_not_preempted(tmp_path: Path) -> None:

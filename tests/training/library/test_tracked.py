@@ -400,10 +400,10 @@ class Opaque:
         ({"log": sys.stderr}, r"log: got a .*; allowed"),
         (
             {"ema": Averages(nn.Linear(1, 1), 1)},
-            r"ema\.model: got a .*Linear, .*; allowed: itself, tracked by",
+            r"ema\.model: got a .*Linear, .*; allowed: the object tracked under",
         ),
         ({"extra": {"a": [1, Opaque()]}}, r"extra\.a\.1: got a .*Opaque, which cannot be saved; allowed"),
-        ({"extra": [nn.Linear(1, 1)]}, r"extra\.0: got a .*Linear, .*; allowed: itself, tracked by a name"),
+        ({"extra": [nn.Linear(1, 1)]}, r"extra\.0: got a .*Linear, .*; allowed: the object tracked under"),
         ({"extra": {"a": defaultdict(lambda: 3)}}, r"extra\.a: got a defaultdict of <lambda>, which cannot"),
         ({"extra": {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}}, r"extra\.a\.b: two tensors have this"),
         (
@@ -451,9 +451,9 @@ def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_model_or_loader(t
         ),
         (
             {"model": nn.Linear(3, 2), "ema": {}},
-            r"ema: .* nothing of this name, tracked is state",
+            r"ema: .* nothing of this name, the run tracks state",
         ),
-        ({}, r"model: the checkpoint has module of this name, tracked is nothing"),
+        ({}, r"model: the checkpoint has module of this name, the run tracks nothing"),
     ],
 )
 def test_a_changed_model_is_refused_with_what_changed_and_nothing_is_lost(

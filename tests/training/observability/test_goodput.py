@@ -98,7 +98,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
     assert page.open == []
     text = " ".join(page.text)
     assert "a <b> run: 1 rank, 2 attempts" in text
-    assert "left on notice" in text
+    assert "preempted" in text
     assert "finished" in text
     spent = goodput(read_metrics(run_dir / FILE))
     assert f"{spent.share:.1%}" in text

@@ -35,7 +35,7 @@ LINES = [
 
 def test_interruptions_have_the_lost_steps_and_the_duration() -> None:
     killed, preempted = interruptions(LINES)
-    assert killed.label == "lost without notice\n19 s, 2 steps repeated"
+    assert killed.label == "failed without notice\n19 s, 2 steps repeated"
     assert preempted.label == "preempted\n13 s, 0 steps repeated"
 
 

@@ -122,7 +122,7 @@ def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("export.tensorboard: metrics are lost") == 1
+    assert done.stderr.count("export.tensorboard: metrics cannot be exported") == 1
     assert "No space left on device" in done.stderr
     assert len(events(tmp_path, "step")) == 20
     assert len(list((tmp_path / "tensorboard").iterdir())) > 1, "it continues once the disk has space"
@@ -209,7 +209,7 @@ def test_a_package_that_conflicts_with_the_others_is_named(
 
     real = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(ConfigError, match=r"export\.tensorboard: set, but .* gencode 6.*; let the packages"):
+    with pytest.raises(ConfigError, match=r"export\.tensorboard: set, but .* gencode 6.*; put the packages"):
         train(configure(tmp_path, export={"tensorboard": True}))
     assert not events(tmp_path, "started")
 
@@ -222,7 +222,7 @@ def test_a_sink_of_this_process_that_fails_is_reported_once_and_costs_no_step(
 
     monkeypatch.setattr("trainyard_train.observability.trackers._Prometheus", lambda port: fail)
     assert train(configure(tmp_path, export={"prometheus_port": 9}))
-    assert capsys.readouterr().err.count("export.prometheus_port: metrics are lost: no room") == 1
+    assert capsys.readouterr().err.count("export.prometheus_port: metrics cannot be exported: no room") == 1
 
 
 def test_a_sink_that_fails_is_reported_once_and_costs_no_step(
@@ -234,4 +234,4 @@ def test_a_sink_that_fails_is_reported_once_and_costs_no_step(
     sink = _InBackground("mlflow", fail)
     for event in ("started", "step", "finished"):
         sink({"event": event})
-    assert capsys.readouterr().err == "training: export.mlflow: metrics are lost: no route\n"
+    assert capsys.readouterr().err == "training: export.mlflow: metrics cannot be exported: no route\n"

@@ -114,21 +114,21 @@ def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ConfigError([f"{path}: got {settings!r}; allowed: an object of DeepSpeed's settings"])
     problems = [
-        f"{path}: {key}: set; leave it out, and set {ours} in the run's configuration"
+        f"{path}: {key}: got a value; allowed: none; remove it, and set {ours} in the run's configuration"
         for key, ours in _OURS.items()
         if key in settings
     ]
     fields = TrainConfig.model_fields
     problems += [
-        f"{name}: got {getattr(config, name)}; allowed with DeepSpeed: what it is if left out;"
-        f" see whether {path} can set it"
+        f"{name}: got {getattr(config, name)}; allowed with DeepSpeed: {fields[name].default}, the default;"
+        f" use DeepSpeed's setting in {path}, if it has one"
         for name in _NOT_HERE
         if getattr(config, name) != fields[name].default
     ]
     if config.checkpoint.store or not config.checkpoint.every_steps:
         problems.append(
             f"checkpoint: got store {config.checkpoint.store!r}, every_steps {config.checkpoint.every_steps};"
-            " allowed with DeepSpeed: no store, and a number of steps above 0"
+            " allowed with DeepSpeed: no store, and every_steps of 1 or more"
         )
     if problems:
         raise ConfigError(problems)

@@ -88,7 +88,8 @@ class TrainConfig(ConfigSection):
                 f"data.name: got {self.data.name!r} with model {self.model.name}; allowed: {wanted}"
             )
         if (self.data.name == "digits") == bool(self.data.path):
-            problems.append(f"data.path: got {self.data.path!r}; digits have none, all else needs it")
+            got = f"{self.data.path!r} with data.name {self.data.name}"
+            problems.append(f"data.path: got {got}; allowed: none with digits, a path with any other")
         if self.data.held_out_path and self.data.name != "pictures":
             problems.append(f"data.held_out_path: set with data {self.data.name}; allowed: with pictures")
         if problems:
@@ -158,7 +159,7 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
             values[parent] = {}
         values = values[parent]
         if not isinstance(values, dict):
-            problems.append(f"--set {override}: {parent} is a value and has no parts")
+            problems.append(f"--set {override}: {parent} is a value, not a section; set it as a whole")
             return
     try:
         values[leaf] = yaml.safe_load(text)

@@ -265,8 +265,8 @@ class Run(Attempt):
             self.load()
         if self._resumed_at == self.steps and not self._batches and self.epoch != number:
             log_line(
-                f"epoch {self.epoch} begins anew, although steps of it may be finished: wrap its loader by"
-                " run.batches(), or count steps instead of epochs, from run.steps on"
+                f"epoch {self.epoch} restarts from its first batch, although steps of it may be finished:"
+                " wrap its loader by run.batches(), or loop over steps instead of epochs, from run.steps on"
             )
         self._in_epochs = True
         try:
@@ -300,7 +300,7 @@ class Run(Attempt):
             RuntimeError: a rank has failed.
         """
         if not self._loaded:
-            raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() before"])
+            raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() first"])
         self.steps += 1
         before, self._carried = self._carried, carried
         if carried.keys() - before.keys():

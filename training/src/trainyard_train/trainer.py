@@ -343,7 +343,7 @@ class Trainer(Attempt):
         optim = self.config.optim
         if optim.scaling != "none" and self.schedule.start >= self.schedule.target:
             return ""
-        return f", or begin anew with more optim.warmup_steps ({optim.warmup_steps})"
+        return f", or start a new run with more optim.warmup_steps ({optim.warmup_steps})"
 
     def _evaluate(self) -> bool:
         """Evaluate the held-out data, each rank its part; returns whether a preemption notice ended it.

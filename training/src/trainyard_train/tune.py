@@ -216,9 +216,10 @@ def search_for(
             failures += 1
             _note_failure(study, trial, error)
             if one or failures == FAILURES:
-                many = "the trial" if one else f"{failures} trials, one after the other,"
+                many = "the trial" if one else f"{failures} consecutive trials"
                 raise SearchError(
-                    f"{many} failed: see why, above or in {config.run_dir}/study.log, and start again"
+                    f"{many} failed: the errors are above and in {config.run_dir}/study.log; start again once"
+                    " they are fixed"
                 ) from None
         if one:
             break
@@ -287,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainyard_train.tune", description="Search for hyperparameters with Optuna."
     )
-    parser.add_argument("search", help="a YAML file, or its content in braces")
+    parser.add_argument("search", help="a YAML file, or its content in flow style: {…}")
     parser.add_argument("--one", default="", metavar="NAME", help="run only the trial of this name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)

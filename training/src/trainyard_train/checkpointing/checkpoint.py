@@ -535,10 +535,10 @@ def step_of(name: str) -> int | None:
 
 def _of_another_version(found: object) -> str:
     newer = isinstance(found, int) and found > FORMAT
-    version = "a newer version: update this one" if newer else "an older version: use that one"
+    advice = "update this package" if newer else "resume with the older package that wrote it"
     return (
-        f"{MANIFEST} is of format {found}, this version of the package reads {FORMAT}; it was written by"
-        f" {version} to go on, or choose another run_dir; nothing was changed"
+        f"{MANIFEST}: got format {found}; allowed: {FORMAT}, the format of this version of the package;"
+        f" {advice}, or choose another run_dir; nothing was changed"
     )
 
 

@@ -84,7 +84,7 @@ def _chosen(saved: SavedState, to: str, only: Sequence[str]) -> list[str]:
         problems = _unfit_for_safetensors(saved, names, modules)
     by_rank = saved.manifest.state.get("by_rank", [])
     problems += [
-        f"{path}: differs by rank, and an export has one; leave it out by only=[…] (--only NAME)"
+        f"{path}: differs by rank, and an export has one value; exclude it by only=[…] (--only NAME)"
         for path in by_rank
         if path.partition(".")[0] in set(names) - set(modules)
     ]
@@ -98,12 +98,12 @@ def _unfit_for_safetensors(saved: SavedState, names: list[str], modules: list[st
         got = ", ".join(f"{name} ({saved.objects[name]})" for name in names) or "no module"
         return [f"only: got {got}; allowed with hf: one module of {', '.join(modules) or 'none'}"]
     problems = [
-        f"{path}: is no tensor, and safetensors holds tensors alone; use --to torch or dcp"
+        f"{path}: is not a tensor, and safetensors stores only tensors; use --to torch or dcp"
         for path in saved.values
         if path.startswith(f"{names[0]}.")
     ]
     return problems + [
-        f"{path}: is {str(saved.kinds[path]).removeprefix('torch.')}, which safetensors has no name for;"
+        f"{path}: got {str(saved.kinds[path]).removeprefix('torch.')}, which safetensors cannot store;"
         " use --to torch or dcp"
         for path in saved.bare(names[0])
         if not _has_name(saved.kinds[path])
@@ -136,9 +136,9 @@ def _renamed_when_complete(out: Path) -> Iterator[Path]:
         ConfigError: `out` exists, or its folder does not.
     """
     if out.exists():
-        raise ConfigError([f"{out}: is there already; remove it, or choose another name"])
+        raise ConfigError([f"{out}: exists already; remove it, or choose another name"])
     if not out.absolute().parent.is_dir():
-        raise ConfigError([f"{out}: there is no folder {out.absolute().parent}; make it before"])
+        raise ConfigError([f"{out}: the folder {out.absolute().parent} does not exist; create it first"])
     staged = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield staged

@@ -148,8 +148,8 @@ class FolderStore(CheckpointStore):
                 self.files.write(self.root / staged / name, data, entry.result)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
-                    f"{self.root / staged} is not there: another run has cleared it, or run_dir is not one"
-                    " folder that all ranks share"
+                    f"{self.root / staged} does not exist: another run has deleted it, or the ranks do not"
+                    " share run_dir"
                 ) from error
             return entry.result()
 

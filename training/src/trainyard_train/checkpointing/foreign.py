@@ -69,7 +69,7 @@ def read(path: Path) -> ForeignCheckpoint:
         return _read_safetensors(path)
     if path.is_file():
         return _read_torch(path)
-    what = "a folder of something else" if path.is_dir() else "nothing that exists"
+    what = "a folder of another format" if path.is_dir() else "a path that does not exist"
     raise ConfigError([f"{path}: got {what}; allowed: {_ALLOWED}"])
 
 
@@ -115,7 +115,7 @@ def _files_of(path: Path) -> list[Path]:
     if not index.exists():
         files = sorted(path.glob("*.safetensors"))
         if len(files) > 1:
-            raise ConfigError([f"{path}: has {len(files)} files of safetensors and no {index.name}; add it"])
+            raise ConfigError([f"{path}: has {len(files)} safetensors files but no {index.name}; add it"])
         return files
     try:
         weight_map: Mapping[str, str] = json.loads(index.read_text())["weight_map"]
@@ -133,7 +133,7 @@ def _read_torch(file: Path) -> ForeignCheckpoint:
     except pickle.UnpicklingError as error:
         first = str(error).partition("\n")[0]
         problem = (
-            f"{file}: cannot be read without executing what is in it: {first}; save a state_dict() of it"
+            f"{file}: cannot be read without executing code from it: {first}; save its state_dict() instead"
         )
         raise ConfigError([problem]) from error
     except (RuntimeError, ValueError, EOFError) as error:

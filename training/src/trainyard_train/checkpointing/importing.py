@@ -108,7 +108,7 @@ class _Objects:
             ConfigError: objects cannot be saved; the message has all problems.
         """
         absent = [
-            f"only: {name}: {source} has nothing of this name"
+            f"only: got {name}; allowed: a name that {source} has"
             for name in sorted(self.only - self.kinds.keys())
         ]
         if not self.kinds and not absent:

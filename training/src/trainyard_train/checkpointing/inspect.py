@@ -64,7 +64,7 @@ def _verify(options: argparse.Namespace) -> int:
     for step in store.committed():
         try:
             store.open(step).verify()
-            _show(f"{step_name(step)}: whole")
+            _show(f"{step_name(step)}: intact")
         except DamagedError as error:
             damaged += 1
             _show(f"{step_name(step)}: damaged: {error}")
@@ -99,9 +99,9 @@ def _open(location: str) -> Checkpoint:
     store, step = find_checkpoint(location)
     if step is not None:
         return store.open(step)
-    newest = store.newest(lambda step, reason: _show(f"passing over {step_name(step)}: {reason}"))
+    newest = store.newest(lambda step, reason: _show(f"skipping {step_name(step)}: {reason}"))
     if newest is None:
-        raise FileNotFoundError(f"{location} has no whole checkpoint")
+        raise FileNotFoundError(f"{location} has no intact checkpoint")
     return newest
 
 
@@ -141,7 +141,7 @@ def _gap_of_floats(one: torch.Tensor, other: torch.Tensor) -> str:
         found.append(f"differs by up to {float(finite.max()):.3g}")
     if odd := len(gaps) - len(finite):
         found.append(f"differs by NaN or infinity in {odd}")
-    return ", ".join(found) or "equal values of different bits: the signs of zeros, or NaNs"
+    return ", ".join(found) or "equal values with different bits: the signs of zeros, or NaNs"
 
 
 def _show(text: str) -> None:

@@ -153,7 +153,7 @@ class Load:
                 undefined.
         """
         if missing := self._missing(targets):
-            self._record_damage(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
+            self._record_damage(DamagedError(f"{self.checkpoint.name} lacks parts of {missing[0]}"))
         for attempt in count():
             found = self._exchange(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
             runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
@@ -330,7 +330,7 @@ class Load:
             self._record_damage(error)
 
     def _record_damage(self, error: DamagedError) -> None:
-        self._damage = self._damage or f"{error} (says rank {self.mesh.rank} on {self.mesh.node})"
+        self._damage = self._damage or f"{error} (reported by rank {self.mesh.rank} on {self.mesh.node})"
 
     def _exchange(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
         """Gather every rank's value on all ranks.

@@ -61,14 +61,14 @@ _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.
 """The error of a store without conditional writes: S3 before August 2024, and stores like it, answer 501
 (ceph/s3-tests#218)."""
 _ADVICE: Final = {
-    "nosuchbucket": "make the bucket, or correct checkpoint.store",
+    "nosuchbucket": "create the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
-        "this machine's clock is off: look at its time service"
+        "this host's clock is wrong: check its time service"
     ),
     r"permission|unauthenticated|status[a-z ]*: 40[13]": "check the credentials and the bucket's policy",
-    r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
+    r"status[a-z ]*: 507|quota|no space": "the store is full: free space, or lower checkpoint.keep_last",
     r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",
-    r"kind: timeout|timed ?out|read timeout": "the store hangs: look at it, or raise timeouts.store",
+    r"kind: timeout|timed ?out|read timeout": "the store hangs: check it, or raise timeouts.store",
     r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
 """Advice to the user, by the client library's message."""

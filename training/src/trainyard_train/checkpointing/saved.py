@@ -79,7 +79,7 @@ class SavedState:
         """
         begin = (0,) * len(self.shape(path))
         if not self._pieces.covers(path, begin, target.shape):
-            raise DamagedError(f"{self.where} has not all of {path}")
+            raise DamagedError(f"{self.where} lacks parts of {path}")
         self._pieces.fill(path, begin, target)
 
     def tensor(self, path: str) -> torch.Tensor:
@@ -146,11 +146,11 @@ def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[Save
             except DamagedError as error:
                 if step is not None:
                     raise
-                log_line(f"passing over {step_name(number)}: {error}")
+                log_line(f"skipping {step_name(number)}: {error}")
                 continue
             yield found
             return
-    raise FileNotFoundError(f"{store.where} has no whole checkpoint")
+    raise FileNotFoundError(f"{store.where} has no intact checkpoint")
 
 
 def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:

@@ -47,10 +47,10 @@ Merge = Callable[[Sequence[str]], Mapping[str, Any]]
 """Merges all ranks' reports into the `state` of the manifest."""
 DATASET: Final = "dataset"
 """Key of a run's identity: identifies the dataset, as far as it determines the order of samples."""
-_WHOSE: Final = {DATASET: "the data now"}
+_WHOSE: Final = {DATASET: "the present data"}
 _ADVICE: Final = {
-    DATASET: "; with other data the order of samples would change: set data.path to the former data, or begin"
-    " a new run"
+    DATASET: "; with other data the order of samples would change: set data.path to the previous data, or"
+    " start a new run"
 }
 
 
@@ -255,7 +255,9 @@ class Saver:
             checkpoint, more = self.newest(identity)
             damages = [*json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages))), *more]
             if not checkpoint:
-                raise UnsharedError(f"{damages[-1]}; some of it was loaded: start again, to begin anew")
+                raise UnsharedError(
+                    f"{damages[-1]}; part of it was loaded: start again, without a checkpoint"
+                )
         return None, damages, None
 
     def loaded(self) -> None:
@@ -274,7 +276,7 @@ class Saver:
             if whole:
                 checkpoint.verify(mine)
         except DamagedError as error:
-            return None, f"{error} (says {self._own_name})"
+            return None, f"{error} (reported by {self._own_name})"
         return checkpoint, ""
 
     def _held(self, manifest: Manifest) -> dict[str, memoryview]:
@@ -307,9 +309,9 @@ class Saver:
             damages.append(self._quarantine(step, reason))
             return ""
         return (
-            f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} finds it"
-            " whole: see to it that run_dir is one folder that all ranks share, and look at that node;"
-            " nothing was changed"
+            f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} reads it"
+            " intact: check that all ranks share run_dir, and check the node that reported this; nothing was"
+            " changed"
         )
 
     def _begin_clean_up(self, step: int) -> None:
@@ -323,9 +325,7 @@ class Saver:
         try:
             self.store.clean_up(step)
         except OSError as error:
-            log_line(
-                f"the checkpoint of step {step} is committed, but not all that follows was done: {error}"
-            )
+            log_line(f"the checkpoint of step {step} is committed, but the clean-up after it failed: {error}")
 
     def _forget(self, key: str) -> None:
         """Delete a save's keys from the store; that this save ended shows that no rank needs them."""
@@ -336,7 +336,7 @@ class Saver:
         try:
             return self.store.begin(step)
         except OSError as error:
-            log_line(f"no checkpoint: {error}")
+            log_line(f"the checkpoint of step {step} cannot be started: {error}")
             return ""
 
     def _write(self, staged: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
@@ -388,5 +388,8 @@ def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     ]
     if not differences:
         return ""
-    what = f"{checkpoint.name} in {checkpoint.store.where} is of another run; choose another run_dir, or set:"
+    what = (
+        f"{checkpoint.name} in {checkpoint.store.where} belongs to another run; choose another run_dir, or"
+        " change:"
+    )
     return "\n".join([what, *differences])

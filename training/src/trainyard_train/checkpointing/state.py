@@ -119,7 +119,7 @@ class State:
 
         The loss shows it one step later, which is too late: each attempt would resume from such weights.
         """
-        return not_finite(self._copies, ": lower optim.lr, or warm up longer")
+        return not_finite(self._copies, ": lower optim.lr, or raise optim.warmup_steps")
 
     def restore(self, checkpoint: Checkpoint, key: str = "restore") -> None:
         """Restore a checkpoint. A rank that did not exist when it was captured keeps its fresh generators.
@@ -342,7 +342,7 @@ def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
     for name, values in tensors.items():
         # A sum takes a quarter of the time of a test of each element, and can only overflow.
         if not values.sum().isfinite() and not values.isfinite().all():
-            return f"{name} holds what is no number{advice}"
+            return f"{name} has NaN or infinite values{advice}"
     return ""
 
 

@@ -37,7 +37,7 @@ def store_of_run(run: str) -> CheckpointStore:
         return open_store(run)
     folder = Path(run) / "checkpoints"
     if not folder.is_dir():
-        raise FileNotFoundError(f"{run} is no run: it has no folder named checkpoints")
+        raise FileNotFoundError(f"{run} is not a run's folder: it has no folder named checkpoints")
     return open_store(str(folder))
 
 

@@ -314,7 +314,11 @@ def _changes(
     """Differences between the tracked objects and a checkpoint, as text; empty if none."""
     saved = checkpoint.manifest.state
     if not saved:
-        return [f"{checkpoint.name} in {checkpoint.store.where} is of `python -m trainyard_train.train`"]
+        where = f"{checkpoint.name} in {checkpoint.store.where}"
+        return [
+            f"{where} was written by `python -m trainyard_train.train`; resume with that, or choose another"
+            " run_dir"
+        ]
     index: Mapping[str, Any] = saved["tensors"]
     changed = []
     for name in sorted({*saved["objects"], *state.objects}):
@@ -325,7 +329,7 @@ def _changes(
         if before == "nothing" and saved.get("imported"):
             continue  # it keeps its initial state
         if before != now:
-            changed.append(f"{name}: the checkpoint has {before} of this name, tracked is {now}")
+            changed.append(f"{name}: the checkpoint has {before} of this name, the run tracks {now}")
     for path, tensor in found.tensors.items():
         name = path.partition(".")[0]
         if isinstance(state.objects[name], TrackedModule | TrackedTensor) and name in saved["objects"]:
@@ -462,10 +466,11 @@ def _wrong(tensor: torch.Tensor) -> str:
         refusal = "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
         return refusal if partial else _wrong(local_of(tensor))
     if tensor.is_meta:
-        return "a tensor on the meta device, which has no values; give it some with to_empty() and an init"
+        return "a tensor on the meta device, which has no values; use to_empty(), and initialize it"
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         return (
-            f"a {tensor.layout} tensor, {tensor.dtype}; allowed: dense ones; save its parts in a state_dict()"
+            f"a {tensor.layout} tensor, {tensor.dtype}; allowed: dense tensors; save its parts, returned by a"
+            " state_dict()"
         )
     if hasattr(tensor, "__tensor_flatten__"):
         return f"a {type(tensor).__qualname__}; allowed: plain tensors and DTensors, such as its parts"

@@ -25,7 +25,8 @@ _ALLOWED: Final = (
     " of them; let state_dict() return only these"
 )
 _ITSELF: Final = (
-    "itself, tracked by a name of its own; or pass only values that change, to run.step(loss, name=value)"
+    "the object tracked under a separate name, or only its changing values, passed to"
+    " run.step(loss, name=value)"
 )
 
 

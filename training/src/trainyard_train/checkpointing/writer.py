@@ -85,7 +85,7 @@ class Writer:
         except TimeoutError:
             raise SaveError(
                 f"the checkpoint of step {pending.step} is not durable after {self.save_seconds:g} s:"
-                " the disk or the store hangs; look at it, or raise timeouts.save"
+                " the disk or the store hangs; check it, or raise timeouts.save"
             ) from None
         except SaveError as error:
             self.record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
@@ -113,6 +113,7 @@ class Writer:
         self.spot_seconds = None
         if self.is_rank0:
             sys.stderr.write(
-                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here end {notice:g} s after"
-                " their notice: when one is taken, the steps since the last checkpoint are lost\n"
+                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here are terminated"
+                f" {notice:g} s after their preemption notice: a preemption loses the steps since the last"
+                " checkpoint\n"
             )

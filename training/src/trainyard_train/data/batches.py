@@ -260,9 +260,9 @@ class Batches(Generic[Batch]):
         """Report it where a sampler does not give the order again that this pass was begun with."""
         if self._order is not None and None not in (first, self._order.first) and first != self._order.first:
             log_line(
-                f"{self.name}: the sampler gives another order than the one that this pass was begun with, so"
-                " samples are seen twice or not at all; let the order follow from set_epoch(number), or from"
-                " a random generator that is an attribute of the sampler"
+                f"{self.name}: the sampler's order differs from its order at the start of this epoch, so some"
+                " samples are repeated and others skipped; derive the order from set_epoch(number), or from a"
+                " random generator that is an attribute of the sampler"
             )
 
     def _skip(self) -> Iterator[Batch]:
@@ -290,9 +290,9 @@ class Batches(Generic[Batch]):
         sampler = getattr(self.loader, "sampler", None)
         allowed = f"{ranks} ranks with the same batches as before, now there are {self.mesh.world_size}"
         if type(getattr(self.loader, "batch_sampler", None)) is not BatchSampler:
-            return f"only batches of a DataLoader's batch_size can be divided anew; allowed: {allowed}"
+            return f"only batches of a DataLoader's batch_size can be redistributed; allowed: {allowed}"
         if not isinstance(sampler, DistributedSampler) and (ranks, self.mesh.world_size) != (1, 1):
-            return f"only the order of a DistributedSampler can be divided anew; allowed: {allowed}"
+            return f"only the order of a DistributedSampler can be redistributed; allowed: {allowed}"
         if done % self.mesh.world_size:
             return f"{done} finished samples do not divide by {self.mesh.world_size}; allowed: {allowed}"
         return ""

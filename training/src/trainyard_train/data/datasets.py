@@ -66,5 +66,8 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 def _digits_file() -> Path:
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise FileNotFoundError("the digits come with scikit-learn, which is not installed")
+        raise FileNotFoundError(
+            "data.name: got digits, which are part of scikit-learn, but it is not installed; install"
+            " requirements/training.txt"
+        )
     return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -91,7 +91,7 @@ class Table:
                 names, classes = arrays["files"].tolist(), arrays["classes"].tolist()
                 table = Table(names, classes, arrays["records"], arrays["sizes"].tolist())
         except Exception as error:  # numpy and zipfile raise any of a dozen kinds
-            raise ValueError(f"damaged, or no index: {error or type(error).__name__}") from None
+            raise ValueError(f"it is damaged, or not an index: {error or type(error).__name__}") from None
         table.check()
         return table
 
@@ -103,13 +103,18 @@ class Table:
         """
         records = self.records
         if records.ndim != 2 or records.shape[1] != 4 or records.dtype.kind not in "iu" or not len(records):
-            raise ValueError(f"no table of pictures: {records.dtype} of shape {records.shape}")
+            raise ValueError(
+                f"records: got {records.dtype} of shape {records.shape}; allowed: integers, (n, 4)"
+            )
         most = records.max(axis=0)
         counts = (len(self.files), len(self.classes))
         if records.min() < 0 or most[0] >= counts[0] or most[3] >= counts[1]:
-            raise ValueError(f"pictures of file {most[0]} and class {most[3]}, with {counts} of them")
+            raise ValueError(
+                f"records: got file number {most[0]} and class number {most[3]}; allowed: 0 to"
+                f" {counts[0] - 1} and 0 to {counts[1] - 1}"
+            )
         if self.sizes and len(self.sizes) != counts[0]:
-            raise ValueError(f"{len(self.sizes)} sizes of {counts[0]} files")
+            raise ValueError(f"sizes: got {len(self.sizes)}; allowed: {counts[0]}, one for each file")
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,7 @@ def find(location: str, classes: Sequence[str] = (), store_seconds: float = STOR
     except FileNotFoundError:
         table = _of_folders(location, sorted(files.names()), classes)
     except ValueError as error:
-        again = f"make it again: python -m trainyard_train.data.pictures index {location}"
+        again = f"recreate it: python -m trainyard_train.data.pictures index {location}"
         raise PictureError(f"{location}/{INDEX} cannot be read: {error}; {again}") from None
     if classes and not set(table.classes) <= set(classes):
         unknown = sorted(set(table.classes) - set(classes))
@@ -232,7 +237,7 @@ def _of_folders(location: str, names: Sequence[str], classes: Sequence[str]) -> 
     if not pictures:
         shards = any(name.endswith(".tar") for name in names)
         advice = (
-            f"make an index: python -m trainyard_train.data.pictures index {location}"
+            f"create an index: python -m trainyard_train.data.pictures index {location}"
             if shards
             else "correct data.path"
         )
@@ -318,7 +323,7 @@ def index_shards(location: str) -> Table:
         try:
             rows += [(number, *record) for record in _records(files, name, sizes[-1])]
         except (tarfile.TarError, ValueError) as error:
-            raise PictureError(f"{location}/{name}: {error}; make it again") from None
+            raise PictureError(f"{location}/{name}: {error}; recreate it") from None
     if not rows:
         raise PictureError(f"{location}: no .tar with pictures; correct the location")
     records = np.array(rows, dtype=np.int64)
@@ -400,14 +405,15 @@ def _add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make shards or their index; returns 0, or 2 if something is wrong with the source."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainyard_train.data.pictures", description="Shards of pictures."
+        prog="python -m trainyard_train.data.pictures",
+        description="Write WebDataset shards of pictures, and their index.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    packing = commands.add_parser("pack", help="make shards of folders")
+    packing = commands.add_parser("pack", help="write shards of the folders of a source")
     packing.add_argument("out", type=Path)
     packing.add_argument("source", help="folder or URL with a folder for each class")
     packing.add_argument("--pictures-per-shard", type=int, default=1000)
-    commands.add_parser("index", help="make an index for shards").add_argument("location")
+    commands.add_parser("index", help="write the index of existing shards").add_argument("location")
     options = parser.parse_args(arguments)
     try:
         if options.command == "pack":

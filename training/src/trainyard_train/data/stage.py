@@ -204,7 +204,10 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
     found = digest_of_contents(hashes)
     if digest.startswith("sha256:") and found != digest:
         shutil.rmtree(staged)  # else the next fetch would continue these wrong files
-        raise StageError(f"{source}: got {found}; allowed: {digest}; is it another version? see `describe`")
+        raise StageError(
+            f"{source}: got {found}; allowed: {digest}; if the source has a new version, set the digest that"
+            " `describe` prints"
+        )
     files = {name: {"size": listed[name].size, "sha256": hashes[name]} for name in sorted(listed)}
     marker = {"source": source, "digest": digest, "contents": found, "files": files}
     with (staged / MARKER).open("w") as file:
@@ -218,7 +221,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
 def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int | None) -> dict[str, Listed]:
     """Return the list if it matches the digest and the size."""
     if not listed:
-        raise StageError(f"{source}: nothing is there; correct the source (a folder ends with '/')")
+        raise StageError(f"{source}: has no files; correct the source (a folder ends with '/')")
     for name in listed:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or name == MARKER:
@@ -229,8 +232,11 @@ def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int
         raise StageError(f"{source}: got {got}; allowed: {allowed}; raise size_gib, or correct the source")
     found = digest_of_list(listed)
     if digest.startswith("etag:") and found != digest:
-        got = found or "a source that has no tags"
-        raise StageError(f"{source}: got {got}; allowed: {digest}; has it changed? see `describe`")
+        got = found or "a source without ETags"
+        raise StageError(
+            f"{source}: got {got}; allowed: {digest}; if the source has changed, set the digest that"
+            " `describe` prints"
+        )
     return listed
 
 
@@ -279,7 +285,7 @@ def verify(folder: Path, *, contents: bool = True) -> int:
     """
     marker = folder / MARKER
     if not marker.exists():
-        raise StageError(f"{folder} has no {MARKER}: it was not staged, or not yet to its end")
+        raise StageError(f"{folder} has no {MARKER}: its staging has not completed")
     files: Mapping[str, Mapping[str, object]] = json.loads(marker.read_text())["files"]
     problems = []
     for name, entry in files.items():
@@ -292,7 +298,7 @@ def verify(folder: Path, *, contents: bool = True) -> int:
         elif contents and (found := _hash(path)) != entry["sha256"]:
             problems.append(f"{path}: sha256 {found}; allowed: {entry['sha256']}")
     if problems:
-        raise StageError("\n".join([*problems, f"remove {folder}, and it is staged again"]))
+        raise StageError("\n".join([*problems, f"remove {folder}, and stage it again"]))
     return len(files)
 
 
@@ -338,7 +344,8 @@ class _LogProgress:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Stage, verify or describe; returns 0, 1 if something cannot be read, 2 if it is not as it should be."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainyard_train.data.stage", description="Stage datasets, verified."
+        prog="python -m trainyard_train.data.stage",
+        description="Copy datasets to a shared folder, and verify them.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("fetch", help="copy a dataset to OUT/<digest>")
@@ -347,9 +354,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("--digest", required=True, help="sha256:… or etag:…, as `describe` prints it")
     one.add_argument("--max-gib", type=int, help="refuse a source that lists more")
     one.add_argument("--workers", type=int, default=8)
-    another = commands.add_parser("verify", help="read a staged dataset again, against its list")
+    another = commands.add_parser("verify", help="compare every byte of a staged dataset with its list")
     another.add_argument("folder", type=Path)
-    third = commands.add_parser("describe", help="size and digest of a source, for a stack file")
+    third = commands.add_parser("describe", help="print size and digests of a source, for a stack file")
     third.add_argument("source")
     options = parser.parse_args(arguments)
     try:
@@ -368,7 +375,7 @@ def _run(options: argparse.Namespace) -> str:
     if options.command == "describe":
         return json.dumps(describe(options.source), indent=1)
     if options.command == "verify":
-        return f"{options.folder}: {verify(options.folder)} files are what they were"
+        return f"{options.folder}: {verify(options.folder)} files match {MARKER}"
     limit = None if options.max_gib is None else options.max_gib * _GIB
     return f"staged: {fetch(options.source, options.out, options.digest, limit, options.workers)}"
 

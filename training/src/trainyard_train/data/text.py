@@ -77,9 +77,7 @@ class TokenShards:
         windows = np.stack([np.frombuffer(window, dtype=self._type) for window in tokens_of])
         if (largest := int(windows.max())) >= self.vocabulary:
             allowed = f"below {self.vocabulary}, as {INDEX} says"
-            raise ShardError(
-                f"{self.location}: got token {largest}; allowed: {allowed}; make the shards again"
-            )
+            raise ShardError(f"{self.location}: got token {largest}; allowed: {allowed}; recreate the shards")
         tokens = torch.from_numpy(windows.astype(np.int64))
         return Samples(tokens[:, :-1], tokens[:, 1:])
 
@@ -113,16 +111,16 @@ class TokenShards:
                     f"{problem}, or correct dtype there ({self._type})" if has_wrong_type else problem
                 )
         if not problems and len(self) < 1:
-            problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
+            problems.append(f"{self._ends[-1]} tokens; allowed: more than model.context ({self.context})")
         if problems:
             raise ShardError("\n".join(f"{self.location}: {problem}" for problem in problems))
 
     def _read(self, parts: Sequence[FileRange]) -> Iterator[bytes]:
         for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
             if len(data) < stop - start:
-                found = f"ends at byte {start + len(data)}, where {stop} or more are expected"
+                found = f"ends at byte {start + len(data)}; expected: {stop} or more"
                 raise ShardError(
-                    f"{self.location}: {name} {found}: it was changed while it was read; copy it again"
+                    f"{self.location}: {name} {found}; it changed while it was read: copy it again"
                 )
             yield data
 
@@ -143,8 +141,8 @@ class TokenShards:
             allowed = " or ".join(_TYPES)
             raise ShardError(f"{self.location}/{INDEX}: dtype: got {name!r}; allowed: {allowed}")
         if self.vocabulary > 1 << (8 * _TYPES[name].itemsize):
-            problem = f"{name} cannot hold all of a vocabulary of {self.vocabulary}; allowed: uint32"
-            raise ShardError(f"{self.location}/{INDEX}: dtype: {problem}; make the shards again")
+            problem = f"got {name} for a vocabulary of {self.vocabulary}; allowed: uint32"
+            raise ShardError(f"{self.location}/{INDEX}: dtype: {problem}; recreate the shards")
         return _TYPES[name]
 
     @cached_property
@@ -152,14 +150,14 @@ class TokenShards:
         try:
             index: dict[str, Any] = json.loads(self._files.read(INDEX))
             if not all(shard["tokens"] > 0 for shard in index["shards"]) or index["vocabulary"] < 1:
-                raise ValueError("no tokens")
+                raise ValueError("it lists no tokens")
         except (ValueError, KeyError, TypeError) as error:
             raise ShardError(
-                f"{self.location}/{INDEX} cannot be read: {error!r}; make the shards again"
+                f"{self.location}/{INDEX} cannot be read: {error!r}; recreate the shards"
             ) from None
         except FileNotFoundError:
             raise ShardError(
-                f"{self.location} has no {INDEX}; make shards with {_COMMAND}, or correct data.path"
+                f"{self.location} has no {INDEX}; create shards with {_COMMAND}, or correct data.path"
             ) from None
         return index
 
@@ -261,7 +259,7 @@ def _lines(path: Path) -> Iterator[str]:
             try:
                 yield str(json.loads(line)["text"])
             except (ValueError, KeyError, TypeError) as error:
-                allowed = "allowed: JSON with a text, in UTF-8; correct the line, or leave it out"
+                allowed = 'allowed: a JSON object with "text", in UTF-8; correct or remove the line'
                 raise ShardError(f"{path}:{number}: {error!r}; {allowed}") from None
 
 
@@ -288,7 +286,7 @@ def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
         while not frame.eof:
             try:
                 if not data:
-                    raise zstandard.ZstdError("it ends in the middle")
+                    raise zstandard.ZstdError("the file ends within a frame")
                 yield frame.decompress(data)
             except zstandard.ZstdError as error:
                 raise ShardError(f"{path}: cannot be decompressed: {error}; copy it again") from None

@@ -195,9 +195,9 @@ class Agent:
             restarted, restarts_since_checkpoint = True, restarts_since_checkpoint + 1
             seconds = self.timeouts.rejoin + (_MAX_RESTART_SKEW_SECONDS if self._monitor else 0)
             started = time.time()
-            signalled = f"a rank was ended by {signal.Signals(code - _SIGNALLED).name}" if died else ""
+            signalled = f"a rank was killed by {signal.Signals(code - _SIGNALLED).name}" if died else ""
             log_line(
-                f"{signalled or self._current_round.why or 'a rank failed'}: starting this node's again"
+                f"{signalled or self._current_round.why or 'a rank failed'}: restarting this node's ranks"
                 f" ({restarts_since_checkpoint} of {self.max_restarts} restarts without a newer checkpoint)"
             )
         if code == EXIT_ABSENT_RANK and restarted:  # a rank that had joined is absent: its node failed
@@ -211,7 +211,7 @@ class Agent:
             return code
         log_line(
             f"a rank failed after each of {self.max_restarts} restarts without a newer checkpoint:"
-            " starting again does not help"
+            " not restarting again; see the ranks' errors above"
         )
         return EXIT_FAILED
 
@@ -246,7 +246,7 @@ class Agent:
             return True
         if isinstance(self._last_message, Unreachable):
             why = self._last_message.why
-            log_line(f"node 0 is not reached at {self.node.address}:{self.node.port}: {why}")
+            log_line(f"node 0 cannot be reached at {self.node.address}:{self.node.port}: {why}")
         return False
 
     def _run_round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
@@ -293,7 +293,10 @@ class Agent:
         """End ranks that were stopped (SIGSTOP): their peers would wait for ever."""
         for process, since in list(self._stopped.items()):
             if time.monotonic() - since >= self.timeouts.silence:
-                log_line(f"local rank {self._ranks[process]} is stopped for {self.timeouts.silence:g} s")
+                log_line(
+                    f"local rank {self._ranks[process]} has been stopped (SIGSTOP) for"
+                    f" {self.timeouts.silence:g} s: killing it"
+                )
                 del self._stopped[process]
                 os.kill(process, signal.SIGKILL)
 

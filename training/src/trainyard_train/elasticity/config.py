@@ -127,6 +127,6 @@ class TimeoutConfig(ConfigSection):
         if self.stall >= self.collective:
             raise ValueError(
                 f"timeouts.stall: got {self.stall:g}; allowed: less than timeouts.collective"
-                f" ({self.collective:g}), after which the ranks leave; lower it, or raise timeouts.collective"
+                f" ({self.collective:g}), after which the ranks exit; lower it, or raise timeouts.collective"
             )
         return self

@@ -304,9 +304,7 @@ class Heartbeats:
                 self.record("stalled", work=work, stacks=str(path.parent))
 
         if not _write_in_time(write):
-            log_line(
-                f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}"
-            )
+            log_line(f"{path}: not written within {_DISK_SECONDS:g} s; the stacks of all threads:\n{stacks}")
 
     def _end_if_hung(self) -> None:
         """End the process if its work lasts too long.
@@ -322,8 +320,8 @@ class Heartbeats:
         if beats and beats * _BEAT_SECONDS >= work.end_seconds - work.stall_seconds:
             waited = self.clock() - work.since
             self._exit_now(
-                f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
-                " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
+                f"{work.name} has not ended after {waited:.0f} s: {self.folder / STACKS} has the stacks of"
+                " all threads; if it is only slow, raise timeouts.collective (for a step) or timeouts.save",
                 # Nothing shows which rank is at fault: this one may be waiting for another.
                 EXIT_FAILED if self.mesh.world_size == 1 else EXIT_PEER_FAILED,
             )

@@ -236,7 +236,7 @@ class MonitorProcess:
         token = secrets.token_hex(8)
         if store.compare_set(f"nodes/agent/{self.node}", "", token).decode() != token:
             store.set(f"nodes/agent/{self.node}", token)
-            self._end_round(store, _decoded(self._round).number, f"node {self.node} has started again")
+            self._end_round(store, _decoded(self._round).number, f"node {self.node} has restarted")
         else:
             self._send_message(_decoded(self._round))
 

@@ -67,7 +67,8 @@ def rendezvous(seconds: float, environment: Mapping[str, str] = os.environ) -> t
             raise
         raise AbsentRankError(
             f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
-            f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
+            f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: see the other ranks' logs, or raise"
+            " timeouts.rendezvous"
         ) from error
     return store, rank, world_size
 

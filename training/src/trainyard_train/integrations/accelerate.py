@@ -36,7 +36,7 @@ def run_of(accelerator: Any, run_dir: str | Path, **settings: Any) -> Run:  # no
         ConfigError: nothing was prepared, a setting is wrong, or something cannot be saved.
     """
     if not accelerator._models:
-        raise ConfigError(["run_of(): the Accelerator has no model; call accelerator.prepare() before"])
+        raise ConfigError(["run_of(): the Accelerator has no model; call accelerator.prepare() first"])
     run = Run.from_environment(run_dir, **settings)
     for name, objects in (
         ("model", accelerator._models),

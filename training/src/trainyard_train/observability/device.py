@@ -120,7 +120,7 @@ class Tracer:
         except OSError as error:
             if (reason := str(error)) != self._trouble:  # once, not at every step
                 self._trouble = reason
-                log_line(f"no trace: {reason}; allowed: a file that can be read and deleted: replace it")
+                log_line(f"no trace: {reason}; allowed: a file that this user may read and delete")
             return 0
         if not text:
             return _STEPS

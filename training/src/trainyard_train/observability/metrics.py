@@ -72,8 +72,8 @@ class MetricsLog:
             return
         if moved := self._clock.jumped():
             sys.stderr.write(
-                f"training: this host's clock was moved by {moved:+.1f} s; look at its time service."
-                " The metrics go on as if it had not been\n"
+                f"training: this host's clock jumped by {moved:+.1f} s; check its time service."
+                " Times in the metrics do not include the jump\n"
             )
             self._append("clock", step=values.get("step"), moved_seconds=round(moved, 1))
         self._append(event, **values)
@@ -95,7 +95,7 @@ class MetricsLog:
                 os.fsync(self._descriptor)
         except OSError as error:
             if not self._silenced:
-                sys.stderr.write(f"training: metrics are lost from here on: {self._path}: {error.strerror}\n")
+                sys.stderr.write(f"training: {self._path}: metrics are no longer written: {error.strerror}\n")
             self._silenced = True
 
     def _put(self, descriptor: int, data: bytes) -> None:
@@ -141,8 +141,8 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     except OSError as error:
         raise OSError(
-            f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write,"
-            " on a disk with room; saved checkpoints remain"
+            f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write to,"
+            " on a disk with free space; saved checkpoints remain"
         ) from error
 
 

@@ -45,7 +45,7 @@ class Interruption:
     def label(self) -> str:
         """The interruption in words."""
         repeated = self.step - self.resumed_step
-        kind = "preempted" if self.noticed else "lost without notice"
+        kind = "preempted" if self.noticed else "failed without notice"
         return f"{kind}\n{self.seconds:.0f} s, {repeated} step{'' if repeated == 1 else 's'} repeated"
 
 
@@ -212,7 +212,7 @@ def _facts(lines: Sequence[dict[str, Any]]) -> str:
         "held-out accuracy": f"{looks[-1]['accuracy']:.1%}" if looks else "–",
         "samples/s, median": f"{rates[len(rates) // 2]:,.0f}" if rates else "–",
         "checkpoints": f"{len(saves)}",
-        "failed to save": str(sum(line["event"] == "checkpoint_failed" for line in lines)),
+        "failed checkpoints": str(sum(line["event"] == "checkpoint_failed" for line in lines)),
     }
     return "".join(f"<div><b>{html.escape(value)}</b>{name}</div>" for name, value in facts.items())
 
@@ -233,8 +233,8 @@ def _attempt_row(number: int, lines: Sequence[dict[str, Any]]) -> str:
     own = [line for line in lines if line["attempt"] == number]
     begun = next((line for line in own if line["event"] in {"started", "resumed"}), {})
     last = own[-1]
-    end = {"finished": "finished", "preempted": "left on notice", "failed": "failed"}.get(
-        last["event"], "lost"
+    end = {"finished": "finished", "preempted": "preempted", "failed": "failed"}.get(
+        last["event"], "terminated without notice"
     )
     cells = (
         number,

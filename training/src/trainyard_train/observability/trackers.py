@@ -77,7 +77,7 @@ class Guarded:
             self._sink(line)
         except Exception as error:
             if not self._silenced:
-                sys.stderr.write(f"training: {self._name}: metrics are lost: {error}\n")
+                sys.stderr.write(f"training: {self._name}: metrics cannot be exported: {error}\n")
             self._silenced = True
 
     def close(self) -> None:
@@ -92,14 +92,14 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
     except ImportError as error:
         problem = (
             f"export.{name}: set, but {error.name} is not installed; install requirements/tracking.txt"
-            " (for mlflow, wandb and opentelemetry), or leave the setting out"
+            " (for mlflow, wandb and opentelemetry), or remove the setting"
         )
         raise ConfigError([problem]) from None
     except Exception as error:  # protobuf has a separate error class
         problem = (
-            f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; let the packages of"
-            " requirements/training.txt come first, as in a job's pod (PYTHONPATH=.trainyard/training-env in"
-            " a checkout), or leave the setting out"
+            f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; put the packages of"
+            " requirements/training.txt first in PYTHONPATH, as in a job's pod (PYTHONPATH="
+            ".trainyard/training-env in a clone), or remove the setting"
         )
         raise ConfigError([problem]) from None
     return make()
@@ -117,13 +117,13 @@ class _Prometheus:
         }
         self._step = Gauge("training_step", "optimizer steps taken", registry=registry)
         self._events = Counter(
-            "training_events", "by name, as in metrics.jsonl", ["event"], registry=registry
+            "training_events", "events by name, as in metrics.jsonl", ["event"], registry=registry
         )
         self._saves = Histogram(
-            "training_checkpoint_seconds", "until a checkpoint was durable", registry=registry
+            "training_checkpoint_seconds", "seconds until a checkpoint was durable", registry=registry
         )
         self._blocked = Counter(
-            "training_blocked_seconds", "training stood still for a copy", registry=registry
+            "training_blocked_seconds", "seconds that training waited for a copy", registry=registry
         )
         try:
             self._server, self._thread = start_http_server(port, registry=registry)
@@ -190,8 +190,8 @@ def _opentelemetry(run_dir: Path) -> Listener:
         name: meter.create_gauge(f"training.{name}", description=text) for name, text in _GAUGES.items()
     }
     step = meter.create_gauge("training.step", description="optimizer steps taken")
-    events = meter.create_counter("training.events", description="by name, as in metrics.jsonl")
-    saves = meter.create_histogram("training.checkpoint", "s", "until a checkpoint was durable")
+    events = meter.create_counter("training.events", description="events by name, as in metrics.jsonl")
+    saves = meter.create_histogram("training.checkpoint", "s", "seconds until a checkpoint was durable")
 
     def sink(line: dict[str, Any]) -> None:
         events.add(1, {"event": line["event"]})

@@ -57,20 +57,20 @@ def scaling_warnings(config: OptimConfig, batch_size: int) -> list[str]:
     many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
     if config.scaling == "sqrt" and config.name == "sgd" and k > 1:
         return [
-            f"{many}: the square root is Adam's rule; sgd learns faster by linear where that holds, below"
-            f" {LINEAR_FAILED} times: compare their held-out losses"
+            f"{many}: sqrt is Adam's rule; with sgd, linear learns faster below {LINEAR_FAILED} times, where"
+            " it holds: compare their held-out losses"
         ]
     if config.scaling != "linear" or k < LINEAR_FAILED:
         return []
     if k > LINEAR_HELD:
         shown = (
-            f"it was shown to hold up to {LINEAR_HELD} times, and all runs of our experiment were lost at 64"
+            f"linear scaling is known to hold up to {LINEAR_HELD} times, and all measured runs failed at 64"
         )
-        return [f"{many}: {shown}: take fewer samples in a step, or tune optim.lr at a larger batch"]
-    warm = "" if config.warmup_steps else "; set optim.warmup_steps, as the paper does: five epochs"
+        return [f"{many}: {shown}: use a smaller batch, or tune optim.lr at a larger reference batch"]
+    warm = "" if config.warmup_steps else "; set optim.warmup_steps to five epochs, as the paper does"
     return [
-        f"{many}: our experiment lost a run in five at {LINEAR_FAILED}, the paper none up to {LINEAR_HELD}:"
-        f" compare the held-out loss with a smaller batch's{warm}"
+        f"{many}: one of five measured runs failed at {LINEAR_FAILED} times, none of the paper's up to"
+        f" {LINEAR_HELD} times: compare the held-out loss with that of a smaller batch{warm}"
     ]
 
 

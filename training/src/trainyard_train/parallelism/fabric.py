@@ -27,8 +27,8 @@ DEVICES: Final = Path("/sys/class/infiniband")
 ENOUGH: Final = 0.25
 """Minimum share of the devices' rate that an all-reduce over them reaches, with a margin."""
 _WITHOUT_MPI: Final = (
-    "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, all of"
-    " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
+    "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, each"
+    " also under mpirun; or build PyTorch from source where MPI is installed (USE_MPI=1)"
 )
 _NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
 """Error message of NCCL up to 2.30 if the network that NCCL_NET names cannot be used."""
@@ -56,7 +56,7 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     if wanted == "mpi" and not dist.is_mpi_available():
         raise ConfigError(["backend: got 'mpi', but " + _WITHOUT_MPI])
     if wanted != "auto":
-        return Choice(wanted, "as the configuration sets it")
+        return Choice(wanted, "set by the configuration")
     if device.type != "cuda":
         return Choice("gloo", "this process sees no GPU")
     maker = "RCCL, since PyTorch was built for ROCm" if torch.version.hip else "NCCL, since there is a GPU"
@@ -74,7 +74,7 @@ def refused_network(error: BaseException) -> ConfigError | None:
     return ConfigError(
         [
             f"NCCL_NET: got {named!r}, but NCCL finds no such network: the image lacks a library, or the pod"
-            " was given no device (NCCL_DEBUG=INFO shows which); allowed: what the node has, or Socket (TCP)"
+            " has no device (NCCL_DEBUG=INFO shows which); allowed: a network of the node, or Socket (TCP)"
         ]
     )
 
@@ -121,17 +121,17 @@ def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], unus
     if len(set(nodes)) == 1:
         return "all ranks are on one node: no fabric is needed"
     if backend == "gloo":
-        return "gloo uses TCP, whatever fabric there is"
+        return "gloo uses TCP, also where there is a fabric"
     if backend == "mpi":
         return f"MPI chooses the network itself, and reaches {speed:.1f} GB/s"
     if not rate:
-        return "over TCP: the node has no RDMA device (or the pod was not given one)"
+        return "over TCP: the node has no RDMA device, or the pod requests none"
     if unused:
         return (
-            f"the fabric is not in use: {speed:.1f} GB/s of the {rate:.1f} GB/s that the devices can; look at"
-            " NCCL_DEBUG=INFO for the network it chose, and at the pod's resources for the devices"
+            f"the fabric is not in use: {speed:.1f} of {rate:.1f} GB/s, the devices' rate; NCCL_DEBUG=INFO"
+            " shows the network that NCCL chose, and the pod's resources must include the devices"
         )
-    return f"the fabric is in use: {speed:.1f} GB/s of the {rate:.1f} GB/s that the devices can"
+    return f"the fabric is in use: {speed:.1f} of {rate:.1f} GB/s, the devices' rate"
 
 
 def port_rates(devices: Path = DEVICES) -> list[float]:
