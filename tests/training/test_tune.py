@@ -20,7 +20,7 @@ from tests.training.launch import events
 from tests.training.test_trainer import NoticeAt
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.preemption import PreemptionNotice
-from trainyard_train.tune import _write_best, load_search, main, search_for
+from trainyard_train.tune import _open_study, _write_best, load_search, main, search_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE: dict[str, Any] = {
@@ -133,6 +133,17 @@ def test_the_best_trial_of_another_worker_is_not_overwritten(
     monkeypatch.setattr(Path, "replace", slowly)
     assert _write_best(study, tmp_path)["loss"] == 1.0
     assert json.loads((tmp_path / "best.json").read_text())["trial"] == 1
+
+
+def test_a_search_with_pruned_trials_only_has_no_best_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)
+    source = write(tmp_path, trials=1)
+    study = _open_study(load_search(source, [])[1])
+    study.add_trial(optuna.trial.create_trial(state=TrialState.PRUNED, value=2.0))
+    assert main([source]) == 0
+    assert "training: no trial has finished yet" in capfd.readouterr().err
 
 
 def open_files() -> int:

@@ -81,14 +81,15 @@ def test_several_nodes_need_a_rendezvous_address() -> None:
         ([0, 0], 0),
         ([75, 75], 75),
         ([75, 76], 75),  # the second rank saw that the first one had exited
-        ([-9, 76], 137),
-        ([-11, 1], 139),  # the others' codes follow from it
+        ([-9, 76], -9),
+        ([-11, 1], -11),  # the others' codes follow from it
         ([76, 76], 76),
         ([77, 76], 77),  # the rank that waited longest knows the cause
         ([1, 76], 1),
         ([1, 77], 1),
         ([0, 1], 1),
         ([2, 2], 2),
+        ([255, 76], 255),
         ([120, 76], 120),  # Python could not end as it should
     ],
 )
@@ -175,6 +176,12 @@ def test_without_restarts_in_place_a_failed_rank_is_reported_at_once(tmp_path: P
 
 def test_what_fails_by_itself_is_not_started_again(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 1) == 1
+    assert notes(tmp_path, 0) == ["came"]
+
+
+@pytest.mark.parametrize(("returned", "code"), [(137, 137), (255, 255), (-1, 255)])
+def test_a_large_exit_code_is_a_failure_and_no_signal(tmp_path: Path, returned: int, code: int) -> None:
+    assert agent(tmp_path, lambda folder, _: note(folder, "came") and returned) == code
     assert notes(tmp_path, 0) == ["came"]
 
 

@@ -309,7 +309,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     if study is None:
         return EXIT_PREEMPTED
-    if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):
+    from optuna.trial import TrialState
+
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):  # a pruned one has a value too
         sys.stderr.write(f"training: no trial has finished yet; see {config.run_dir}/study.log\n")
         return 0
     sys.stdout.write(json.dumps(_write_best(study, config.run_dir)) + "\n")

@@ -137,7 +137,7 @@ class Agent:
     _stopped: dict[int, float] = field(default_factory=dict)
     """Process → time since when it is stopped, as by SIGSTOP (monotonic clock)."""
     _exit_codes: list[int] = field(default_factory=list)
-    """Exit codes of this round's ranks; −9 for one that was ended by SIGKILL."""
+    """Exit codes of this round's ranks; −9 for one that was ended by SIGKILL, 137 if it returned that."""
     _is_preempted: bool = False
     """Whether this node has a preemption notice."""
     _was_cut_short: bool = False
@@ -167,7 +167,7 @@ class Agent:
         self._statuses = RankStatuses.create(ranks)
         self._memory = node_memory.create(ranks)
         if self._join(self.timeouts.rendezvous):
-            code = self._run_rounds(ranks, started)
+            code = _as_in_shells(self._run_rounds(ranks, started))
         else:
             code = EXIT_PREEMPTED if self._is_preempted else EXIT_ABSENT_RANK
         if self._monitor:
@@ -178,14 +178,14 @@ class Agent:
         return self._is_preempted or bool(_TERMINATION_SIGNALS & signal.sigpending())
 
     def _run_rounds(self, ranks: int, started: float) -> int:
-        """Start the ranks until they end for good; returns one exit code."""
+        """Start the ranks until they end for good; returns one exit code, negative for a signal."""
         seconds = self.timeouts.rendezvous
         restarted, restarts_since_checkpoint, saved_step = False, 0, 0
         while True:
             code = self._run_round(ranks, started, seconds)
             if self._statuses.saved_step > saved_step:
                 saved_step, restarts_since_checkpoint = self._statuses.saved_step, 0
-            died = code > _SIGNALLED
+            died = code < 0
             if self._is_preempted or not (died or code == EXIT_PEER_FAILED):
                 break
             if restarts_since_checkpoint == self.max_restarts:
@@ -195,7 +195,7 @@ class Agent:
             restarted, restarts_since_checkpoint = True, restarts_since_checkpoint + 1
             seconds = self.timeouts.rejoin + (_MAX_RESTART_SKEW_SECONDS if self._monitor else 0)
             started = time.time()
-            signalled = f"a rank was killed by {signal.Signals(code - _SIGNALLED).name}" if died else ""
+            signalled = f"a rank was killed by {signal.Signals(-code).name}" if died else ""
             log_line(
                 f"{signalled or self._current_round.why or 'a rank failed'}: restarting this node's ranks"
                 f" ({restarts_since_checkpoint} of {self.max_restarts} restarts without a newer checkpoint)"
@@ -250,7 +250,7 @@ class Agent:
         return False
 
     def _run_round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
-        """Start all ranks and wait for their ends; returns one exit code for all."""
+        """Start all ranks and wait for their ends; returns one exit code for all, negative for a signal."""
         self._exit_codes, self._was_cut_short = [], False
         self._statuses.clear_stalled()
         port = self.node.port or _free_port()
@@ -364,14 +364,21 @@ class Agent:
 
 
 def combined_exit_code(ends: Collection[int]) -> int:
-    """Return one exit code for all ranks: that of the rank whose failure ended the others."""
+    """Return one exit code for all ranks, negative for a signal: that of the rank whose failure ended the
+    others.
+    """
     for code in (EXIT_WRONG_CONFIG, EXIT_PREEMPTED):
         if code in ends:
             return code
-    if died := [-code for code in ends if code < 0]:
-        return _SIGNALLED + died[0]
+    if died := [code for code in ends if code < 0]:
+        return died[0]
     least = (0, EXIT_PEER_FAILED, EXIT_ABSENT_RANK)
     return max(ends, key=lambda code: least.index(code) if code in least else len(least))
+
+
+def _as_in_shells(code: int) -> int:
+    """Return an exit code that a process can have: 137 for −9."""
+    return _SIGNALLED - code if code < 0 else code
 
 
 def log_config_error(error: ValueError) -> int:
