@@ -105,10 +105,12 @@ def _explain(
     meaning = f" ({field.description})" if field and field.description else ""
     if error["type"] == "missing":
         return f"the key {key!r}{meaning}", f"add `{key}:` here"
-    allowed, fix = _ALLOWED.get(error["type"], (error["msg"], "correct the value"))
+    if error["type"] not in _ALLOWED:
+        return error["msg"] + meaning, "correct the value"
+    allowed, fix = (template.format(**context) for template in _ALLOWED[error["type"]])
     if key == "command" and error["type"] == "tuple_type":
         fix = _as_list(_value(path, data)) or fix
-    return allowed.format(**context) + meaning, fix.format(**context)
+    return allowed + meaning, fix
 
 
 def _as_list(command: object) -> str:
