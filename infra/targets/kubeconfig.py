@@ -32,8 +32,48 @@ _FILES = {
     "cluster": ("certificate-authority",),
     "user": ("client-certificate", "client-key", "tokenFile"),
 }
+_PARTS = {"contexts": "context", "clusters": "cluster", "users": "user"}
+"""Section of a kubeconfig → the part of each of its entries that is not the name."""
 PATH = "provider.cluster.context"
 Entry = dict[str, Any]
+
+
+def read_kubeconfig(file: Path) -> Entry:
+    """Return what a kubeconfig has; empty where there is no file.
+
+    Raises InputError where the file cannot be read, or is no kubeconfig. No value of it is shown.
+    """
+    try:
+        content: Any = yaml.safe_load(file.read_text()) if file.is_file() else None
+        content = {} if content is None else content
+        wrong = _first_wrong(content)
+    except yaml.MarkedYAMLError as error:
+        wrong = f"no YAML, at line {error.problem_mark.line + 1}" if error.problem_mark else "no YAML"
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        wrong = str(error)
+    if wrong:
+        fix = f"correct it until `kubectl config view --kubeconfig {file}` prints it"
+        raise InputError([Problem(str(file), wrong, "a kubeconfig", fix)])
+    return dict(content)
+
+
+def _first_wrong(content: Any) -> str:  # noqa: ANN401 -- anything that YAML can be
+    """Return the path of the first value of a wrong type; empty where there is none."""
+    if not isinstance(content, dict):
+        return "not a mapping"
+    for section, part in _PARTS.items():
+        entries = content.get(section) or []
+        if not isinstance(entries, list):
+            return f"{section}: not a list"
+        for number, entry in enumerate(entries):
+            where = f"{section}[{number}]"
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                return f"{where}: no name"
+            if not isinstance(entry.get(part) or {}, dict):
+                return f"{where}.{part}: not a mapping"
+            if not isinstance((entry.get(part) or {}).get("exec") or {}, dict):
+                return f"{where}.{part}.exec: not a mapping"
+    return ""
 
 
 def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
@@ -130,12 +170,12 @@ def _signs_in(name: str, user: Entry) -> bool:
 
 def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
     """Run the user's own plugin, as Kubernetes' clients do."""
-    given = {each["name"]: each["value"] for each in plugin.get("env") or ()}
     about = {"interactive": False, **({"cluster": cluster} if plugin.get("provideClusterInfo") else {})}
-    asked = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": about}
-    variables = {**environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
-    words = [plugin["command"], *(plugin.get("args") or ())]
+    asked = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": about}
+    words = [plugin.get("command") or "no command", *(plugin.get("args") or ())]
     try:
+        given = {each["name"]: each["value"] for each in plugin.get("env") or ()}
+        variables = {**environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
         ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
         status: dict[str, Any] = json.loads(ended.stdout)["status"]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError) as error:
@@ -161,20 +201,21 @@ def _entries(
         known = ", ".join(sorted(merged["contexts"])) or "there is none"
         fix = fix or "name one of these, or set KUBECONFIG to the file that has it"
         raise InputError([Problem(path, repr(name), f"a context: {known}", fix)])
-    context: Entry = found["context"]
-    cluster, user = merged["clusters"].get(context["cluster"]), merged["users"].get(context.get("user", ""))
+    context: Entry = found.get("context") or {}
+    named = context.get("cluster", "")
+    cluster, user = merged["clusters"].get(named), merged["users"].get(context.get("user", ""))
     if cluster is None:
         allowed, fix = "a context whose cluster is in the kubeconfig", "look at `kubectl config view`"
-        raise InputError([Problem(path, f"{name!r}: no cluster {context['cluster']}", allowed, fix)])
-    return context, cluster["cluster"], (user or {}).get("user") or {}
+        raise InputError([Problem(path, f"{name!r}: no cluster {named}", allowed, fix)])
+    return context, cluster.get("cluster") or {}, (user or {}).get("user") or {}
 
 
 def _merge(paths: list[Path]) -> dict[str, dict[str, Entry]]:
-    merged: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
+    merged: dict[str, dict[str, Entry]] = {section: {} for section in _PARTS}
     for path in paths:
-        content = yaml.safe_load(path.read_text()) if path.is_file() else None
+        content = read_kubeconfig(path)
         for section, entries in merged.items():
-            for entry in (content or {}).get(section) or []:
+            for entry in content.get(section) or []:
                 entries.setdefault(entry["name"], _absolute(entry, path.parent))
     return merged
 
@@ -184,10 +225,10 @@ def _absolute(entry: Entry, folder: Path) -> Entry:
     for part, keys in _FILES.items():
         held = entry.get(part) or {}
         for key in keys:
-            if key in held:
+            if held.get(key):
                 held[key] = str(folder / held[key])
     plugin = (entry.get("user") or {}).get("exec") or {}
-    if "/" in plugin.get("command", ""):  # else the client looks for it on PATH
+    if "/" in (plugin.get("command") or ""):  # else the client looks for it on PATH
         plugin["command"] = str(folder / plugin["command"])
     return entry
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from infra.errors import InputError, Problem
+from infra.targets.kubeconfig import read_kubeconfig
 from trainyard.session import Session
 
 FORMAT = "trainyard-access/1"
@@ -24,6 +27,34 @@ VARIABLE = re.compile(r"(AWS|AZURE|AAD|CLOUDSDK|GOOGLE|USE_GKE)_[A-Z_]+")
 """Variables that an access file may set for a sign-in program: none of them changes which code runs."""
 Section = dict[str, Any]
 _KEYS = {"format", "name", "namespace", "groups", "cluster", "user"}
+
+
+class _Variable(BaseModel):
+    name: str
+    value: str
+
+
+class _Plugin(BaseModel):
+    command: str = ""
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+
+
+class _User(BaseModel, extra="forbid"):  # a tokenFile would be sent to the file's server
+    exec: _Plugin = _Plugin()
+
+
+class _Cluster(BaseModel):
+    server: str = ""
+
+
+class _Access(BaseModel):
+    """The parts of an access file that are read here; the rest is for Kubernetes' clients."""
+
+    name: str = Field(min_length=1)
+    namespace: str = Field(min_length=1)
+    cluster: _Cluster
+    user: _User
 
 
 def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
@@ -37,7 +68,7 @@ def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
     """
     access = read(file, allowed)
     file = kubeconfig_file()
-    write(file, merged(_content(file), access, file))
+    write(file, merged(read_kubeconfig(file), access, file))
     name = access["name"]
     session.console.print(f"context {name} in {file}, namespace {access['namespace']}", highlight=False)
     reached = Session(session.stack_name, session.paths, session.console, context=name)
@@ -61,21 +92,32 @@ def read(file: Path, allowed: str = "") -> Section:
     if not isinstance(found, dict) or found.get("format") != FORMAT or set(found) != _KEYS:
         got = found.get("format", "no format") if isinstance(found, dict) else type(found).__name__
         raise InputError([Problem(str(file), str(got), f"format {FORMAT}, keys {sorted(_KEYS)}", fix)])
-    problems = []
-    command = str(found["user"].get("exec", {}).get("command", ""))
-    if command not in PROGRAMS | {allowed or "trainyard"}:
-        ask = f"check what the program does; if you trust it: --allow {command}"
-        problems.append(Problem(f"{file}:user.exec.command", command, f"one of {sorted(PROGRAMS)}", ask))
-    for variable in found["user"].get("exec", {}).get("env") or ():
-        if not VARIABLE.fullmatch(variable["name"]):
-            path = f"{file}:user.exec.env"
-            problems.append(Problem(path, variable["name"], "variables of a cloud's sign-in", fix))
-    server = str(found["cluster"].get("server", ""))
-    if not server.startswith("https://"):
-        problems.append(Problem(f"{file}:cluster.server", server, "an https URL", fix))
-    if problems:
+    try:
+        access = _Access.model_validate(found)
+    except ValidationError as error:
+        raise InputError([_misshapen(file, detail, fix) for detail in error.errors()]) from None
+    if problems := [*_problems(file, access, allowed, fix)]:
         raise InputError(problems)
     return found
+
+
+def _misshapen(file: Path, detail: ErrorDetails, fix: str) -> Problem:
+    """Report a value of another type than in an exported file, without the value, which may be secret."""
+    path = ".".join(str(part) for part in detail["loc"])
+    got = "nothing" if detail["input"] is None else type(detail["input"]).__name__
+    return Problem(f"{file}:{path}", got, detail["msg"], fix)
+
+
+def _problems(file: Path, access: _Access, allowed: str, fix: str) -> Iterator[Problem]:
+    plugin = access.user.exec
+    if plugin.command not in PROGRAMS | {allowed or "trainyard"}:
+        ask = f"check what the program does; if you trust it: --allow {plugin.command}"
+        yield Problem(f"{file}:user.exec.command", plugin.command, f"one of {sorted(PROGRAMS)}", ask)
+    for variable in plugin.env or ():
+        if not VARIABLE.fullmatch(variable.name):
+            yield Problem(f"{file}:user.exec.env", variable.name, "variables of a cloud's sign-in", fix)
+    if not access.cluster.server.startswith("https://"):
+        yield Problem(f"{file}:cluster.server", access.cluster.server, "an https URL", fix)
 
 
 def kubeconfig_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -97,8 +139,9 @@ def merged(config: Section, access: Section, file: Path) -> Section:
     for section, (key, value) in {**entries, "contexts": ("context", context)}.items():
         others = [each for each in result.get(section) or () if each["name"] != name]
         [*before] = [each for each in result.get(section) or () if each["name"] == name]
-        if section == "clusters" and before and before[0][key].get("server") != value["server"]:
-            got = f"{name} is {before[0][key].get('server')}"
+        server = (before[0].get(key) or {}).get("server") if before else None
+        if section == "clusters" and before and server != value["server"]:
+            got = f"{name} is {server}"
             fix = f"remove it: kubectl config delete-cluster {name}"
             raise InputError([Problem(str(file), got, f"no cluster {name}, or {value['server']}", fix)])
         result[section] = [*others, {"name": name, key: value}]
@@ -107,15 +150,12 @@ def merged(config: Section, access: Section, file: Path) -> Section:
 
 
 def write(file: Path, config: Section) -> None:
-    """Replace the kubeconfig atomically, readable by its owner only."""
+    """Replace the kubeconfig atomically, readable by its owner only; a link to it remains a link."""
+    file = file.resolve()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".kubeconfig-", delete=False) as staged:
         staged.write(yaml.safe_dump(config, sort_keys=False))
     Path(staged.name).replace(file)
-
-
-def _content(file: Path) -> Section:
-    return (yaml.safe_load(file.read_text()) if file.is_file() else None) or {}
 
 
 def _whoami(session: Session) -> str:

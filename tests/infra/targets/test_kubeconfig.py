@@ -194,6 +194,33 @@ def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp
     assert KEY not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("users: [", "no YAML"),
+        ("[]", "not a mapping"),
+        ("users: {}\nclusters: 7", "clusters: not a list"),
+        ("contexts: [{context: {}}]", r"contexts\[0\]: no name"),
+        ("users: [{name: a, user: s3cret-token}]", r"users\[0\].user: not a mapping"),
+        ("users: [{name: a, user: {exec: s3cret-token}}]", r"users\[0\].user.exec: not a mapping"),
+        ("contexts: [{name: dev}]", "'dev': no cluster"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_refused_without_its_secrets(
+    text: str, wrong: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(InputError, match=wrong) as error:
+        credential("dev", {"KUBECONFIG": str(tmp_path / "config")})
+    assert TOKEN not in str(error.value)
+
+
+@pytest.mark.parametrize("plugin", [{"command": None}, {"command": "echo", "env": [{"name": "A"}]}])
+def test_a_plugin_of_a_wrong_form_is_reported(plugin: Mapping[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a plugin that signs the user in"):
+        credential("dev", of(tmp_path, {"exec": plugin}))
+
+
 def test_an_unknown_context_is_refused_with_those_that_exist(environ: Mapping[str, str]) -> None:
     with pytest.raises(InputError, match="apart, certificate, file, nobody, other, plugin, token"):
         kubeconfig_without_credentials("prod", environ)

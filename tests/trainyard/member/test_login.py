@@ -94,6 +94,38 @@ def test_another_kind_of_file_is_refused_with_where_to_get_one(tmp_path: Path, t
         read(file)
 
 
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"user": None}, "user"),
+    ({"user": {"exec": None}}, "user.exec"),
+    ({"user": {"exec": {"command": "aws", "env": [{"value": "x"}]}}}, "user.exec.env.0.name"),
+    ({"user": {"exec": {"command": "aws", "env": "AWS_PROFILE"}}}, "user.exec.env"),
+    ({"user": {**ACCESS["user"], "tokenFile": "/home/mei/secret"}}, "user.tokenFile"),
+    ({"cluster": []}, "cluster"),
+    ({"cluster": {"server": 7}}, "cluster.server"),
+    ({"name": ["training"]}, "name"),
+    ({"namespace": None}, "namespace"),
+]
+
+
+@pytest.mark.parametrize(("change", "path"), WRONG_TYPES, ids=[path for _, path in WRONG_TYPES])
+def test_an_edited_file_is_refused_with_the_path(change: dict[str, Any], path: str, tmp_path: Path) -> None:
+    file = saved(tmp_path, **change)
+    with pytest.raises(InputError) as wrong:
+        read(file)
+    [problem] = wrong.value.problems
+    assert problem.path == f"{file}:{path}"
+    assert "secret" not in problem.got
+
+
+def test_a_kubeconfig_that_is_a_link_remains_one(tmp_path: Path) -> None:
+    kubeconfig, target = tmp_path / "config", tmp_path / "elsewhere" / "config"
+    kubeconfig.symlink_to(target)
+    for name in ("before", "after"):
+        write(kubeconfig, {"current-context": name})
+        assert kubeconfig.is_symlink()
+        assert yaml.safe_load(target.read_text()) == {"current-context": name}
+
+
 def test_the_first_file_of_the_variable_is_written_to() -> None:
     assert kubeconfig_file({"KUBECONFIG": ":/a:/b", "HOME": "/home/mei"}) == Path("/a")
     assert kubeconfig_file({"HOME": "/home/mei"}) == Path("/home/mei/.kube/config")
