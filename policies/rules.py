@@ -21,7 +21,7 @@ def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = 
 
 
 def must_be_set(props: PropertyBlock, path: str, allowed: str) -> Iterator[Violation]:
-    """The property must be set; a value not yet known is one."""
+    """The property must be set; a value not yet known is one, and a block not yet known may lack it."""
     if not props.has(path):
         yield Violation(props.at(path), NOTHING, allowed)
 

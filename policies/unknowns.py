@@ -40,18 +40,23 @@ class PropertyBlock:
     """A resource's inputs, or one block of them, with its path.
 
     Nothing that comes out of it is unknown: `get`, `block` and `blocks` raise `UnknownProperty` instead.
-    `has` is the one question that an unknown value can answer.
+    Only `has` answers for an unknown value; for a part of one it raises too.
     """
 
     data: Mapping[str, Value] = field(default_factory=dict)
     path: str = ""
 
     def has(self, path: str) -> bool:
-        """Whether the property is set: an unknown value counts, null and a part of an unknown one do not."""
+        """Whether the property is set: an unknown value counts, null does not.
+
+        Raises `UnknownProperty` where a block that may hold it is not known: it may be set or not.
+        """
         try:
             return self._read(path)[0] is not None
         except UnknownProperty as unknown:
-            return unknown.path == self.at(path)
+            if unknown.path == self.at(path):
+                return True
+            raise
 
     def get(self, path: str, default: Value = None) -> Value:
         """The value at `path`, such as `rules[0].name`; blocks come as `PropertyBlock`, lists as lists."""
@@ -103,6 +108,8 @@ class PropertyBlock:
         value: Value = self.data
         where = self.path
         for name, index in _steps(path):
+            if not index and isinstance(value, list) and value:  # a list of one block is that block
+                value, where = value[0], f"{where}[0]" if isinstance(value[0], Unknown) else where
             if isinstance(value, Unknown):
                 raise UnknownProperty(where)
             where = f"{where}[{index}]" if index else f"{where}.{name}" if where else name
@@ -123,8 +130,6 @@ def _steps(path: str) -> list[tuple[str, str]]:
 def _step(value: Value, name: str, index: str) -> Value:
     if index:
         return value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
-    if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        value = value[0]
     return value.get(name) if isinstance(value, Mapping) else None
 
 

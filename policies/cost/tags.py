@@ -46,9 +46,8 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
 
 
 def _missing(resource: Resource) -> list[str]:
-    tags = resource.props.block(TAGS_OF[resource.type])
-    inherited = _defaults(resource)
-    return [name for name in resource.parameters["required"] if not tags.has(name) and name not in inherited]
+    tags = {*resource.props.block(TAGS_OF[resource.type]).keys(), *_defaults(resource)}
+    return [name for name in resource.parameters["required"] if name not in tags]
 
 
 def _defaults(resource: Resource) -> set[str]:

@@ -13,8 +13,10 @@ RESERVED_MARKET = "capacity-block"
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """A launch template for reserved capacity names no placement group."""
     props = resource.props
-    group = any(props.has(f"placement.{name}") for name in ("groupName", "groupId"))
-    if group and _is_reserved(props):
+    # A placement that is not known is only reported on reserved capacity.
+    if not props.has("placement") or not _is_reserved(props):
+        return
+    if any(props.has(f"placement.{name}") for name in ("groupName", "groupId")):
         yield Violation("placement.groupName", "a placement group on reserved capacity", "none")
 
 

@@ -13,6 +13,7 @@ PROPS = PropertyBlock(
         "block": {"inner": {"value": 1}, "later": UNKNOWN},
         "list": [{"value": 2}, {"value": UNKNOWN}],
         "ids": ["x", UNKNOWN],
+        "items": [UNKNOWN],
         "nothing": None,
     }
 )
@@ -46,7 +47,17 @@ def test_an_unknown_value_counts_as_set() -> None:
     assert PROPS.has("later")
     assert PROPS.has("block.later")
     assert not PROPS.has("nothing")
-    assert not PROPS.has("later.deeper")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("later.deeper", "later"), ("block.later.deeper", "block.later"), ("items.x", "items[0]")],
+)
+def test_whether_an_unknown_block_has_a_value_is_unknown(path: str, named: str) -> None:
+    with pytest.raises(UnknownProperty) as raised:
+        PROPS.has(path)
+    assert raised.value.path == named
+    assert not PROPS.has("nothing.deeper")
 
 
 def test_unknown_items_are_counted_and_an_unknown_list_is_not() -> None:
