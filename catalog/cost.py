@@ -10,7 +10,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from catalog import store
+from catalog import cloud_store
 from catalog.pricing import (
     HOURS_PER_MONTH,
     Capacity,
@@ -173,7 +173,7 @@ def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | 
 
 
 def _price_of_machine(purchase: MachinePurchase, capacity: Capacity, today: date) -> Price | MissingPrice:
-    machine = store.find_machine(purchase.machine, purchase.cloud)
+    machine = cloud_store.find_machine(purchase.machine, purchase.cloud)
     if machine is None:
         return MissingPrice(f"{purchase.machine} is not a machine of {purchase.cloud} in the catalogue")
     return price(machine, purchase.region, capacity, today)

@@ -232,7 +232,9 @@ def claims(fabric: str) -> list[str]:
 
 def machine_fabric(machine: str) -> str:
     """The fabric class of a machine type of EC2; empty for one that the catalogue lacks."""
-    found = store.find_machine(machine, "aws")
+    from catalog.cloud_store import find_machine  # with the schema of machines: most callers need neither
+
+    found = find_machine(machine, "aws")
     return found.fabric if found else ""
 
 

@@ -7,9 +7,10 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from catalog import residency, store
+from catalog import cloud_store, residency
+from catalog.cloud_schema import Machine
 from catalog.errors import UnknownNameError
-from catalog.schema import Cloud, FigureSource, Machine
+from catalog.schema import Cloud, FigureSource
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 """Purchase type of a pool; a system pool is bought on demand."""
@@ -77,7 +78,7 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
     kind = "spot" if capacity == "spot" else "on_demand"
     found = [
         (row.source, amount)
-        for row in store.price_rows(machine.cloud)
+        for row in cloud_store.price_rows(machine.cloud)
         if row.machine == machine.name
         and (amount := getattr(row, kind)) is not None
         and _holds_in(machine.cloud, region, row.region)
@@ -101,7 +102,7 @@ def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> Stora
     """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
     found = [
         row
-        for row in store.storage_rows(cloud)
+        for row in cloud_store.storage_rows(cloud)
         if (row.storage, row.region.lower()) == (storage, region.lower())
     ]
     if not found:
@@ -115,7 +116,7 @@ def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price
     """Return the newest price of a service (`nat-gateway`), or why there is none."""
     found = [
         row
-        for row in store.service_rows(cloud)
+        for row in cloud_store.service_rows(cloud)
         if (row.service, row.region.lower()) == (service, region.lower())
     ]
     if not found:
@@ -129,7 +130,7 @@ def egress_price(
 ) -> TrafficPrice | MissingPrice:
     """Return the newest price of data from a region to a target (cloud, region), or why there is none."""
     way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
-    found = [row for row in store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
+    found = [row for row in cloud_store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
     if not found:
         return MissingPrice(f"the catalogue has no price of data from {cloud} {region} to {way}")
     row = max(found, key=lambda each: each.source.date)

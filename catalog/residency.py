@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from catalog import store
+from catalog import cloud_store
+from catalog.cloud_schema import Region
 from catalog.errors import UnknownNameError
-from catalog.schema import Cloud, Region
+from catalog.schema import Cloud
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
 """Environment variables that tell a program its region."""
@@ -41,13 +42,13 @@ class Jurisdiction:
 
 def jurisdiction(cloud: Cloud, region: str) -> Jurisdiction:
     """Return where a region is; UnknownNameError for one that the catalogue lacks."""
-    return jurisdiction_of(store.region(cloud, region))
+    return jurisdiction_of(cloud_store.region(cloud, region))
 
 
 def jurisdiction_of(region: Region | str) -> Jurisdiction:
     """Return where a region is, or a country in capitals."""
     country, unions = (region, ()) if isinstance(region, str) else (region.country, region.unions)
-    joined = (union for union, members in store.unions().items() if country in members)
+    joined = (union for union, members in cloud_store.unions().items() if country in members)
     return Jurisdiction(country, tuple(dict.fromkeys((*unions, *joined))))
 
 
@@ -58,7 +59,7 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
     the second determines the country: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
     `EU-NORTH-02A` is in Norway. UnknownNameError for a region or jurisdiction that the catalogue lacks.
     """
-    return _matches(store.region(cloud, region), pattern)
+    return _matches(cloud_store.region(cloud, region), pattern)
 
 
 def _matches(region: Region, pattern: str) -> bool:
@@ -75,7 +76,7 @@ def is_country_within(country: str, pattern: str) -> bool:
     if not pattern.lower().startswith(JURISDICTION):
         return False
     name = _known_jurisdiction(pattern)
-    return country.lower() == name or country in store.unions().get(name, ())
+    return country.lower() == name or country in cloud_store.unions().get(name, ())
 
 
 def _known_jurisdiction(pattern: str) -> str:
@@ -86,8 +87,8 @@ def _known_jurisdiction(pattern: str) -> str:
 
 
 def _jurisdictions() -> set[str]:
-    every = {row.country for cloud in store.clouds() for row in store.regions(cloud)}
-    return {*store.unions(), *(country.lower() for country in every if country)}
+    every = {row.country for cloud in cloud_store.clouds() for row in cloud_store.regions(cloud)}
+    return {*cloud_store.unions(), *(country.lower() for country in every if country)}
 
 
 def as_expressions(patterns: Iterable[str]) -> list[str]:
@@ -98,10 +99,10 @@ def as_expressions(patterns: Iterable[str]) -> list[str]:
     found: set[str] = set()
     for pattern in patterns:
         if pattern.lower().startswith(JURISDICTION):
-            regions = [region for cloud in store.clouds() for region in permitted(cloud, [pattern])]
+            regions = [region for cloud in cloud_store.clouds() for region in permitted(cloud, [pattern])]
             name = _known_jurisdiction(pattern)
             found |= {region.name.lower() for region in regions}
-            found |= {country.lower() for country in store.unions().get(name, (name,))}
+            found |= {country.lower() for country in cloud_store.unions().get(name, (name,))}
         else:
             found.add(pattern.lower().replace(".", "[.]").replace("*", ".*").replace("?", "."))
     return sorted(found)
@@ -110,4 +111,6 @@ def as_expressions(patterns: Iterable[str]) -> list[str]:
 def permitted(cloud: Cloud, patterns: Iterable[str]) -> tuple[Region, ...]:
     """Return the regions that at least one of the patterns allows: what a residency list really permits."""
     wanted = tuple(patterns)
-    return tuple(row for row in store.regions(cloud) if any(_matches(row, pattern) for pattern in wanted))
+    return tuple(
+        row for row in cloud_store.regions(cloud) if any(_matches(row, pattern) for pattern in wanted)
+    )

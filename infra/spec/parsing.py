@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
-from catalog import Machine
 from infra.errors import InputError
 from infra.spec.base import Spec
 from infra.spec.finding import Check, run
 from infra.spec.problems import problems
 from infra.spec.source import SpecSource
+
+if TYPE_CHECKING:
+    from catalog import Machine
 
 Whole = TypeVar("Whole", bound=Spec)
 Sections = Mapping[str, Any]

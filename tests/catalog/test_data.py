@@ -10,11 +10,8 @@ import pytest
 import yaml
 
 import catalog
-from catalog import Cloud, DataError, Machine, store
-from catalog.schema import (
-    AcceleratorsFile,
-    DataFile,
-    FabricsFile,
+from catalog import Cloud, DataError, Machine, cloud_store, store
+from catalog.cloud_schema import (
     KubernetesFile,
     MachinesFile,
     NoticesFile,
@@ -22,6 +19,7 @@ from catalog.schema import (
     QuotasFile,
     RegionsFile,
 )
+from catalog.schema import AcceleratorsFile, DataFile, FabricsFile
 
 SCHEMAS: dict[str, type[DataFile]] = {
     "accelerators.yaml": AcceleratorsFile,
@@ -97,7 +95,7 @@ def test_a_machine_names_only_what_the_catalogue_has(machine: Machine) -> None:
 
 @pytest.mark.parametrize("cloud", catalog.clouds())
 def test_a_price_is_of_a_machine_and_a_region_of_the_catalogue(cloud: Cloud) -> None:
-    for row in store.price_rows(cloud):
+    for row in cloud_store.price_rows(cloud):
         machine = catalog.machine(cloud, row.machine)
         # A price of a country applies in those of its regions that have the machine.
         regions = catalog.permitted(cloud, [row.region])
@@ -106,12 +104,12 @@ def test_a_price_is_of_a_machine_and_a_region_of_the_catalogue(cloud: Cloud) -> 
 
 @pytest.mark.parametrize("cloud", catalog.clouds())
 def test_a_machine_has_one_price_per_region_and_day(cloud: Cloud) -> None:
-    seen = [(row.machine, row.region, row.source.date) for row in store.price_rows(cloud)]
+    seen = [(row.machine, row.region, row.source.date) for row in cloud_store.price_rows(cloud)]
     assert len(seen) == len(set(seen))
 
 
 def test_spot_is_cheaper_than_on_demand() -> None:
-    rows = (row for cloud in catalog.clouds() for row in store.price_rows(cloud))
+    rows = (row for cloud in catalog.clouds() for row in cloud_store.price_rows(cloud))
     both = [(row, row.on_demand, row.spot) for row in rows if row.on_demand and row.spot]
     assert both
     assert [row for row, on_demand, spot in both if spot >= on_demand] == []

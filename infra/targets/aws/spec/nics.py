@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from catalog.schema import Machine
+from catalog import Machine
 
 
 @dataclass(frozen=True)
