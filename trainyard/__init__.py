@@ -1,6 +1,7 @@
 """The command line `trainyard`."""
 
 import gc
+import os
 
 from trainyard import client_imports
 
@@ -8,3 +9,5 @@ from trainyard import client_imports
 # garbage collection a start takes a fifth longer, and a rehearsal, whose fakes retain resources, a sixth.
 gc.set_threshold(100_000)
 client_imports.install()
+# Pydantic would read the metadata of every installed package to find plugins, and our models need none.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
