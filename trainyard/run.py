@@ -48,14 +48,15 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         raise TrainyardError([problem], ExitCode.JOB_FAILED)
 
 
-def new_run(session: Session, key: JobKey) -> str:
+def new_run(session: Session, key: JobKey, *, exists: bool = True) -> str:
     """Return the name of the job's next run; a failed run is continued.
 
     A cluster whose volumes are elsewhere is asked for the job alone; without one, the time names the run.
+    `exists` is False where the cluster is known to have no job of that name.
     """
     if session.is_on_host:
         return next_run(session.run_root(key.team, key.name))
-    existing = session.jobs.get(key)
+    existing = session.jobs.get(key) if exists else None
     if existing is not None and session.jobs.state(key).phase == "failed":
         return str(existing["metadata"].get("annotations", {}).get(RUN) or _run_of_now())
     return _run_of_now()

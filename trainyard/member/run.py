@@ -207,9 +207,8 @@ def _named(session: Session, ready: Ready) -> Ready:
     if existing is not None and not session.jobs.state(key).ended:
         fix = f"follow it: {take_up(key)}; delete it: trainyard cancel {key.name}; or --name another"
         raise InputError([Problem("name", f"{key.name}, which has not ended", "a unique job name", fix)])
-    return replace(
-        ready, run=new_run(session, key), replaces=str(existing["metadata"]["uid"]) if existing else ""
-    )
+    run = new_run(session, key, exists=existing is not None)
+    return replace(ready, run=run, replaces=str(existing["metadata"]["uid"]) if existing else "")
 
 
 def _log_folder(session: Session, code: Code) -> None:
