@@ -70,7 +70,7 @@ def test_an_interrupt_before_the_command_begins_is_reported(
     def interrupted(**_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app", interrupted)
+    monkeypatch.setattr(cli, "app_of", lambda _words: interrupted)
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == ExitCode.INTERRUPTED

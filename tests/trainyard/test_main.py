@@ -33,7 +33,7 @@ def run(module: str, handler: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
 
 
-@pytest.mark.parametrize("module", ["trainyard.cli", "typer", "rich.markup", "trainyard.session"])
+@pytest.mark.parametrize("module", ["trainyard.cli", "typer", "yaml", "trainyard.session"])
 def test_an_interrupt_while_it_imports_ends_it_quietly(module: str) -> None:
     ended = run(module, "default_int_handler")
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
