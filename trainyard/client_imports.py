@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader  # imports 10 ms of modules
 
 _DEFERRED = frozenset(
     f"kubernetes.{part}" for part in ("dynamic", "informer", "leaderelection", "utils", "watch")
@@ -26,7 +29,7 @@ def install() -> None:
     sys.meta_path.insert(0, _Finder())
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -34,18 +37,20 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            deferred = fullname in _DEFERRED
-            spec.loader = (
-                LazyLoader(spec.loader) if deferred else _Without(spec.loader, _SUBSTITUTES[fullname]())
-            )
+            loader, deferred = spec.loader, fullname in _DEFERRED
+            made: Any = LazyLoader(loader) if deferred else _Without(loader, _SUBSTITUTES[fullname]())
+            spec.loader = made
         return spec
 
 
-class _Without(Loader):
+class _Without:
     """Executes a module with substitutes for some of its imports; None: the import fails."""
 
     def __init__(self, loader: Loader, others: Mapping[str, ModuleType | None]) -> None:
         self._loader, self._others = loader, others
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        """Let Python create it in its usual way."""
 
     def exec_module(self, module: ModuleType) -> None:
         known = {name: sys.modules[name] for name in self._others if name in sys.modules}
