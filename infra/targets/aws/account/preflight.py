@@ -49,6 +49,9 @@ LINKED_ROLES = {
 }
 """Service → its service-linked role, which is created on first use if the caller has
 iam:CreateServiceLinkedRole."""
+_TAG = "trainyard.dev/stack"
+_PREFIX_ADDRESSES = 16
+"""Addresses of a prefix (/28) that EC2 assigns to a network interface."""
 
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
@@ -157,11 +160,11 @@ def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]
     ec2 = client("ec2")
     existing = spec.network.existing
     if existing is not None:
-        yield from _free_in_subnets(stack, spec, ec2.describe_subnets(SubnetIds=[*existing.subnets.values()]))
+        yield from _free_in_subnets(stack, spec, ec2)
         return
     needed = {"none": 0, "one": 1, "per-zone": len(spec.zones)}[spec.network.nat]
     code, name = _known("elastic-ip")
-    ours = {"Key": "trainyard.dev/stack", "Value": stack.name}
+    ours = {"Key": _TAG, "Value": stack.name}
     taken = sum(ours not in each.get("Tags", ()) for each in ec2.describe_addresses()["Addresses"])
     answer = client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
     free = answer["Quota"]["Value"] - taken
@@ -171,18 +174,35 @@ def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]
         yield Problem(f"quota: {name}", f"{needed} are needed", f"{free:g} are free", fix)
 
 
-def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+def _free_in_subnets(stack: Stack, spec: AwsSpec, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    assert spec.network.existing
+    subnets = [*spec.network.existing.subnets.values()]
+    ours = _addresses_of_nodes(stack, ec2)
     nodes: dict[str, int] = {}
     for pool in stack.pools:
         for group in groups(pool, spec.zones):
             for zone in group.zones:  # all nodes of a group may be placed in one of its zones
                 nodes[zone] = nodes.get(zone, 0) + group.num_nodes
-    for subnet in answer["Subnets"]:
-        zone, free = subnet["AvailabilityZone"], subnet["AvailableIpAddressCount"]
+    for subnet in ec2.describe_subnets(SubnetIds=subnets)["Subnets"]:
+        zone = subnet["AvailabilityZone"]
+        free = subnet["AvailableIpAddressCount"] + ours.get(subnet["SubnetId"], 0)
         if free < nodes.get(zone, 0):
             fix = "use a larger subnet: each node and each of its pods takes an address"
             path = f"provider.network.existing.subnets.{zone}"
             yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
+
+
+def _addresses_of_nodes(stack: Stack, ec2: Any) -> dict[str, int]:  # noqa: ANN401 -- boto3's
+    """Subnet → number of addresses that the stack's nodes and their pods have already."""
+    filters = [{"Name": f"tag:{_TAG}", "Values": [stack.name]}]
+    taken: dict[str, int] = {}
+    for page in ec2.get_paginator("describe_instances").paginate(Filters=filters):
+        instances = [each for reservation in page["Reservations"] for each in reservation["Instances"]]
+        for interface in (each for instance in instances for each in instance["NetworkInterfaces"]):
+            count = len(interface["PrivateIpAddresses"])
+            count += _PREFIX_ADDRESSES * len(interface.get("Ipv4Prefixes", ()))
+            taken[interface["SubnetId"]] = taken.get(interface["SubnetId"], 0) + count
+    return taken
 
 
 def _offered(bought: list[NodeGroup], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -312,8 +332,12 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
         yield Problem(f"{path}.id", f"{existing.id}: does not exist", "a filesystem of the region", fix)
     elif isinstance(existing, ExistingLustreSpec):
         (found,) = actual["FileSystems"]
-        name = found["LustreConfiguration"]["MountName"]
-        if name != existing.mount_name:
+        kind = found["FileSystemType"]
+        name = found.get("LustreConfiguration", {}).get("MountName", "")
+        if kind != "LUSTRE":
+            fix = "name a filesystem of FSx for Lustre, or omit `existing` to create one"
+            yield Problem(f"{path}.id", f"{existing.id}: of type {kind}", "LUSTRE", fix)
+        elif name != existing.mount_name:
             fix = "write the name that `aws fsx describe-file-systems` shows"
             yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
     else:

@@ -237,7 +237,15 @@ def test_an_existing_subnet_must_have_room_for_the_nodes(account: MotoAccount, d
     many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
     pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
     problems = found(many.model_copy(update={"pools": tuple(pools)}))
-    assert problems["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
+    path = "provider.network.existing.subnets.us-east-2a"
+    assert problems[path] == "11 addresses are free"
+    for name in ("dev", "other"):
+        tags = [{"ResourceType": "instance", "Tags": [{"Key": "trainyard.dev/stack", "Value": name}]}]
+        image = ec2.describe_images()["Images"][0]["ImageId"]
+        subnet = made["us-east-2a"]
+        ec2.run_instances(ImageId=image, MinCount=2, MaxCount=2, SubnetId=subnet, TagSpecifications=tags)
+    problems = found(many.model_copy(update={"pools": tuple(pools)}))
+    assert problems[path] == "9 addresses are free"  # and those of the stack's own nodes
 
 
 class TakenBucketName:
@@ -282,12 +290,15 @@ def test_an_existing_efs_needs_a_mount_target_in_each_zone(account: MotoAccount,
 
 
 class FsxFilesystem:
-    """A fake of FSx with one filesystem."""
+    """A fake of FSx with a filesystem for Lustre and one for OpenZFS."""
 
     def describe_file_systems(self, *, FileSystemIds: list[str]) -> Mapping[str, Any]:  # noqa: N803
+        if FileSystemIds == ["fs-0123456789abcdef2"]:
+            return {"FileSystems": [{"FileSystemType": "OPENZFS", "OpenZFSConfiguration": {}}]}
         if FileSystemIds != ["fs-0123456789abcdef0"]:
             raise ClientError({"Error": {"Code": "FileSystemNotFound"}}, "DescribeFileSystems")
-        return {"FileSystems": [{"LustreConfiguration": {"MountName": "abcdefgh"}}]}
+        lustre = {"FileSystemType": "LUSTRE", "LustreConfiguration": {"MountName": "abcdefgh"}}
+        return {"FileSystems": [lustre]}
 
 
 @pytest.mark.parametrize(
@@ -299,6 +310,11 @@ class FsxFilesystem:
             "fs-0123456789abcdef1",
             "abcdefgh",
             {"provider.filesystem.existing.id": "fs-0123456789abcdef1: does not exist"},
+        ),
+        (
+            "fs-0123456789abcdef2",
+            "abcdefgh",
+            {"provider.filesystem.existing.id": "fs-0123456789abcdef2: of type OPENZFS"},
         ),
     ],
 )
