@@ -1,4 +1,6 @@
-"""A plugin's server ends on SIGTERM at any moment, also right after it has printed its port."""
+"""A plugin's server ends on SIGTERM at any moment, also right after it has printed its port, and with its
+engine.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,17 @@ PluginServer(on_stop=lambda: None).run()
 """
 LINES = (2, 5, 8, 11, 14)
 """Numbers of lines after the port; from the 5th on, a `threading.Event` deadlocked with its `wait`."""
+
+
+def test_a_plugin_whose_engine_died_before_it_knew_it_ends() -> None:
+    """Its parent is another process then, but no one reads the port."""
+    source = "from engine.plugin_server import PluginServer; PluginServer(on_stop=lambda: None).run()"
+    plugin = subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert plugin.stdout
+    plugin.stdout.close()
+    assert plugin.wait(TIMEOUT_SECONDS) == 1
 
 
 def test_a_plugin_that_is_stopped_right_after_its_port_ends() -> None:

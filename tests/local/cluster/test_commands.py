@@ -1,0 +1,20 @@
+"""A program of the operating system that fails, or takes too long, is reported with its command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.errors import TrainyardError
+from local.cluster.commands import program, run
+
+
+@pytest.mark.parametrize(
+    ("command", "got"),
+    [(("sh", "-c", "echo no >&2; exit 3"), "no (exit status 3)"), (("sleep", "60"), "killed after 0.5 s")],
+)
+def test_a_program_that_does_not_succeed_is_reported(command: tuple[str, ...], got: str) -> None:
+    path = program(command[0])
+    with pytest.raises(TrainyardError) as failed:
+        run(path, *command[1:], timeout_seconds=0.5)
+    [problem] = failed.value.problems
+    assert (problem.path, problem.got) == (" ".join([path, *command[1:]]), got)
