@@ -150,7 +150,10 @@ def _content(path: str, size: int) -> bytes:
     """Read a file; `size` is a guess. A file object takes twice the time of a small file's read."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return b"".join(iter(lambda: os.read(descriptor, size + 1), b""))
+        content = os.read(descriptor, size + 1)
+        if len(content) == size:
+            return content
+        return content + b"".join(iter(lambda: os.read(descriptor, size + 1), b""))
     finally:
         os.close(descriptor)
 
