@@ -10,7 +10,6 @@ import inspect
 import json
 import sys
 from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -563,8 +562,11 @@ def app_of(words: Sequence[str]) -> typer.Typer:
     named = [each for each in known if [each.name or getattr(each.callback, "__name__", "")] == [*words[:1]]]
     if not named:
         return app
-    only = copy(app)
-    only.registered_commands, only.registered_groups = named, []
+    # Without options of its own: typer imports pydantic to read one, before the command can begin.
+    only = typer.Typer(
+        rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False, add_help_option=False
+    )
+    only.registered_commands = named
     only.callback()(lambda: None)  # a Typer of one command without a callback takes no command's name
     return only
 

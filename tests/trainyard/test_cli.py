@@ -39,6 +39,23 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
+    ("words", "built"),
+    [
+        (["logs", "--help"], ["logs"]),
+        (["deploy-role"], ["deploy-role"]),
+        (["secret", "set"], None),
+        (["--help"], None),
+        (["rum"], None),
+        ([], None),
+    ],
+)
+def test_only_a_named_command_is_built(words: list[str], built: list[str] | None) -> None:
+    group: Any = typer.main.get_command(cli.app_of(words))
+    everything: Any = typer.main.get_command(cli.app)
+    assert list(group.commands) == (built or list(everything.commands))
+
+
+@pytest.mark.parametrize(
     ("outcome", "code", "message"),
     [
         (lambda: None, None, ""),

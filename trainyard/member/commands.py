@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from trainyard.forms import Form
 from trainyard.session import Session
@@ -59,8 +60,26 @@ HoldTime = Annotated[
 ]
 
 
-@app.command()
+class _RunCommand(TyperCommand):
+    """`run`: its folder is packed in another process, from before typer reads the options on."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 -- typer exports no type
+        """Read the options, unless a shell completes them without a pack."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        from trainyard.member.packing import Packing
+
+        ctx.obj = ctx.with_resource(Packing(Path.cwd()))
+        try:
+            return super().parse_args(ctx, args)
+        except BaseException:
+            ctx.close()
+            raise
+
+
+@app.command(cls=_RunCommand)
 def run(
+    ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
@@ -98,33 +117,30 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.member.packing import Packing
+    from trainyard.member.asked import Asked, minutes_of
+    from trainyard.member.start import run_job
 
-    with Packing() as packing:  # its process starts while this one imports the rest
-        from trainyard.member.asked import Asked, minutes_of
-        from trainyard.member.start import run_job
-
-        given = {
-            "name": name,
-            "team": team,
-            "queue": queue,
-            "priority": priority,
-            "image": image,
-            "processes_per_node": ranks_per_node,
-            "datasets": dataset,
-            "files": include,
-            "hold_on_failure_minutes": minutes_of(hold_on_failure),
-        }
-        asked = Asked(
-            words=words or (),
-            gpus=gpus,
-            nodes=nodes,
-            flags={key: value for key, value in given.items() if value},
-            environment=env or (),
-            secrets=secret or (),
-            takes_folder=folder,
-        )
-        run_job(Session(stack, context=context), asked, packing, dry_run=dry_run, detach=detach)
+    given = {
+        "name": name,
+        "team": team,
+        "queue": queue,
+        "priority": priority,
+        "image": image,
+        "processes_per_node": ranks_per_node,
+        "datasets": dataset,
+        "files": include,
+        "hold_on_failure_minutes": minutes_of(hold_on_failure),
+    }
+    asked = Asked(
+        words=words or (),
+        gpus=gpus,
+        nodes=nodes,
+        flags={key: value for key, value in given.items() if value},
+        environment=env or (),
+        secrets=secret or (),
+        takes_folder=folder,
+    )
+    run_job(Session(stack, context=context), asked, ctx.obj, dry_run=dry_run, detach=detach)
 
 
 @app.command()

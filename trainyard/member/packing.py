@@ -1,10 +1,13 @@
-"""`Packing`: lists and packs a folder in a process beside the command, which meanwhile imports the Kubernetes
-client and asks the cluster. A thread would slow both down, since one of them at a time runs Python.
+"""`Packing`: lists and packs a folder in a process beside the command, which meanwhile reads its options,
+imports the Kubernetes client and asks the cluster. A thread would slow both down, since one of them at a time
+runs Python.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,13 +36,13 @@ class Code:
 
 
 class Packing:
-    """A process that packs one folder. As a context it ends the process, and deletes the archive."""
+    """A process that packs a folder. As a context it ends the process, and deletes the archive."""
 
-    def __init__(self) -> None:
-        """Start the process, which imports what it needs, and waits for `begin`."""
+    def __init__(self, folder: Path) -> None:
+        """Start the process. It packs the folder before the job is known: most list no more files."""
         self._output = tempfile.TemporaryDirectory(prefix="trainyard-")
         # -P: the user's folder may have modules with names of ours. Ctrl-C does not reach a new session.
-        command = [sys.executable, "-P", "-m", __name__, self._output.name]
+        command = [sys.executable, "-P", "-m", __name__, str(folder), self._output.name]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -48,19 +51,24 @@ class Packing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:
-            self._process.kill()
+        self.stop()
         self._output.cleanup()
 
-    def begin(self, folder: Path, listed: Sequence[str]) -> None:
-        """Let it pack a folder; `listed` are patterns of untracked files to include."""
+    def stop(self) -> None:
+        """End the process, if it runs: a job that does not take the folder may be followed for hours."""
+        with self._process:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)  # git's processes too
+
+    def include(self, listed: Sequence[str]) -> None:
+        """Say which patterns of untracked files the pack has, as `code` needs to know."""
         stdin = self._process.stdin
         assert stdin
         with suppress(BrokenPipeError), stdin:  # the process has failed: `code` says so
-            pickle.dump((folder, tuple(listed)), stdin)
+            pickle.dump(tuple(listed), stdin)
 
     def code(self) -> Code:
-        """Wait for the pack that was begun; it can be asked for once.
+        """Wait for the pack; it can be asked for once, after `include`.
 
         Raises:
             InputError: files that cannot be sent, or git cannot read the folder.
@@ -80,24 +88,26 @@ class Packing:
         return Code(listing, Pack(digest, num_files, num_bytes, archive), seconds)
 
 
-def _packed(folder: Path, output: Path, listed: Sequence[str]) -> tuple[Any, ...]:
-    listing = list_files(folder, listed)
-    started = time.monotonic()
-    with (output / _ARCHIVE).open("w+b") as archive:
-        made = pack(folder, listing.names, listed, archive)
+def _packed(folder: Path, output: Path, listed: Sequence[str]) -> tuple[Any, ...] | Exception:
+    """Return the parts of a `Code`, or the error."""
+    try:
+        listing = list_files(folder, listed)
+        started = time.monotonic()
+        with (output / _ARCHIVE).open("w+b") as archive:
+            made = pack(folder, listing.names, listed, archive)
+    except (TrainyardError, OSError) as error:
+        return error
     return listing, time.monotonic() - started, made.digest, made.num_files, made.num_bytes
 
 
 def main() -> None:
-    """Pack the folder that the standard input names, and write the result, or the error, for `Packing`."""
+    """Pack FOLDER into OUTPUT, and write the result, or the error, for `Packing`."""
+    folder, output = map(Path, sys.argv[1:])
+    result = _packed(folder, output, ())
     if not (asked := sys.stdin.buffer.read()):
         return  # the command ended first
-    folder, listed = pickle.loads(asked)  # noqa: S301 -- from our own process
-    result: object
-    try:
-        result = _packed(folder, Path(sys.argv[1]), listed)
-    except (TrainyardError, OSError) as error:
-        result = error
+    if listed := pickle.loads(asked):  # noqa: S301 -- from our own process
+        result = _packed(folder, output, listed)
     pickle.dump(result, sys.stdout.buffer)
 
 

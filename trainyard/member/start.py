@@ -1,6 +1,5 @@
-"""The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml, and begins to
-pack the folder. Only then it imports `trainyard.member.run`: the Kubernetes client takes as long to
-import as 5,000 files take to pack.
+"""The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml. Only then it
+imports `trainyard.member.run`: the Kubernetes client takes as long to import as 5,000 files take to pack.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ def run_job(session: Session, asked: Asked, packing: Packing, *, dry_run: bool, 
     found = written(asked)
     team = _named_team(session, asked, found)
     if found.is_train_job:
+        packing.stop()
         from trainyard.member.run import submit_as_it_is
 
         submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
@@ -37,7 +37,9 @@ def run_job(session: Session, asked: Asked, packing: Packing, *, dry_run: bool, 
     job = job_of(asked, found, team or _UNNAMED, folder)
     has_code = asked.takes_folder and job.command is not None and job.code is None
     if has_code:
-        packing.begin(folder, job.files)
+        packing.include(job.files)
+    else:
+        packing.stop()
     from trainyard.member.run import submit_job
 
     begun = packing if has_code else None

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from infra.errors import ExitCode, HostError, InputError
+from trainyard import cli
 from trainyard.member.folder import list_files
 from trainyard.member.pack import pack
 from trainyard.member.packing import Packing
@@ -32,8 +33,8 @@ def test_the_pack_is_that_of_a_call_in_this_process(folder: Path, monkeypatch: p
     monkeypatch.chdir(folder)
     listing = list_files(folder, ["notes.txt"])
     here = pack(folder, listing.names, ["notes.txt"])
-    with Packing() as packing:
-        packing.begin(folder, ["notes.txt"])
+    with Packing(folder) as packing:
+        packing.include(["notes.txt"])
         code = packing.code()
         assert (code.listing, code.pack.digest) == (listing, here.digest)
         assert (code.pack.num_files, code.pack.num_bytes) == (here.num_files, here.num_bytes)
@@ -42,32 +43,74 @@ def test_the_pack_is_that_of_a_call_in_this_process(folder: Path, monkeypatch: p
 
 def test_its_errors_are_those_of_a_call(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "id_rsa").write_text("x\n")
-    with Packing() as packing, pytest.raises(InputError) as refused:
-        packing.begin(folder, [])
+    with Packing(folder) as packing, pytest.raises(InputError) as refused:
+        packing.include([])
         packing.code()
     (problem,) = refused.value.problems
     assert (problem.path, refused.value.exit_code) == ("id_rsa", ExitCode.WRONG_INPUT)
     assert str(refused.value) == str(problem)
+    with Packing(folder) as packing:
+        packing.include(["id_rsa"])
+        assert "id_rsa" in packing.code().listing.names
     monkeypatch.setenv("PATH", "/nowhere")
-    with Packing() as packing, pytest.raises(HostError, match="git: not installed"):
-        packing.begin(folder, [])
+    with Packing(folder) as packing, pytest.raises(HostError, match="git: not installed"):
+        packing.include([])
         packing.code()
 
 
 def test_a_file_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "trainyard.member.packing", str(tmp_path / "gone")]
-    asked = pickle.dumps((folder, ()))
+    command = [sys.executable, "-P", "-m", "trainyard.member.packing", str(folder), str(tmp_path / "gone")]
+    asked = pickle.dumps(())
     error = pickle.loads(subprocess.run(command, input=asked, stdout=subprocess.PIPE, check=True).stdout)
     assert isinstance(error, FileNotFoundError)
     assert error.filename == str(tmp_path / "gone" / "archive")
 
 
-@pytest.mark.parametrize("begins", [False, True])
-def test_nothing_remains_of_it_when_the_command_ends_first(folder: Path, begins: bool) -> None:
-    with Packing() as packing:
-        if begins:
-            packing.begin(folder, [])
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_nothing_remains_of_it_when_the_command_ends_first(folder: Path, is_asked: bool) -> None:
+    with Packing(folder) as packing:
+        if is_asked:
+            packing.include([])
         process, output = psutil.Process(packing._process.pid), Path(packing._output.name)
         assert output.is_dir()
     assert not output.exists()
     assert not process.is_running()
+
+
+def test_it_ends_where_the_job_does_not_take_the_folder(folder: Path) -> None:
+    with Packing(folder) as packing:
+        process = psutil.Process(packing._process.pid)
+        packing.stop()
+        assert not process.is_running()
+
+
+def test_nothing_remains_of_it_when_the_options_are_wrong(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("sys.argv", ["trainyard", "run", "--gpus", "two"])
+    before = psutil.Process().children()
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert psutil.Process().children() == before
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_it_starts_before_the_options_are_read(folder: Path) -> None:
+    program = """
+import sys
+from trainyard import cli
+from trainyard.member import packing
+class Started(BaseException): ...
+def start(*_): raise Started
+packing.Packing.__init__ = start
+sys.argv = ["trainyard", "run", "--", "python", "train.py"]
+try:
+    cli.main()
+except Started:
+    print("pydantic" in sys.modules)
+"""
+    command = [sys.executable, "-P", "-c", program]
+    assert subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=True).stdout == b"False\n"
