@@ -97,7 +97,7 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
         HostError: the program that gets the credentials is not installed, or fails.
     """
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-    parsed = yaml.safe_load(kubeconfig)
+    parsed = yaml.load(kubeconfig, Loader=yaml.CSafeLoader)
     configuration: Any = client.Configuration()
     # The client writes keys to files, which remain after a kill: they belong in the private folder.
     load: Any = config.load_kube_config_from_dict

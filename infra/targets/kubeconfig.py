@@ -44,7 +44,7 @@ def read_kubeconfig(file: Path) -> Entry:
     Raises InputError where the file cannot be read, or is no kubeconfig. No value of it is shown.
     """
     try:
-        content: Any = yaml.safe_load(file.read_text()) if file.is_file() else None
+        content: Any = yaml.load(file.read_text(), Loader=yaml.CSafeLoader) if file.is_file() else None
         content = {} if content is None else content
         wrong = _first_wrong(content)
     except yaml.MarkedYAMLError as error:
@@ -136,7 +136,7 @@ def kubeconfig_with_credentials(name: str, path: str = PATH, environ: Mapping[st
         "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": user}],
     }
-    return yaml.safe_dump(config, sort_keys=True)
+    return yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
 
 
 def namespace_of(name: str, path: str = "--context", environ: Mapping[str, str] = os.environ) -> str:
