@@ -4,9 +4,9 @@
 # `trainyard run` starts this program in the team's pod before the digest is known, and uses its standard input and
 # output. The program reads a line with the digest. If the store has that pack, it answers `stored`. Otherwise it
 # answers `send`, reads a line with the number of bytes and then the bytes, and answers `stored` once they match the
-# digest. A transfer that breaks off stores nothing.
-import contextlib, hashlib, os, pathlib, re, sys, time, zlib
-folder = pathlib.Path(sys.argv[1])
+# digest. A transfer that breaks off stores nothing. What only a transfer needs is imported for that: a job
+# waits for `stored`, and Python starts in half the time without.
+import os, sys
 DAY = 86400
 def answer(word):
     print(word, flush=True)
@@ -36,13 +36,19 @@ def receive(out):
     if not plain.eof or found.hexdigest() != digest:
         sys.exit(f"not stored: these bytes are sha256:{found.hexdigest()}")
 digest = line().removeprefix("sha256:")
-if not re.fullmatch("[0-9a-f]{64}", digest):
+if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
     sys.exit("not stored: no digest was given")
-file = folder / f"{digest}.tar.gz"
-if file.exists():
-    os.utime(file)  # the time of its last use
+path = f"{sys.argv[1]}/{digest}.tar.gz"
+try:
+    os.utime(path)  # the time of its last use
+except FileNotFoundError:
+    pass
+else:
     answer("stored")
     sys.exit()
+import contextlib, hashlib, pathlib, time, zlib
+file = pathlib.Path(path)
+folder = file.parent
 folder.mkdir(parents=True, exist_ok=True, mode=0o750)
 clean_up()
 staged = folder / f".draft-{os.getpid()}-{time.time_ns()}"
