@@ -312,8 +312,9 @@ def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, de
         session.jobs.submit(body)
     except CUT_OFF as error:  # the request may have arrived
         raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
-    text = f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}"
-    session.console.print(text, highlight=False, soft_wrap=True)
+    # Not by the console, which imports rich while the job's pods start.
+    sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
+    sys.stdout.flush()
     if not detach:
         follow(session, key, run, int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
 

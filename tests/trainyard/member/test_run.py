@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from rich.console import Console
 from urllib3.exceptions import ProtocolError
 from websocket import WebSocketConnectionClosedException
 
@@ -99,7 +98,7 @@ def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pyte
     """The API server omits a null."""
     nodes: list[int] = []
     monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
-    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None), console=Console(quiet=True))
+    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None))
     _submit(session, KEY, {"spec": {"trainer": None}}, "", detach=False)
     assert nodes == [1]
 
