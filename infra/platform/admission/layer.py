@@ -6,8 +6,8 @@ import pulumi
 
 from infra import names
 from infra.platform.admission.jobs import JOB_KINDS, JobKind
-from infra.platform.admission.parameters import config_map
-from infra.platform.admission.policies import manifests
+from infra.platform.admission.parameters import config_map, lists_of_stack
+from infra.platform.admission.policies import StackRules, manifests
 from infra.platform.base import Layer, PlatformContext
 from infra.platform.namespaces import Namespaces
 from infra.spec.operators import OperatorsSpec
@@ -29,8 +29,8 @@ class Admission(Layer):
         parameters = config_map(context, shared=outputs.volume_source is not None)
         made = self.add(parameters, [namespaces.by_name[names.ADMISSION_NAMESPACE]])
         operators = context.stack.operators
-        queued = operators.kueue != "off"
-        policies = list(manifests(_kinds(operators), spec.controllers, queued=queued))
+        rules = StackRules(lists_of_stack(context), spec.controllers, queued=operators.kueue != "off")
+        policies = list(manifests(_kinds(operators), rules))
         for policy, binding in zip(policies[::2], policies[1::2], strict=True):
             self.add(binding, [self.add(policy, [made])])
         self.register_outputs({})

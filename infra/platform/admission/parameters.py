@@ -42,6 +42,9 @@ _DEFAULT_GRACE_SECONDS = 30
 def config_map(context: PlatformContext, *, shared: bool) -> Manifest:
     """Return the parameters of all teams: `<team>.<list>` → its entries, joined by a comma.
 
+    What is the same for all teams is not among them, since the API server converts this object anew for each
+    pod.
+
     `shared` is whether teams share one filesystem, and so the datasets on it.
     """
     data = {
@@ -59,22 +62,40 @@ LISTS = (
     "checkpoint_seconds",
     "claim_templates",
     "daemons",
-    "digests",
     "fabric_networks",
     "fabric_resources",
-    "grace_seconds",
     "job_pods",
     "node_labels",
     "pools",
     "priorities",
     "queues",
     "read_only_claims",
-    "regions",
-    "registries",
-    "runtimes",
     "stack_images",
     "taints",
 )
+"""Lists of a team, in the ConfigMap."""
+
+
+def lists_of_stack(context: PlatformContext) -> dict[str, list[str]]:
+    """Return the lists that are the same for all teams: the policies themselves have them.
+
+    Where the stack permits every region, registry or tag, that list is missing.
+    """
+    admission, residency = context.stack.admission, context.residency
+    runtimes = (
+        f"{name}={catalog.fabric(fabric).accelerator_resource}" for name, _, fabric in runtimes_of(context)
+    )
+    found: dict[str, Iterable[str]] = {
+        "grace_seconds": [str(max(_DEFAULT_GRACE_SECONDS, longest_grace_seconds(context)))],
+        "runtimes": runtimes,
+    }
+    if admission.digests:
+        found["digests"] = ["true"]
+    if admission.registries:
+        found["registries"] = admission.registries
+    if residency is not None:
+        found["regions"] = catalog.as_expressions(residency)
+    return {name: sorted(set(entries)) for name, entries in found.items()}
 
 
 def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, Sequence[str]]:
@@ -82,27 +103,18 @@ def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, 
     pools = context.pools_of(team)
     pools_and_cpus = [*pools, *context.cpu_pools]
     fabrics = sorted({pool.fabric_class for pool in pools})
-    admission = context.stack.admission
     found = {
         "accelerators": {pool.accelerator_resource for pool in pools},
         "annotations": [f"{key}={value}" for each in fabrics for key, value in pod_annotations(each).items()],
         "checkpoint_seconds": _checkpoint_seconds(team, context),
         "claim_templates": [template for fabric in fabrics for template in claims(fabric).values()],
         "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
-        "digests": ["true"] if admission.digests else [],
         "fabric_networks": _fabric_networks(fabrics),
         "fabric_resources": _fabric_resources(fabrics),
-        "grace_seconds": [str(max(_DEFAULT_GRACE_SECONDS, longest_grace_seconds(context)))],
         "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
         "node_labels": {*_NODE_LABELS, *(label for pool in pools_and_cpus for label in pool.selector)},
         "pools": [pool.name for pool in pools_and_cpus],
         "read_only_claims": _read_only_claims(context, shared=shared),
-        "regions": [".*"] if context.residency is None else catalog.as_expressions(context.residency),
-        "registries": admission.registries,
-        "runtimes": [
-            f"{name}={catalog.fabric(fabric).accelerator_resource}"
-            for name, _, fabric in runtimes_of(context)
-        ],
         "stack_images": map(context.image, _stack_images(context, fabrics)),
         "taints": {*_SYSTEM_TAINTS, *_taints(pools), *_own_taints(context.cpu_pools)},
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from infra import names
@@ -53,39 +54,43 @@ KUBE_SYSTEM = (
 """Service accounts of Kubernetes' own controllers that change or delete objects of other users."""
 
 
-def manifests(
-    kinds: Sequence[JobKind], controllers: Sequence[str], *, queued: bool = True
-) -> Iterator[Manifest]:
-    """Yield each policy and its binding; `controllers` are further service accounts, `namespace/name`.
+@dataclass(frozen=True)
+class StackRules:
+    """What the policies of a stack have besides the parameters of its teams."""
 
-    `queued` is whether a queue assigns nodes to jobs.
-    """
+    lists: Mapping[str, Sequence[str]]
+    """Lists that are the same for all teams (`parameters.lists_of_stack`)."""
+    controllers: Sequence[str] = ()
+    """Further service accounts that create pods of queued jobs, `namespace/name`."""
+    queued: bool = True
+    """Whether a queue assigns nodes to jobs."""
+
+
+def manifests(kinds: Sequence[JobKind], stack: StackRules) -> Iterator[Manifest]:
+    """Yield each policy and its binding."""
     # Two policies: with a condition on the user, the API server would convert the request for every new pod.
-    changed = _pod_rules(created=False, queued=queued)
-    yield from _bound("pods", [_CREATED_PODS], _pod_rules(created=True, queued=queued), controllers, None)
-    yield from _bound("changed-pods", [_CHANGED_PODS], changed, controllers, _USERS)
+    yield from _bound("pods", [_CREATED_PODS], _pod_rules(stack, created=True), stack, None)
+    yield from _bound("changed-pods", [_CHANGED_PODS], _pod_rules(stack, created=False), stack, _USERS)
     for kind in kinds:
         resources = [_resource(kind.group, kind.versions, [kind.resource])]
-        yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _USERS)
+        yield from _bound(kind.resource, resources, _job_rules(kind), stack, _USERS)
     for orphans in (False, True):
         chosen = [kind for kind in kinds if kind.orphans_by_default == orphans]
         resources = [_resource(kind.group, kind.versions, [kind.resource], "DELETE") for kind in chosen]
         name, rule = ("deleted-jobs", _deletion_rule()) if orphans else ("deleted", _orphaning_rule())
         if resources:
-            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, controllers, _USERS)
+            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, stack, _USERS)
     for name, resource, rules in _OTHERS:
-        yield from _bound(
-            name, [resource], {rule.name: (rule.holds, rule) for rule in rules}, controllers, _USERS
-        )
+        yield from _bound(name, [resource], {rule.name: (rule.holds, rule) for rule in rules}, stack, _USERS)
 
 
 Rules = Mapping[str, tuple[str, AdmissionRule]]
 """Name → condition on the object, and its rule."""
 
 
-def _pod_rules(*, created: bool, queued: bool) -> Rules:
+def _pod_rules(stack: StackRules, *, created: bool) -> Rules:
     """Pods are the authority: they are what runs, whatever template or patch they come from."""
-    rules = (*POD_RULES, PLACED_BY_QUEUE) if queued else POD_RULES
+    rules = (*POD_RULES, PLACED_BY_QUEUE) if stack.queued else POD_RULES
     chosen = [rule for rule in rules if created or rule.of != "created-pod"]
     return {rule.name: (_of_the_object(rule.holds), rule) for rule in chosen}
 
@@ -232,21 +237,23 @@ def _bound(
     name: str,
     resources: Sequence[Mapping[str, Any]],
     rules: Rules,
-    controllers: Sequence[str],
+    stack: StackRules,
     condition: str | None,
 ) -> tuple[Manifest, Manifest]:
     name = f"trainyard-teams-{name}"
-    return _policy(name, resources, rules, controllers, condition), _binding(name)
+    chosen = [each for each in rules.values() if not each[1].only_with or each[1].only_with in stack.lists]
+    return _policy(name, resources, chosen, stack, condition), _binding(name)
 
 
 def _policy(
     name: str,
     resources: Sequence[Mapping[str, Any]],
-    rules: Rules,
-    controllers: Sequence[str],
+    rules: Sequence[tuple[str, AdmissionRule]],
+    stack: StackRules,
     condition: str | None,
 ) -> Manifest:
-    text = " ".join(expression for expression, _ in rules.values())
+    text = " ".join(expression for expression, _ in rules)
+    controllers = stack.controllers
     variables = {"team": f"namespaceObject.metadata.labels['{names.TEAM_LABEL}']", **_facts(controllers)}
     variables |= {each: _list(each) for each in LISTS if f"allowed.{each}" in text}
     matched = {} if condition is None else {"matchConditions": [_condition(condition, controllers)]}
@@ -263,7 +270,7 @@ def _policy(
             },
             **matched,
             "variables": [{"name": key, "expression": value} for key, value in variables.items()],
-            "validations": [_validation(expression, rule) for expression, rule in rules.values()],
+            "validations": [_validation(expression, rule, stack.lists) for expression, rule in rules],
         },
     }
 
@@ -313,29 +320,35 @@ def _list(name: str) -> str:
     return f"{text} == '' ? [] : {text}.split(', ')"
 
 
-_ALLOWED = re.compile(r"\ballowed\.(\w+)")
-_OBJECT = re.compile(r"\b(object|oldObject)\b")
+_NAMED = re.compile(r"\b(?:allowed\.(\w+)|(object|oldObject)\b)")
 _SHOWN = re.compile(r"\{(\w+)\}")
+_OF_TEAM = "…"
+"""Text in place of a team's list, where the API server cannot evaluate the message's expression."""
 
 
-def _validation(expression: str, rule: AdmissionRule) -> dict[str, str]:
-    """Return a validation with the default reason, Invalid (422).
+def _validation(expression: str, rule: AdmissionRule, lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return a validation with the default reason, Invalid (422); `lists` are those of the stack.
 
     The Kubernetes provider takes Forbidden for missing rights and shows no such refusal in a preview
     (pulumi-kubernetes, provider.go, Create).
     """
-    expression = _OBJECT.sub(r"variables.\1", _ALLOWED.sub(r"variables.\1", expression))
-    found = {"expression": expression, "message": _SHOWN.sub("…", rule.message)}
-    parts = _SHOWN.split(rule.message)
-    if len(parts) == 1:
-        return found
-    shown = [
-        f"(params.data[variables.team + '.{part}'] == '' ? 'none' : params.data[variables.team + '.{part}'])"
-        if index % 2
-        else json.dumps(part)
-        for index, part in enumerate(parts)
-    ]
-    return {**found, "messageExpression": " + ".join(shown)}
+
+    def value_of(named: re.Match[str]) -> str:
+        name = named[1] or named[2]
+        return json.dumps(lists[name]) if name in lists else f"variables.{name}"
+
+    def part_of(index: int, part: str) -> tuple[str, str]:
+        """Return a part of the message as text, and in CEL."""
+        if index % 2 and part not in lists:
+            text = f"params.data[variables.team + '.{part}']"
+            return _OF_TEAM, f"({text} == '' ? 'none' : {text})"
+        text = ", ".join(lists[part]) if index % 2 else part
+        return text, json.dumps(text)
+
+    parts = [part_of(index, part) for index, part in enumerate(_SHOWN.split(rule.message))]
+    texts, expressions = zip(*parts, strict=True)
+    found = {"expression": _NAMED.sub(value_of, expression), "message": "".join(texts)}
+    return {**found, "messageExpression": " + ".join(expressions)} if _OF_TEAM in texts else found
 
 
 def _binding(policy: str) -> Manifest:

@@ -4,6 +4,9 @@ In an expression, `pod` is a pod or a pod template; its `metadata` or its `spec`
 lists all its containers. `allowed.NAME` is a list from the stack file (`parameters.py`); `{NAME}` in a
 message shows that list. `variables.is_controller` is whether a controller that the cluster trusts
 makes the request.
+
+Rules that a user reads as one are one, and start with a test that most pods pass: the API server evaluates
+each rule, and each message that shows a team's list, for every pod.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class AdmissionRule:
     message: str
     """Error message: the faulty field first, then the next step."""
     of: Of = "any"
+    only_with: str = ""
+    """List of the stack without which there is no such rule; empty: there always is."""
 
 
 _NO_DEVICES = (
@@ -57,6 +62,9 @@ _POD_TERMS = " + ".join(
 _CONTEXT = "c.?securityContext"
 _HANDLERS = (
     "[c.?livenessProbe, c.?readinessProbe, c.?startupProbe, c.?lifecycle.?postStart, c.?lifecycle.?preStop]"
+)
+_HAS_NO_HANDLER = " && ".join(
+    f"!has(c.{each})" for each in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 )
 _NETWORK_ANNOTATIONS = (
     "cni.projectcalico.org/allowedSourcePrefixes",
@@ -143,9 +151,19 @@ NODE: Sequence[AdmissionRule] = (
         "hostNetwork, hostPID, hostIPC: leave them out; pods of a job reach each other by the pods' network.",
     ),
     AdmissionRule(
-        "privileged",
-        f"containers.all(c, {_CONTEXT}.?privileged.orValue(false) == false)",
-        "securityContext.privileged: leave it out; devices come by resources.limits, not by privilege.",
+        "security-context",
+        f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
+        " !each.?privileged.orValue(false) && each.?procMount.orValue('Default') == 'Default'"
+        " && each.?appArmorProfile.?type.orValue('RuntimeDefault') == 'RuntimeDefault'"
+        " && (!each.?seLinuxOptions.hasValue() || (each.?seLinuxOptions.?type.orValue('') in ['',"
+        " 'container_t', 'container_init_t', 'container_kvm_t', 'container_engine_t']"
+        " && each.?seLinuxOptions.?user.orValue('') == '' && each.?seLinuxOptions.?role.orValue('') == '')))"
+        " && pod.?metadata.?annotations.orValue({}).all(key,"
+        " !key.startsWith('container.apparmor.security.beta.kubernetes.io/')"
+        " || pod.metadata.annotations[key] == 'runtime/default')",
+        "securityContext: leave out privileged, procMount, appArmorProfile other than RuntimeDefault, and in"
+        " seLinuxOptions user, role and types other than container_t; devices come by resources.limits, not"
+        " by privilege.",
     ),
     AdmissionRule(
         "capabilities",
@@ -183,20 +201,14 @@ NODE: Sequence[AdmissionRule] = (
         " one with a name; else the claim could take a volume that was made for others.",
     ),
     AdmissionRule(
-        "node-resources",
-        "pod.?metadata.?annotations.orValue({}).all(key,"
-        " !key.matches('^((cdi|nvidia[.]cdi|cdi-devices|cgroups|devices|mounts|netdevices|ulimits)[.]"
-        "|io[.]kubernetes[.]cri-o[.]|io[.]katacontainers[.]|org[.]systemd[.]property[.]|run[.]oci[.])')"
+        "annotations",
+        f"pod.?metadata.?annotations.orValue({{}}).all(key, !(key in {list(_NETWORK_ANNOTATIONS)!r}"
+        " || key.matches('^((cdi|nvidia[.]cdi|cdi-devices|cgroups|devices|mounts|netdevices|ulimits)[.]"
+        "|io[.]kubernetes[.]cri-o[.]|io[.]katacontainers[.]|org[.]systemd[.]property[.]|run[.]oci[.])'))"
         " || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
-        "annotations of the node's runtime and plugins (cdi.…, devices.…, mounts.…, ulimits.…,"
-        " io.kubernetes.cri-o.…, run.oci.…): leave them out; devices come by resources.limits.",
-    ),
-    AdmissionRule(
-        "network-interfaces",
-        f"pod.?metadata.?annotations.orValue({{}}).all(key, !(key in {list(_NETWORK_ANNOTATIONS)!r})"
-        " || (key + '=' + pod.metadata.annotations[key]) in allowed.annotations)",
-        "annotations that name a pod's networks or addresses: leave them out, or copy them from the runtime"
-        " of this pool; another interface would pass the network policy.",
+        "annotations of the node's runtime and plugins (cdi.…, devices.…, io.kubernetes.cri-o.…, run.oci.…)"
+        " and of a pod's networks and addresses: leave them out, or copy them from this pool's runtime;"
+        " devices come by resources.limits, and another interface would pass the network policy.",
     ),
     AdmissionRule(
         "host-ports",
@@ -205,32 +217,10 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "probed-hosts",
-        f"containers.all(c, {_HANDLERS}.all(handler, handler.?httpGet.?host.orValue('') == ''"
-        " && handler.?tcpSocket.?host.orValue('') == ''))",
+        f"containers.all(c, ({_HAS_NO_HANDLER}) || {_HANDLERS}.all(handler,"
+        " handler.?httpGet.?host.orValue('') == '' && handler.?tcpSocket.?host.orValue('') == ''))",
         "host of a probe or lifecycle hook: leave it out; the node would connect to it, past the network"
         " policy.",
-    ),
-    AdmissionRule(
-        "app-armor",
-        f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
-        " each.?appArmorProfile.?type.orValue('RuntimeDefault') == 'RuntimeDefault')"
-        " && pod.?metadata.?annotations.orValue({}).all(key,"
-        " !key.startsWith('container.apparmor.security.beta.kubernetes.io/')"
-        " || pod.metadata.annotations[key] == 'runtime/default')",
-        "securityContext.appArmorProfile: leave it out, or set type: RuntimeDefault.",
-    ),
-    AdmissionRule(
-        "se-linux",
-        f"(containers.map(c, {_CONTEXT}) + [pod.?spec.?securityContext]).all(each,"
-        " !each.?seLinuxOptions.hasValue() || (each.?seLinuxOptions.?type.orValue('') in ['', 'container_t',"
-        " 'container_init_t', 'container_kvm_t', 'container_engine_t']"
-        " && each.?seLinuxOptions.?user.orValue('') == '' && each.?seLinuxOptions.?role.orValue('') == ''))",
-        "securityContext.seLinuxOptions: leave out user, role, and a type other than container_t.",
-    ),
-    AdmissionRule(
-        "proc-mount",
-        f"containers.all(c, {_CONTEXT}.?procMount.orValue('Default') == 'Default')",
-        "securityContext.procMount: leave it out.",
     ),
     AdmissionRule(
         "sysctls",
@@ -319,35 +309,28 @@ IDENTITY: Sequence[AdmissionRule] = (
 
 PLACEMENT: Sequence[AdmissionRule] = (
     AdmissionRule(
-        "tolerations",
-        "variables.is_placed || pod.?spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
-        " allowed.taints)",
-        "tolerations: leave them out; the queue adds those of its pools. Allowed here: {taints}.",
-    ),
-    AdmissionRule(
-        "selectors",
-        "variables.is_placed || [pod.?spec.?nodeSelector.orValue({})].all(labels,"
+        "pools",
+        "variables.is_placed || (pod.?spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
+        " allowed.taints) && [pod.?spec.?nodeSelector.orValue({})].all(labels,"
         " labels.all(key, key in allowed.node_labels)"
         " && labels[?'trainyard.dev/pool'].orValue('') in allowed.pools + ['']"
-        " && labels[?'trainyard.dev/capacity'].orValue('') != 'system')",
-        "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them. Labels"
-        " that a job may select by: {node_labels}.",
-    ),
-    AdmissionRule(
-        "node-affinity",
-        f"variables.is_placed || {_NODE_TERMS}.all(term, size(term.?matchFields.orValue([])) == 0 &&"
+        " && labels[?'trainyard.dev/capacity'].orValue('') != 'system')"
+        f" && {_NODE_TERMS}.all(term, size(term.?matchFields.orValue([])) == 0 &&"
         " term.?matchExpressions.orValue([]).all(each, each.key in allowed.node_labels && (each.key !="
         " 'trainyard.dev/pool' || (each.operator == 'In' && each.values.all(value, value in"
-        " allowed.pools)))))",
-        "nodeAffinity: name pools of this team ({pools}) with operator In, or other labels of"
-        " theirs: {node_labels}.",
+        " allowed.pools))))))",
+        "tolerations, nodeSelector, nodeAffinity: leave them out, and the queue chooses among the pools of"
+        " this team, {pools} (in nodeAffinity with operator In). Labels that a job may select by:"
+        " {node_labels}. Taints that it may tolerate: {taints}.",
     ),
     AdmissionRule(
         "pod-affinity",
-        f"({_POD_TERMS}).all(term, !has(term.namespaceSelector) && term.?namespaces.orValue([]).all(each,"
-        " each == request.namespace))",
-        "podAffinity, podAntiAffinity: leave out namespaces and namespaceSelector; they would close"
-        " nodes to others.",
+        f"!pod.?spec.?affinity.hasValue() || (({_POD_TERMS}).all(term, !has(term.namespaceSelector)"
+        " && term.?namespaces.orValue([]).all(each, each == request.namespace))"
+        f" && {_ANTI_AFFINITY}.all(term, term.topologyKey == 'kubernetes.io/hostname'))",
+        "podAffinity, podAntiAffinity: leave out namespaces and namespaceSelector, and require"
+        " podAntiAffinity only with topologyKey kubernetes.io/hostname; else they would close nodes to"
+        " others.",
     ),
     AdmissionRule(
         "exclusive-topology",
@@ -356,15 +339,9 @@ PLACEMENT: Sequence[AdmissionRule] = (
         " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
     ),
     AdmissionRule(
-        "anti-affinity-domain",
-        f"{_ANTI_AFFINITY}.all(term, term.topologyKey == 'kubernetes.io/hostname')",
-        "podAntiAffinity: use topologyKey kubernetes.io/hostname, or a preference in place of a requirement.",
-    ),
-    AdmissionRule(
         "pod-priority",
         "pod.?spec.?priorityClassName.orValue('') == ''",
-        "priorityClassName: leave it out; a job's priority is its label kueue.x-k8s.io/priority-class, one of"
-        " {priorities}.",
+        "priorityClassName: leave it out; a job's priority is its label kueue.x-k8s.io/priority-class.",
     ),
     AdmissionRule(
         "grace",
@@ -435,15 +412,17 @@ _IMAGES = (
 IMAGES: Sequence[AdmissionRule] = (
     AdmissionRule(
         "image-registries",
-        f"size(allowed.registries) == 0 || {_IMAGES}.all(image, image == '' || image in allowed.stack_images"
+        f"{_IMAGES}.all(image, image == '' || image in allowed.stack_images"
         " || allowed.registries.exists(prefix, image.startsWith(prefix)))",
         "image: push it to one of the registries that this stack allows: {registries}.",
+        only_with="registries",
     ),
     AdmissionRule(
         "image-digests",
-        f"size(allowed.digests) == 0 || {_IMAGES}.all(image, image == '' || image in allowed.stack_images"
+        f"{_IMAGES}.all(image, image == '' || image in allowed.stack_images"
         " || image.matches('@sha256:[0-9a-f]{64}$'))",
         "image: name it by its digest, name@sha256:…; `docker buildx imagetools inspect NAME` shows it.",
+        only_with="digests",
     ),
 )
 """Rules for images of containers and of image volumes."""
@@ -452,7 +431,7 @@ PLACED_BY_QUEUE = AdmissionRule(
     "placed-by-queue",
     "!variables.makes_queued_pods"
     " || pod.?spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
-    "nodeSelector: pods of a job run on the pool that its queue has chosen, one of {pools}; the operators'"
+    "nodeSelector: pods of a job run on the pool that its queue has chosen, one of the team's; the operators'"
     " nodes take none.",
     of="created-pod",
 )
@@ -471,6 +450,7 @@ RESIDENCY: Sequence[AdmissionRule] = (
         f" {_IS_PERMITTED.format(name=_REGION_OF_HOST)})))",
         "env AWS_REGION, AWS_ENDPOINT_URL and the like: data of this stack may be in {regions}; name a region"
         " or an endpoint there, or leave it out.",
+        only_with="regions",
     ),
 )
 """Rules for data residency: no Pulumi resource shows where a job writes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,33 @@ import yaml
 
 from infra.platform.admission.jobs import JOB_KINDS, for_every_pod
 from infra.platform.admission.parameters import LISTS
-from infra.platform.admission.policies import manifests
+from infra.platform.admission.policies import StackRules, manifests
 from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, AdmissionRule
+from infra.program import declare
 from infra.spec import Stack, load
 from infra.spec.admission import AdmissionSpec
 from tests.infra.golden import GOLDEN, assert_matches
-from tests.infra.plan import Plan, plan, stack_file
+from tests.infra.plan import Plan, artifacts, plan, record, stack_file
+
+OF_STACK = {
+    "digests": ["true"],
+    "grace_seconds": ["420"],
+    "regions": ["eu-.*"],
+    "registries": ["registry.example.com/teams/"],
+    "runtimes": ["torch-distributed=nvidia.com/gpu"],
+}
 
 
 def lists(found: Plan) -> dict[str, list[str]]:
     """`<team>.<list>` → its entries."""
     data = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
     return {key: [each for each in text.split(", ") if each] for key, text in data.items()}
+
+
+def messages(found: Plan) -> list[str]:
+    """Messages of the policy for pods that are created."""
+    policy = found.named("ValidatingAdmissionPolicy")["trainyard-teams-pods"]
+    return [each["message"] for each in policy["spec"]["validations"]]
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +98,37 @@ def test_pods_may_have_the_longest_grace_that_a_runtime_has_and_no_more(
     pods = [job["template"]["spec"]["template"]["spec"] for job in jobs]
     default = 30  # Kubernetes gives it to the pods of a plain Job
     longest = max(default, *(pod["terminationGracePeriodSeconds"] for pod in pods))
-    allowed = {key: text for key, text in lists(found).items() if key.endswith(".grace_seconds")}
-    assert allowed == {f"{team.name}.grace_seconds": [str(longest)] for team in stack.teams}
+    [refused] = [text for text in messages(found) if text.startswith("terminationGracePeriodSeconds")]
+    assert f"at most {longest}, " in refused
 
 
 def test_images_of_the_stack_are_allowed_whatever_the_registries(local: Stack, rendered: Path) -> None:
     asked = AdmissionSpec(registries=("registry.example.com/training/",), digests=True)
-    found = lists(plan(local.model_copy(update={"admission": asked}), rendered))
-    assert found["research.registries"] == ["registry.example.com/training/"]
-    assert found["research.digests"] == ["true"]
-    [image] = found["research.stack_images"]
+    found = plan(local.model_copy(update={"admission": asked}), rendered)
+    registries, digests = (text for text in messages(found) if text.startswith("image: "))
+    assert "registries that this stack allows: registry.example.com/training/." in registries
+    assert "name it by its digest" in digests
+    [image] = lists(found)["research.stack_images"]
     assert image.startswith("trainyard.local/training:")
+
+
+def test_a_stack_has_no_rules_for_what_it_does_not_restrict(local_plan: Plan) -> None:
+    """Each rule that the API server evaluates delays every pod."""
+    assert not [text for text in messages(local_plan) if text.startswith(("image: ", "env AWS_REGION"))]
+
+
+def test_lists_of_the_stack_are_in_the_policies_as_they_are() -> None:
+    """Their words are no names of CEL: neither `object` nor `allowed.pools`."""
+    prefixes = ["registry.example.com/object/", "registry.example.com/allowed.pools/"]
+    [pods, *_] = manifests(JOB_KINDS, StackRules({**OF_STACK, "registries": prefixes}))
+    [rule] = [each for each in pods["spec"]["validations"] if "one of the registries" in each["message"]]
+    assert json.dumps(prefixes) in rule["expression"]
+    assert f"{', '.join(prefixes)}." in rule["message"] and "messageExpression" not in rule
+
+
+def test_a_residency_that_names_no_region_still_has_its_rule(local: Stack, rendered: Path) -> None:
+    found = record(lambda: declare(local, artifacts(rendered), residency=()))
+    assert [text for text in messages(found) if text.startswith("env AWS_REGION")]
 
 
 def test_a_team_has_all_priorities_or_those_that_it_names(local: Stack, rendered: Path) -> None:
@@ -103,14 +139,16 @@ def test_a_team_has_all_priorities_or_those_that_it_names(local: Stack, rendered
 
 
 def test_the_stack_may_name_more_controllers_that_create_pods_of_queued_jobs() -> None:
-    [pods, *_] = manifests(JOB_KINDS, ["kuberay-operator/kuberay"])
+    [pods, *_] = manifests(JOB_KINDS, StackRules(OF_STACK, ["kuberay-operator/kuberay"]))
     variables = {each["name"]: each["expression"] for each in pods["spec"]["variables"]}
     assert "'system:serviceaccount:kuberay-operator:kuberay'" in variables["makes_queued_pods"]
-    assert "kuberay" not in str([*manifests(JOB_KINDS, [])])
+    assert "kuberay" not in str([*manifests(JOB_KINDS, StackRules(OF_STACK))])
 
 
 def policies() -> list[dict[str, Any]]:
-    return [dict(each) for each in manifests(JOB_KINDS, []) if each["kind"] == "ValidatingAdmissionPolicy"]
+    """Policies of a stack that restricts everything it can."""
+    made = manifests(JOB_KINDS, StackRules(OF_STACK))
+    return [dict(each) for each in made if each["kind"] == "ValidatingAdmissionPolicy"]
 
 
 def test_every_list_that_a_rule_reads_is_created_and_declared() -> None:
