@@ -103,9 +103,12 @@ def _feature_gates(context: PlatformContext) -> dict[str, bool]:
     Reclaimable pods: when a Job of a JobSet succeeds, Kueue frees its quota. When the JobSet then restarts,
     the Job runs again, and Kueue does not take the quota back (kueue#14609): its queue would admit other
     jobs to accelerators in use.
+    Elastic jobs: where the annotation `kueue.x-k8s.io/elastic-job` is on a Job that a JobSet makes from its
+    template, Kueue would suspend it only once the JobSet's workload is evicted, not while it is not admitted
+    (reconciler.go, shouldSuspendChildJob).
     Dynamic Resource Allocation: claims are to devices of a fabric, which come with the node.
     """
-    off = ["ReclaimablePods"]
+    off = ["ElasticJobsViaWorkloadSlices", "ReclaimablePods"]
     if context.has_resource_claims:
         off += ["KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled"]
     return dict.fromkeys(off, False)

@@ -195,7 +195,7 @@ def test_kueues_dra_integration_is_off(plans: Mapping[str, Plan], target: str) -
     config = plans[target].named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
     gates = yaml.safe_load(config["controller_manager_config.yaml"])["featureGates"]
     dra = {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
-    assert gates == {"ReclaimablePods": False, **dra}
+    assert gates == {"ElasticJobsViaWorkloadSlices": False, "ReclaimablePods": False, **dra}
 
 
 def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -> None:

@@ -146,15 +146,22 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
         "count": 8,
     }
     assert kueue(dranet_plan)["featureGates"] == {
+        "ElasticJobsViaWorkloadSlices": False,
         "ReclaimablePods": False,
         "KueueDRAIntegration": False,
         "KueueDRARejectWorkloadsWhenDRADisabled": False,
     }
 
 
-def test_without_claims_kueue_retains_the_quota_until_a_job_has_ended(gcp_plan: Plan) -> None:
-    """Else a JobSet that restarts would run Jobs whose quota has been freed."""
-    assert kueue(gcp_plan)["featureGates"] == {"ReclaimablePods": False}
+def test_without_claims_kueue_retains_the_quota_until_a_job_has_ended_and_jobs_keep_their_size(
+    gcp_plan: Plan,
+) -> None:
+    """Else a JobSet that restarts would run Jobs whose quota has been freed, and a part of a job without
+    quota could continue to run."""
+    assert kueue(gcp_plan)["featureGates"] == {
+        "ElasticJobsViaWorkloadSlices": False,
+        "ReclaimablePods": False,
+    }
 
 
 def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
