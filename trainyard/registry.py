@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import urllib3
 
+from infra.errors import InputError, Problem
 from trainyard.image_contents import UnreadableImageError, chosen
 
 _TYPES = ", ".join(
@@ -77,6 +78,21 @@ def _path(host: str, name: str) -> str:
     return f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
 
 
+def _json_object(data: bytes) -> Mapping[str, Any]:
+    """Parse a registry's answer.
+
+    Raises:
+        urllib3.exceptions.DecodeError: it is something else, such as the login page of a proxy.
+    """
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise urllib3.exceptions.DecodeError("the answer is no JSON object")
+    return found
+
+
 class NoChartError(Exception):
     """A registry or repository does not have the chart, or does not answer."""
 
@@ -113,11 +129,22 @@ class Registries:
 
     @classmethod
     def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> Registries:
-        """Read the logins in Docker's configuration file; credential helpers are not run."""
+        """Read the logins in Docker's configuration file; credential helpers are not run.
+
+        Raises:
+            InputError: the file is not as Docker writes it.
+        """
         folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
         file = Path(folder) / "config.json"
-        entries = json.loads(file.read_text()).get("auths", {}) if file.is_file() else {}
-        found = {key: entry["auth"] for key, entry in entries.items() if entry.get("auth")}
+        try:
+            entries = json.loads(file.read_text()).get("auths") or {} if file.is_file() else {}
+            found = {key: str(entry["auth"]) for key, entry in entries.items() if entry.get("auth")}
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            got, fix = (
+                f"{type(error).__name__}: {error}",
+                "correct it, or set DOCKER_CONFIG to another folder",
+            )
+            raise InputError([Problem(str(file), got, "Docker's configuration", fix)]) from None
         # A login for the host overrides one for a URL of that host.
         return cls({_login_host(key): auth for key, auth in found.items()} | found)
 
@@ -130,7 +157,7 @@ class Registries:
         try:
             answer = self._ask("GET" if architectures else "HEAD", host, f"{path}/manifests/{version}")
             if answer.status == 200 and architectures:
-                found = self._architectures(host, path, json.loads(answer.data))
+                found = self._architectures(host, path, _json_object(answer.data))
                 return None if found >= {*architectures} else MissingArchitectures(tuple(sorted(found)))
         except urllib3.exceptions.HTTPError as error:
             return Unavailable(f"{host} cannot be reached ({type(error).__name__})")
@@ -208,9 +235,9 @@ class Registries:
         host, name, version = parse_reference(reference)
         try:
             answer = self._ask("GET", host, f"{_path(host, name)}/manifests/{version}")
+            layers = _json_object(answer.data).get("layers", ()) if answer.status == 200 else ()
         except urllib3.exceptions.HTTPError as error:
             raise NoChartError(f"{host} cannot be reached ({type(error).__name__})") from error
-        layers = json.loads(answer.data).get("layers", ()) if answer.status == 200 else ()
         digests = [layer["digest"] for layer in layers if layer.get("mediaType") == _CHART]
         return str(digests[0]).removeprefix("sha256:") if digests else ""
 
@@ -222,7 +249,7 @@ class Registries:
             }
             return found - {"unknown"}  # attestations
         blob = self._ask("GET", host, f"{path}/blobs/{manifest['config']['digest']}")
-        named = json.loads(blob.data).get("architecture") if blob.status == 200 else None
+        named = _json_object(blob.data).get("architecture") if blob.status == 200 else None
         return {str(named)} if named else set()
 
     def _ask(self, method: str, host: str, url: str, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
@@ -259,7 +286,7 @@ class Registries:
         )
         if answer.status != 200:
             return login
-        data = json.loads(answer.data)
+        data = _json_object(answer.data)
         return {"Authorization": f"Bearer {data.get('token') or data.get('access_token')}"}
 
 
@@ -285,5 +312,7 @@ class RegistryImage:
         return self.registries.stream(self.host, f"{self.path}/blobs/{digest}")
 
     def _json(self, path: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self.registries.read(self.host, f"{self.path}/{path}"))
-        return found
+        try:
+            return _json_object(self.registries.read(self.host, f"{self.path}/{path}"))
+        except urllib3.exceptions.DecodeError as error:
+            raise UnreadableImageError(f"{path} from {self.host}: {error}") from error
