@@ -10,12 +10,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import yaml
-
 from infra.errors import InputError, Problem
-from infra.spec.source import BACKEND_KEY
+from infra.spec.source import BACKEND_KEY, read_config
 from infra.targets.backend import BackendSetup
-from policies.config import Residency, check_patterns
+from policies.config import EvaluatedStack, Organisation, Residency, check_patterns
 from trainyard.forms import Form
 from trainyard.session import Session
 
@@ -37,17 +35,20 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
 
 
 def residency(stack_file: Path, organisation: Path | None) -> Residency:
-    """Read where data may be, as the policies do: the stack's list, and the organisation's."""
-    config = yaml.safe_load(stack_file.read_text(encoding="utf-8")).get("config", {})
-    declared = config.get("trainyard:residency")
-    given = json.loads(organisation.read_text(encoding="utf-8")) if organisation else {}
-    allowed = given.get("residency-declared", {}).get("allowed")
-    return Residency(
-        organisation=None
-        if allowed is None
-        else check_patterns(tuple(allowed), "residency-declared.allowed"),
-        stack=None if declared is None else check_patterns(tuple(declared["allowed"]), "trainyard:residency"),
-    )
+    """Read where data may be, as the policies do: the stack's list, and the organisation's.
+
+    Raises InputError where one of them is none.
+    """
+    declared = read_config(stack_file).get("trainyard:residency")
+    try:
+        given = json.loads(organisation.read_text(encoding="utf-8")) if organisation else {}
+        allowed = given.get("residency-declared", {}).get("allowed")
+        patterns = None if allowed is None else check_patterns(tuple(allowed), "residency-declared.allowed")
+        config = {} if declared is None else {"trainyard:residency": json.dumps(declared)}
+        return EvaluatedStack(config=config, organisation=Organisation(patterns)).residency
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        where, fix = f"{stack_file}, {organisation}" if organisation else str(stack_file), "correct the list"
+        raise InputError([Problem(where, str(error), "regions of the stack's data", fix)]) from None
 
 
 def check_residency(region: str, allowed: Residency) -> None:

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
-
 from infra.errors import InputError, Problem
-from infra.spec.source import BACKEND_KEY
+from infra.spec.source import BACKEND_KEY, read_config
 
 SCHEMES = ("azblob", "file", "gs", "https", "s3")
 """URL schemes of Pulumi's backends (Pulumi, "State and backends")."""
@@ -21,8 +19,7 @@ PASSPHRASES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
 def declared_backend(stack_file: Path) -> str:
     """Return the backend that a stack file names, empty for none. Raises InputError for a wrong one."""
-    config = (yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}).get("config") or {}
-    url = config.get(BACKEND_KEY)
+    url = read_config(stack_file).get(BACKEND_KEY)
     if url is None:
         return ""
     if not isinstance(url, str) or urlsplit(url).scheme not in SCHEMES:

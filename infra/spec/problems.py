@@ -172,9 +172,8 @@ def _in_data(location: tuple[str | int, ...], data: Any) -> KeyPath:  # noqa: AN
     path: list[str | int] = []
     for index, part in enumerate(location):
         last = index == len(location) - 1
-        inside = isinstance(data, dict) and part in data
-        if inside or (isinstance(data, list) and isinstance(part, int)):
-            data = data[part]
+        if below := _below(data, part):
+            (data,) = below
             path.append(part)
         elif last and isinstance(data, dict) and part != "[key]":
             path.append(part)
@@ -183,8 +182,15 @@ def _in_data(location: tuple[str | int, ...], data: Any) -> KeyPath:  # noqa: AN
 
 def _value(path: KeyPath, data: Any) -> Any:  # noqa: ANN401
     for part in path:
-        data = data[part]
+        (data,) = _below(data, part) or (None,)
     return data
+
+
+def _below(data: Any, part: str | int) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return the value at a part of a location, if there is one; pydantic makes text of other keys."""
+    if isinstance(data, dict):
+        return next(((value,) for key, value in data.items() if str(key) == str(part)), ())
+    return (data[part],) if isinstance(data, list) and isinstance(part, int) else ()
 
 
 def _short(value: object) -> str:

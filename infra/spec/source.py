@@ -98,6 +98,13 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     )
 
 
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Read all of a stack file's `config`, without checks. Raises InputError where the file is no YAML."""
+    node = _child(_composed(path), "config")
+    found: dict[str, Any] = _constructed(path, node) if isinstance(node, yaml.MappingNode) else {}
+    return found
+
+
 def _with_locations(
     change: Override, source: SpecSource, marks: Mapping[KeyPath, tuple[int, int]]
 ) -> Override:
@@ -150,8 +157,21 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
 
 
 def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, SpecSource]:
-    twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
-    return _Loader("").construct_document(node), SpecSource(str(path), dict(_marks(node, ())), twice, key)
+    try:
+        twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
+        marks = dict(_marks(node, ()))
+    except RecursionError:
+        fix = "remove the alias (`*name`), and write the value"
+        raise InputError([Problem(str(path), "a value within itself", "values that end", fix)]) from None
+    return _constructed(path, node), SpecSource(str(path), marks, twice, key)
+
+
+def _constructed(path: Path, node: yaml.Node) -> Any:  # noqa: ANN401
+    """Return a node's data. Raises InputError where its tags or keys allow none."""
+    try:
+        return _Loader("").construct_document(node)
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError([_not_yaml(path, error)]) from None
 
 
 def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -> Iterator[Problem]:  # noqa: ANN401
@@ -222,7 +242,7 @@ def _unreadable(path: Path, reason: str) -> Problem:
     return Problem(str(path), reason, "a file in UTF-8 YAML", "give the path of a readable file")
 
 
-def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:
+def _not_yaml(path: Path, error: Exception) -> Problem:
     mark = getattr(error, "problem_mark", None)
     location = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
     got = str(getattr(error, "problem", None) or error)

@@ -49,7 +49,7 @@ def read_kubeconfig(file: Path) -> Entry:
         wrong = _first_wrong(content)
     except yaml.MarkedYAMLError as error:
         wrong = f"no YAML, at line {error.problem_mark.line + 1}" if error.problem_mark else "no YAML"
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, ValueError) as error:
         wrong = str(error)
     if wrong:
         fix = f"correct it until `kubectl config view --kubeconfig {file}` prints it"

@@ -75,15 +75,18 @@ def test_overrides_fill_an_empty_section(tmp_path: Path) -> None:
 
 def test_files_and_overrides_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(tmp_path / "missing.yaml", ["steps", "steps=[", "run_dir=/x", "run_dir.name=y"])
+        load_config(
+            tmp_path / "missing.yaml", ["steps", "steps=[", "seed=2026-02-30", "run_dir=/x", "run_dir.name=y"]
+        )
     text = str(caught.value)
     assert "missing.yaml" in text
     assert "--set steps: allowed: key=value" in text
     assert "--set steps=[: the value is not YAML" in text
+    assert "--set seed=2026-02-30: the value is not YAML" in text
     assert "run_dir is a value, not a section" in text
 
 
-@pytest.mark.parametrize("content", ["- a\n- b\n", "run_dir: [", "\x00"])
+@pytest.mark.parametrize("content", ["- a\n- b\n", "run_dir: [", "\x00", "run_dir: 2026-02-30"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(content)

@@ -240,3 +240,10 @@ def test_a_wrong_search_is_refused_before_anything_starts(
         load_search(write(tmp_path, **values), [])
     assert message in str(caught.value)
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"trials: 2026-02-30", b"["])
+def test_a_search_that_is_no_yaml_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "search.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read as YAML"):
+        load_search(str(tmp_path / "search.yaml"), [])

@@ -57,6 +57,11 @@ def test_a_shared_state_is_opened_by_the_users_passphrase(tmp_path: Path) -> Non
     assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in variables
 
 
+def test_a_stack_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="allowed: YAML"):
+        declared_backend(stack_file(tmp_path, "[s3://a"))
+
+
 @pytest.mark.parametrize("backend", ["bucket", "[s3://a]", "ftp://b"])
 def test_an_invalid_backend_is_refused(backend: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trainyard:backend(.|\n)*azblob://"):

@@ -105,8 +105,9 @@ def job_of(asked: Asked, found: Written, team: str, folder: Path) -> JobSpec:
     if asked.nodes is not None:
         flags["num_nodes"] = asked.nodes
     variables = _pairs(asked.environment)
-    if variables:
-        flags["environment"] = {**(found.data.get("environment") or {}), **variables}
+    written_ones = found.data.get("environment") or {}
+    if variables and isinstance(written_ones, dict):  # any other value is refused below
+        flags["environment"] = {**written_ones, **variables}
     defaults = {"name": made_up(folder.name), "team": team}
     return parse_job({**defaults, **found.data, **flags}, found.source)
 

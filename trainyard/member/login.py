@@ -85,7 +85,7 @@ def read(file: Path, allowed: str = "") -> Section:
     fix = "ask your platform team for it: trainyard access export --team TEAM"
     try:
         found = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, ValueError) as error:
         raise InputError(
             [Problem(str(file), str(error), "a file of `trainyard access export`", fix)]
         ) from None

@@ -42,6 +42,23 @@ def test_a_valid_job_is_read_from_its_file_with_defaults(tmp_path: Path) -> None
     assert parse_job({**GOOD, "command": ["torchrun", "x.py"], "restarts": None}).ranks_per_node == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("name: !vault x", "could not determine a constructor for the tag '!vault'"),
+        ("restarts: !!int many", "invalid literal"),
+        ("? [a]\n: 1", "found unhashable key"),
+        ("environment: &all {A: *all}", "a value within itself"),
+    ],
+)
+def test_a_file_of_which_yaml_makes_no_data_is_refused(tmp_path: Path, text: str, got: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=got) as caught:
+        load_job(file)
+    assert caught.value.problems[0].path == str(file)
+
+
 def test_a_problem_names_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("name: tune\nteam: research\ncommand: [python, train.py]\nport: {web: 8080}\n")

@@ -116,6 +116,21 @@ def test_residency_is_the_stacks_and_the_organisations(tmp_path: Path) -> None:
     check_residency("us-east-2", found)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"residency-declared": {"allowed": ["in:nowhere"]}}'])
+def test_a_wrong_residency_of_the_organisation_is_refused(text: str, tmp_path: Path) -> None:
+    organisation = tmp_path / "organisation.json"
+    organisation.write_text(text)
+    with pytest.raises(InputError, match=r"organisation\.json"):
+        residency(stack_file("aws"), organisation)
+
+
+def test_a_wrong_residency_of_the_stack_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.mine.yaml"
+    file.write_text("config: {trainyard:residency: [eu-*]}")
+    with pytest.raises(InputError, match=r"trainyard:residency: got \['eu-\*'\]"):
+        residency(file, None)
+
+
 class FakeStateApis:
     """A fake of Google Cloud's storage and key APIs, for the requests that create a backend."""
 

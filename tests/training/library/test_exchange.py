@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -252,8 +253,6 @@ class Harmful:
 
 @pytest.mark.parametrize("form", ["torch", "dcp", "dcp-metadata"])
 def test_nothing_in_a_pickle_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    import pickle
-
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "source"
     if form == "torch":
@@ -292,6 +291,24 @@ def test_a_source_that_cannot_be_taken_is_refused(tmp_path: Path, content: Any, 
     with pytest.raises(ConfigError, match=message):
         import_checkpoint(source, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80", pickle.dumps({"a": 1})], ids=["empty", "cut", "a dict"])
+def test_metadata_of_dcp_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / ".metadata").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"source/\.metadata: "):
+        import_checkpoint(tmp_path / "source", tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": ["a"]}', '{"weight_map": {"a": 1}}'])
+def test_an_index_of_safetensors_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.safetensors").write_bytes(b"")
+    (source / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"index\.json: cannot be read"):
+        import_checkpoint(source, tmp_path / "run")
 
 
 def test_a_run_that_has_checkpoints_is_not_imported_into(saved: tuple[Path, Parts], tmp_path: Path) -> None:

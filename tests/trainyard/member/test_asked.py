@@ -52,6 +52,13 @@ def test_flags_precede_the_file_and_variables_are_added(tmp_path: Path) -> None:
     assert (job.name, job.team) == (GOOD["name"], GOOD["team"])
 
 
+def test_variables_beside_a_wrong_environment_of_the_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("command: [python, train.py]\nenvironment: [A, B]\n")
+    with pytest.raises(InputError, match="environment"):
+        read(Asked([str(file)], environment=["B=2"]))
+
+
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
 def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     case: Mapping[str, Any], tmp_path: Path
