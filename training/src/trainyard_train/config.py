@@ -137,7 +137,7 @@ def parse_config(values: Mapping[str, Any]) -> TrainConfig:
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:  # YAML has no date such as 2026-02-30
         problems.append(f"{path}: cannot be read as YAML: {error}")
         return {}
     if values is None:
@@ -163,5 +163,5 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
             return
     try:
         values[leaf] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (ValueError, yaml.YAMLError) as error:
         problems.append(f"--set {override}: the value is not YAML: {error}")

@@ -109,11 +109,11 @@ def read_search(source: str) -> Search:
         return Search.model_validate(
             yaml.safe_load(source if source.startswith("{") else Path(source).read_text())
         )
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError([f"{where}: cannot be read as YAML: {error}"]) from None
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
         raise ConfigError([f"{where}: {problem}" for problem in problems]) from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError([f"{where}: cannot be read as YAML: {error}"]) from None
 
 
 def load_search(source: str, overrides: Sequence[str]) -> tuple[Search, TrainConfig]:

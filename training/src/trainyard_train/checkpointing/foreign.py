@@ -119,9 +119,9 @@ def _files_of(path: Path) -> list[Path]:
         return files
     try:
         weight_map: Mapping[str, str] = json.loads(index.read_text())["weight_map"]
-    except (ValueError, KeyError) as error:
+        files = [path / name for name in sorted(set(weight_map.values()))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError([f"{index}: cannot be read: {error!r}"]) from error
-    files = [path / name for name in sorted(set(weight_map.values()))]
     if missing := [f"{file}: is missing, and {index.name} names it" for file in files if not file.is_file()]:
         raise ConfigError(missing)
     return files
@@ -205,13 +205,15 @@ def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException
 
 
 def _metadata_of(folder: Path) -> Any:  # noqa: ANN401 (DCP's Metadata, slow to import)
-    from torch.distributed.checkpoint.metadata import StorageMeta
+    from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
     try:
         with (folder / ".metadata").open("rb") as file:
             found = _Unpickler(file).load()
-    except pickle.UnpicklingError as error:
+    except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise ConfigError([f"{folder / '.metadata'}: {error}"]) from error
+    if not isinstance(found, Metadata):
+        raise ConfigError([f"{folder / '.metadata'}: got a {type(found).__name__}; allowed: DCP's Metadata"])
     if getattr(found, "storage_meta", None) is None:
         found.storage_meta = StorageMeta()
     return found
