@@ -101,8 +101,7 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
 def read_config(path: Path) -> Mapping[str, Any]:
     """Read all of a stack file's `config`, without checks. Raises InputError where the file is no YAML."""
     node = _child(_composed(path), "config")
-    found: dict[str, Any] = _constructed(path, node) if isinstance(node, yaml.MappingNode) else {}
-    return found
+    return _constructed(path, node) if isinstance(node, yaml.MappingNode) else {}
 
 
 def _with_locations(
@@ -156,7 +155,7 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, SpecSource]:
+def _of(path: Path, node: yaml.MappingNode, key: str) -> tuple[Any, SpecSource]:
     try:
         twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
         marks = dict(_marks(node, ()))
@@ -166,11 +165,11 @@ def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, SpecSource]:
     return _constructed(path, node), SpecSource(str(path), marks, twice, key)
 
 
-def _constructed(path: Path, node: yaml.Node) -> Any:  # noqa: ANN401
-    """Return a node's data. Raises InputError where its tags or keys allow none."""
+def _constructed(path: Path, node: yaml.MappingNode) -> dict[str, Any]:
+    """Return a mapping's data. Raises InputError where its tags or keys allow none."""
     try:
-        return _Loader("").construct_document(node)
-    except (yaml.YAMLError, ValueError) as error:
+        return dict(_Loader("").construct_document(node))
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:  # such as of `!!timestamp x`
         raise InputError([_not_yaml(path, error)]) from None
 
 

@@ -49,6 +49,8 @@ def test_a_valid_job_is_read_from_its_file_with_defaults(tmp_path: Path) -> None
         ("restarts: !!int many", "invalid literal"),
         ("? [a]\n: 1", "found unhashable key"),
         ("environment: &all {A: *all}", "a value within itself"),
+        ("name: !!timestamp x", "YAML"),
+        ("!!set {name}", "YAML"),
     ],
 )
 def test_a_file_of_which_yaml_makes_no_data_is_refused(tmp_path: Path, text: str, got: str) -> None:
