@@ -48,7 +48,7 @@ class _Cluster(BaseModel):
     server: str = ""
 
 
-class _Access(BaseModel):
+class _AccessFile(BaseModel):
     """The parts of an access file that are read here; the rest is for Kubernetes' clients."""
 
     name: str = Field(min_length=1)
@@ -93,7 +93,7 @@ def read(file: Path, allowed: str = "") -> Section:
         got = found.get("format", "no format") if isinstance(found, dict) else type(found).__name__
         raise InputError([Problem(str(file), str(got), f"format {FORMAT}, keys {sorted(_KEYS)}", fix)])
     try:
-        access = _Access.model_validate(found)
+        access = _AccessFile.model_validate(found)
     except ValidationError as error:
         raise InputError([_misshapen(file, detail, fix) for detail in error.errors()]) from None
     if problems := [*_problems(file, access, allowed, fix)]:
@@ -108,7 +108,7 @@ def _misshapen(file: Path, detail: ErrorDetails, fix: str) -> Problem:
     return Problem(f"{file}:{path}", got, detail["msg"], fix)
 
 
-def _problems(file: Path, access: _Access, allowed: str, fix: str) -> Iterator[Problem]:
+def _problems(file: Path, access: _AccessFile, allowed: str, fix: str) -> Iterator[Problem]:
     plugin = access.user.exec
     if plugin.command not in PROGRAMS | {allowed or "trainyard"}:
         ask = f"check what the program does; if you trust it: --allow {plugin.command}"

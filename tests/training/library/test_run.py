@@ -167,7 +167,7 @@ def test_the_end_of_the_last_epoch_finishes_a_run_that_was_not_preempted(tmp_pat
     assert [line["step"] for line in events(tmp_path, "finished")] == [3]
 
 
-class Meter:
+class EpochSum:
     """A sum, as programs keep one for each epoch."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Meter:
 def _one_step_with_meters(run_dir: Path, _: Mapping[str, Any]) -> int:
     run = Run.from_environment(run_dir)
     with run:
-        losses, steps = Meter(), Meter()
+        losses, steps = EpochSum(), EpochSum()
         run.track(losses=losses, steps=steps)
         losses.sum, steps.sum = run.mesh.rank, 1
         run.step()
