@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ def measure(metrics: Path, stack_file: Path) -> Path:
     """Write `checkpoint.<stack>.json` from a run's metrics, and return its path.
 
     Raises:
-        InputError: the file does not exist, or no checkpoint was committed in that run.
+        InputError: the file cannot be read, or no checkpoint was committed in that run.
     """
-    where = str(metrics) if metrics.exists() else f"{metrics}: no such file"
-    return _write(stack_file, read_metrics(metrics), where)
+    where = str(metrics) if metrics.is_file() else f"{metrics}: no such file"
+    return _write(stack_file, read_metrics(metrics) if metrics.is_file() else [], where)
 
 
 def measure_on_cluster(session: Session) -> Path:
@@ -70,13 +70,18 @@ def assume(seconds: float, stack_file: Path) -> Path:
 
 def _write(stack_file: Path, lines: Sequence[dict[str, Any]], where: str) -> Path:
     """Write the duration of the longest checkpoint, from its start to its commit, and the day of its end."""
-    saved = [line for line in lines if line["event"] == "checkpoint" and "seconds" in line]
+    saved = [line for line in lines if line["event"] == "checkpoint" and _has_times(line)]
     if not saved:
         fix = "let the stack's job save a checkpoint first, or name the metrics.jsonl of a run of it"
         raise InputError([Problem(where, "no committed checkpoint", "a run with checkpoints", fix)])
     longest = max(saved, key=lambda line: float(line["seconds"]))
     day = datetime.fromtimestamp(float(longest["time"]), UTC).date()
     return _put(stack_file, {"seconds": longest["seconds"], "measured": day.isoformat()})
+
+
+def _has_times(line: Mapping[str, Any]) -> bool:
+    """Whether a line tells when, and how long: a job may write what it likes into its file."""
+    return all(isinstance(line.get(key), int | float) for key in ("seconds", "time"))
 
 
 def _put(stack_file: Path, content: dict[str, Any]) -> Path:

@@ -207,7 +207,11 @@ def _entries(
     if cluster is None:
         allowed, fix = "a context whose cluster is in the kubeconfig", "look at `kubectl config view`"
         raise InputError([Problem(path, f"{name!r}: no cluster {named}", allowed, fix)])
-    return context, cluster.get("cluster") or {}, (user or {}).get("user") or {}
+    reached: Entry = cluster.get("cluster") or {}
+    if not isinstance(reached.get("server"), str):
+        allowed, fix = "a cluster with the URL of its server", "look at `kubectl config view`"
+        raise InputError([Problem(path, f"{name!r}: no server in cluster {named}", allowed, fix)])
+    return context, reached, (user or {}).get("user") or {}
 
 
 def _merge(paths: list[Path]) -> dict[str, dict[str, Entry]]:

@@ -35,7 +35,15 @@ def test_the_longest_checkpoint_counts_with_its_day(tmp_path: Path) -> None:
     assert Measurement.read(file) == Measurement(41.25, date(2026, 11, 21))
 
 
-@pytest.mark.parametrize("lines", [[], [{"event": "step", "time": 1.0}]])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [{"event": "step", "time": 1.0}],
+        [{"event": "checkpoint", "time": 1.0, "seconds": None}],
+        [{"event": "checkpoint", "time": "now", "seconds": 1.0}],
+    ],
+)
 def test_a_run_without_checkpoints_measures_nothing(lines: list[dict[str, object]], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no committed checkpoint"):
         measure(metrics(tmp_path, *lines), tmp_path / "Pulumi.aws.yaml")
@@ -51,6 +59,8 @@ def test_an_assumption_is_marked_as_one(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         measure(tmp_path / "gone.jsonl", tmp_path / "Pulumi.aws.yaml")
+    with pytest.raises(InputError, match="no such file"):
+        measure(tmp_path, tmp_path / "Pulumi.aws.yaml")
 
 
 def on_this_host(runs: Path) -> Any:

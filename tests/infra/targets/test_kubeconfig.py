@@ -204,6 +204,10 @@ def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp
         ("users: [{name: a, user: s3cret-token}]", r"users\[0\].user: not a mapping"),
         ("users: [{name: a, user: {exec: s3cret-token}}]", r"users\[0\].user.exec: not a mapping"),
         ("contexts: [{name: dev}]", "'dev': no cluster"),
+        (
+            "contexts: [{name: dev, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: 7}}]",
+            "'dev': no server in cluster a",
+        ),
     ],
 )
 def test_a_file_that_is_no_kubeconfig_is_refused_without_its_secrets(
