@@ -178,5 +178,5 @@ def test_refusals_are_selected_by_name_and_an_unknown_name_lists_them() -> None:
     session = Session("aws-dev")
     assert {each.name for each in refusing(session, Faults(), [ALL]).refusals} >= {"spot-empty", "no-cards"}
     assert [each.name for each in refusing(session, Faults(), ["new-role"]).refusals] == ["new-role"]
-    with pytest.raises(InputError, match="spot-empty: there is no spot"):
+    with pytest.raises(InputError, match="spot-empty: spot capacity is unavailable"):
         refusing(session, Faults(), ["list"])
