@@ -190,7 +190,7 @@ def test_a_save_has_the_pods_grace_and_warns_that_a_spot_node_gives_less(tmp_pat
     [saved] = events(tmp_path, "checkpoint")
     assert saved["reason"] == "notice"
     assert saved["seconds"] >= 3
-    assert output.count("spot nodes here end 3 s after their notice") == 1
+    assert output.count("spot nodes here are terminated 3 s after their preemption notice") == 1
 
 
 def test_a_save_that_outlasts_the_pods_grace_is_abandoned_before_the_grace_ends(tmp_path: Path) -> None:
