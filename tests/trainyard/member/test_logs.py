@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -14,7 +16,8 @@ from tests.trainyard.member.connections import STDOUT, Program
 from tests.trainyard.member.lists import train_job
 from trainyard.jobs import JobKey
 from trainyard.live_logs import whole_lines
-from trainyard.member.logs import Selection, _of_a_node, _records, ranks_per_node
+from trainyard.member import logs
+from trainyard.member.logs import READS, Selection, StoredLogs, _of_a_node, _records, ranks_per_node
 
 KEY = JobKey("research", "digits")
 GPU = {"limits": {"nvidia.com/gpu": "4"}}
@@ -114,3 +117,55 @@ def test_a_job_that_has_ended_is_followed_until_no_more_lines_come(monkeypatch: 
 def test_a_reader_that_fails_does_not_count_as_the_end_of_the_log() -> None:
     with pytest.raises(TrainyardError, match="ended with 1: OSError: stale file handle"):
         list(records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))
+
+
+def texts_of(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch, *, follow: bool = False) -> list[bytes]:
+    """Return the lines that are shown where the reader's outputs follow each other, each with code 0."""
+    connections = iter([Connection([output]) for output in outputs])
+    monkeypatch.setattr(StoredLogs, "_started", lambda *_: next(connections))
+    monkeypatch.setattr(StoredLogs, "_ended", lambda _: False)
+    stored: Any = StoredLogs.__new__(StoredLogs)
+    return [line.text for line in stored.lines(Selection(), follow=follow)]
+
+
+def output(texts: str, end: str = "end\n") -> bytes:
+    return (
+        "".join(f"0 1 host 2026-11-26T16:00:0{at} {text}\n" for at, text in enumerate(texts)) + end
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        [output("abc", end="")],
+        [output("abc", end="0 1 host 2026-11-26T1")],
+        [output("abc", end=""), output("a", end="")],
+        [output("a", end=""), output("", end=""), output("abc", end="")],
+    ],
+    ids=["between lines", "in a line", "then before", "thrice"],
+)
+def test_an_output_that_kubernetes_cuts_is_read_again_and_each_line_is_shown_once(
+    cut: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert texts_of([*cut, output("abcd")], monkeypatch) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("again", ["abc", "axbc"], ids=["always cut", "moved by a late line"])
+def test_logs_that_are_never_whole_are_an_error(again: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = [output("abc", end=""), *[output(again, end="")] * READS]
+    with pytest.raises(TrainyardError, match="its output ended early"):
+        texts_of(outputs, monkeypatch)
+
+
+def test_a_follower_whose_reader_ends_before_the_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TrainyardError, match="it ended before the job"):
+        texts_of([output("ab")], monkeypatch, follow=True)
+
+
+def test_the_end_comes_only_after_a_reader_that_succeeds() -> None:
+    for program, expected in {"print(1)": "1\nend\n", "print(1); raise SystemExit(3)": "1\n"}.items():
+        environment = {**os.environ, "READ_LOGS": program}
+        done = subprocess.run(
+            [*logs.READ, "job"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.returncode) == (expected, 3 if "Exit" in program else 0)
