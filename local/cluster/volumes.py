@@ -62,7 +62,7 @@ class BoundedVolume:
         """Unmount it, and wait until the nodes' mounts, which keep the loop device, have gone as well."""
         if self.folder.is_mount():
             run(program("umount"), str(self.folder))
-            self._is_released()
+            self._wait_until_released()
 
     def _begin(self) -> str:
         staged = self.image.with_suffix(".new")
@@ -94,13 +94,13 @@ class BoundedVolume:
         A mount in any namespace has the filesystem in memory, and would write its old size over the new one.
         """
         size = self.size_gib * GIB
-        if self.image.stat().st_size < size and self._is_released():
+        if self.image.stat().st_size < size and self._wait_until_released():
             run(program("e2fsck"), "-f", "-p", str(self.image), max_status=_CORRECTED)
             os.truncate(self.image, size)
             run(program("resize2fs"), str(self.image))
 
-    def _is_released(self) -> bool:
-        """Whether no loop device has the file, after `RELEASE_SECONDS` at most."""
+    def _wait_until_released(self) -> bool:
+        """Wait until no loop device has the file; False where one has it after `RELEASE_SECONDS`."""
         devices = (program("losetup"), "--associated", str(self.image), "--noheadings", "--output=NAME")
         return wait_until(lambda: not run(*devices), seconds=RELEASE_SECONDS)
 
