@@ -13,6 +13,7 @@ from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.node_pool import ReservationSpec
 from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
+from infra.targets.aws.account.rights import TAG
 from infra.targets.aws.spec.groups import NodeGroup, groups
 from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
@@ -49,7 +50,6 @@ LINKED_ROLES = {
 }
 """Service → its service-linked role, which is created on first use if the caller has
 iam:CreateServiceLinkedRole."""
-_TAG = "trainyard.dev/stack"
 _PREFIX_ADDRESSES = 16
 """Addresses of a prefix (/28) that EC2 assigns to a network interface."""
 
@@ -164,7 +164,7 @@ def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]
         return
     needed = {"none": 0, "one": 1, "per-zone": len(spec.zones)}[spec.network.nat]
     code, name = _known("elastic-ip")
-    ours = {"Key": _TAG, "Value": stack.name}
+    ours = {"Key": TAG, "Value": stack.name}
     taken = sum(ours not in each.get("Tags", ()) for each in ec2.describe_addresses()["Addresses"])
     answer = client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
     free = answer["Quota"]["Value"] - taken
@@ -194,7 +194,7 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, ec2: Any) -> Iterator[Problem]
 
 def _addresses_of_nodes(stack: Stack, ec2: Any) -> dict[str, int]:  # noqa: ANN401 -- boto3's
     """Subnet → number of addresses that the stack's nodes and their pods have already."""
-    filters = [{"Name": f"tag:{_TAG}", "Values": [stack.name]}]
+    filters = [{"Name": f"tag:{TAG}", "Values": [stack.name]}]
     taken: dict[str, int] = {}
     for page in ec2.get_paginator("describe_instances").paginate(Filters=filters):
         instances = [each for reservation in page["Reservations"] for each in reservation["Instances"]]
