@@ -5,7 +5,7 @@ A leaf module: `local`, `trainyard` and `rehearsal` import it too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -82,3 +82,16 @@ class HostError(TrainyardError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(problems, ExitCode.HOST)
+
+
+def nearest(got: str, known: Iterable[str]) -> str:
+    """Return the most similar of the known names; empty where none is similar."""
+    from difflib import get_close_matches  # needed only if a name is wrong
+
+    return next(iter(get_close_matches(got, list(known), n=1, cutoff=0.5)), "")
+
+
+def did_you_mean(got: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the fix for an unknown name: the most similar known one, or else `otherwise`."""
+    near = nearest(got, known)
+    return f"did you mean {near!r}?" if near else otherwise

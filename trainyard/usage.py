@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import typer
 
-from infra.errors import Problem
+from infra.errors import Problem, nearest
 
 _RULE = re.compile(r"Input should be (.+?)(?:, unable to .*)?$|(one of .+?)\.?$")
 """What pydantic and typer say of a value that they refuse."""
@@ -54,8 +53,8 @@ def _wrong_value(command: str, error: Any) -> Problem:  # noqa: ANN401
 
 def _unknown(command: str, got: str, names: Sequence[str]) -> Problem:
     stripped = {name.lstrip("-"): name for name in names}
-    near = get_close_matches(got.lstrip("-"), stripped, n=1, cutoff=0.5)
-    fix = f"did you mean `{command} {stripped[near[0]]}`?" if near else _help(command)
+    near = nearest(got.lstrip("-"), stripped)
+    fix = f"did you mean `{command} {stripped[near]}`?" if near else _help(command)
     return Problem(command, got, ", ".join(names), fix)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from infra.errors import Problem
+from infra.errors import Problem, did_you_mean
 from infra.spec.source import KeyPath, SpecSource
 
 Finding = tuple[KeyPath, str, str, str]
@@ -65,6 +65,5 @@ def found_by(
 def unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding:
     """Return the finding for a name that is not among those known, with the nearest one."""
     names = list(known)
-    near = get_close_matches(got, names, n=1, cutoff=0.5)
-    fix = f"did you mean {near[0]!r}?" if near else "name one of these, or add it" if names else "add one"
+    fix = did_you_mean(got, names, "name one of these, or add it" if names else "add one")
     return path, repr(got), f"{what}: {', '.join(names) or 'none'}", fix

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -13,11 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from infra.errors import Problem
+from infra.errors import Problem, did_you_mean, nearest
 from infra.spec.source import KeyPath, SpecSource
-
-_NEAR = 0.5
-"""Minimum similarity of two keys for a suggestion (difflib's ratio)."""
 
 _ALSO_CALLED = {
     "cmd": "command",
@@ -62,8 +58,7 @@ def problems(
     for path, error in located:
         emptied = error["type"] == "too_short" and any(_is_below(other, path) for other, _ in located)
         misspelled = error["type"] == "missing" and any(
-            path[:-1] == other[:-1] and get_close_matches(str(path[-1]), [str(other[-1])], cutoff=_NEAR)
-            for other in unknown
+            path[:-1] == other[:-1] and nearest(str(path[-1]), [str(other[-1])]) for other in unknown
         )
         if not emptied and not misspelled:
             yield _problem(model, error, path, data, source)
@@ -124,9 +119,8 @@ def _as_list(command: object) -> str:
 
 
 def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
-    meant = _ALSO_CALLED.get(key, "")
-    near = [meant] if meant in fields else get_close_matches(key, fields, n=1, cutoff=_NEAR)
-    fix = f"did you mean {near[0]!r}?" if near else "remove the key"
+    meant = _ALSO_CALLED.get(key, key)
+    fix = did_you_mean(meant if meant in fields else key, fields, "remove the key")
     return "the keys " + ", ".join(fields), fix
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from infra.errors import InputError, Problem
+from infra.errors import InputError, Problem, did_you_mean
 from infra.spec import answers
 from infra.spec.answers import Override, answered, is_answerable, overrides, path_of
 
@@ -182,8 +181,7 @@ def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -
         line, column = _line_and_column(at)
         where, answers_at = f"{path}:{line}:{column}", path_of(name, key)
         if answers_at is None:
-            near = get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
-            fix = f"did you mean {near[0]!r}?" if near else "remove it"
+            fix = did_you_mean(name, CONFIG_KEYS, "remove it")
             yield Problem(f"config.{name}", "an unknown key", ", ".join(CONFIG_KEYS), fix, where)
         elif not is_answerable(section, answers_at) or not isinstance(value, yaml.ScalarNode):
             allowed = f"a single value that overrides the one at this path of {key}"

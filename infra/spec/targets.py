@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, SerializeAsAny
 from pydantic_core import CoreSchema, core_schema
 
+from infra.errors import did_you_mean
 from infra.spec.base import wrong
 from infra.spec.provider import ProviderSpec
 from infra.targets.registry import TARGETS, target_of
@@ -25,8 +25,7 @@ def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever 
         return data
     kind = str(data["kind"])
     if kind not in TARGETS:
-        near = get_close_matches(kind, TARGETS, n=1, cutoff=0.5)
-        fix = f"did you mean {near[0]!r}?" if near else "name one of the targets that this release has"
+        fix = did_you_mean(kind, TARGETS, "name one of the targets that this release has")
         raise wrong("provider_kind", " or ".join(TARGETS), fix, "kind")
     return target_of(kind).spec.model_validate(data)
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import pulumi
 
 import catalog
 from infra import names
-from infra.errors import InputError, Problem
+from infra.errors import InputError, Problem, did_you_mean
 from infra.kubernetes_objects import ExistingObject, KubernetesObject
 from infra.spec.finding import unknown
 from infra.spec.job import JobSpec
@@ -56,8 +55,7 @@ def _problems(job: JobSpec) -> Iterator[Problem]:
             yield Problem(f"job.{key}", str(value), "a key for jobs of stack files only", fix)
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
     if job.needs is None and job.runtime not in known:
-        near = get_close_matches(job.runtime, known, n=1, cutoff=0.5)
-        fix = f"did you mean {near[0]!r}?" if near else "name it, such as torch-none"
+        fix = did_you_mean(job.runtime, known, "name it, such as torch-none")
         allowed = (
             "a training runtime of the cluster: torch or mpi, and its fabric (`trainyard catalog fabrics`)"
         )
