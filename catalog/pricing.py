@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, TypeVar
 
 from catalog import cloud_store, residency
-from catalog.cloud_schema import Machine
+from catalog.cloud_schema import Machine, PriceRow, ServiceRow, StorageRow, TrafficRow
 from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, FigureSource
 
@@ -18,6 +19,7 @@ HOURS_PER_MONTH = 730
 """Hours of a month: 8,760 hours of a year divided by 12, as in the clouds' own calculators."""
 STALE_AFTER_DAYS = 90
 """Age in days from which a price is shown as old."""
+Row = TypeVar("Row", PriceRow, StorageRow, ServiceRow, TrafficRow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,67 +74,68 @@ class MissingPrice:
 
 
 def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | MissingPrice:
-    """Return the newest price that the catalogue has, or why it has none; never one of another region."""
+    """Return the price that the catalogue has, or why it has none; never one of another region."""
     if capacity == "reserved":
         return MissingPrice("reserved capacity is priced by its contract")
-    kind = "spot" if capacity == "spot" else "on_demand"
-    found = [
-        (row.source, amount)
-        for row in cloud_store.price_rows(machine.cloud)
-        if row.machine == machine.name
-        and (amount := getattr(row, kind)) is not None
-        and _holds_in(machine.cloud, region, row.region)
-    ]
-    if not found:
+    kind: Literal["spot", "on_demand"] = "spot" if capacity == "spot" else "on_demand"
+    rows = (row for row in cloud_store.price_rows(machine.cloud) if row.machine == machine.name)
+    row = _row_of(machine.cloud, region, (row for row in rows if getattr(row, kind) is not None))
+    if row is None:
         way = kind.replace("_", "-")
         return MissingPrice(f"the catalogue has no {way} price of {machine.name} in {region}")
-    source, amount = max(found, key=lambda pair: pair[0].date)
-    return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
+    return Price(usd_per_hour=getattr(row, kind), source=row.source, age_days=_age(row, today))
+
+
+def _row_of(cloud: Cloud, region: str, rows: Iterable[Row]) -> Row | None:
+    """Return the row that holds in a region: its own, else that of the fewest regions; the newest of these.
+
+    None where no row holds.
+    """
+
+    def closeness(row: Row) -> tuple[bool, int, date]:
+        is_own = row.region.lower() == region.lower()
+        return is_own, -len(residency.permitted(cloud, [row.region])), row.source.date
+
+    return max((row for row in rows if _holds_in(cloud, region, row.region)), key=closeness, default=None)
 
 
 def _holds_in(cloud: Cloud, region: str, pattern: str) -> bool:
     """Whether a price of `pattern` holds in a region, which the catalogue may lack."""
+    if pattern.lower() in {region.lower(), "*"}:
+        return True
     try:
         return residency.matches(cloud, region, pattern)
     except UnknownNameError:
         return False
 
 
+def _age(row: Row, today: date) -> int:
+    return (today - row.source.date).days
+
+
 def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | MissingPrice:
-    """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
-    found = [
-        row
-        for row in cloud_store.storage_rows(cloud)
-        if (row.storage, row.region.lower()) == (storage, region.lower())
-    ]
-    if not found:
+    """Return the price of a kind of storage (`s3-standard`), or why there is none."""
+    row = _row_of(cloud, region, (row for row in cloud_store.storage_rows(cloud) if row.storage == storage))
+    if row is None:
         return MissingPrice(f"the catalogue has no price of {storage} in {region}")
-    row = max(found, key=lambda each: each.source.date)
-    age = (today - row.source.date).days
+    age = _age(row, today)
     return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
 
 
 def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | MissingPrice:
-    """Return the newest price of a service (`nat-gateway`), or why there is none."""
-    found = [
-        row
-        for row in cloud_store.service_rows(cloud)
-        if (row.service, row.region.lower()) == (service, region.lower())
-    ]
-    if not found:
+    """Return the price of a service (`nat-gateway`), or why there is none."""
+    row = _row_of(cloud, region, (row for row in cloud_store.service_rows(cloud) if row.service == service))
+    if row is None:
         return MissingPrice(f"the catalogue has no price of {service} in {region}")
-    row = max(found, key=lambda each: each.source.date)
-    return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
+    return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=_age(row, today))
 
 
 def egress_price(
     cloud: Cloud, region: str, target: tuple[str, str], today: date
 ) -> TrafficPrice | MissingPrice:
-    """Return the newest price of data from a region to a target (cloud, region), or why there is none."""
+    """Return the price of data from a region to a target (cloud, region), or why there is none."""
     way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
-    found = [row for row in cloud_store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
-    if not found:
+    row = _row_of(cloud, region, (row for row in cloud_store.traffic_rows(cloud) if row.to == way))
+    if row is None:
         return MissingPrice(f"the catalogue has no price of data from {cloud} {region} to {way}")
-    row = max(found, key=lambda each: each.source.date)
-    age = (today - row.source.date).days
-    return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)
+    return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=_age(row, today))

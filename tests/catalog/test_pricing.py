@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import catalog
-from catalog import Machine, MachinePurchase, MissingPrice, Price, PricedPurchase
+from catalog import Machine, MachinePurchase, MissingPrice, Price, PricedPurchase, cloud_store
+from catalog.cloud_schema import PriceRow, ServiceRow, StorageRow, TrafficRow
 from catalog.pricing import Capacity
+from catalog.schema import FigureSource
 
 P5EN = catalog.machine("aws", "p5en.48xlarge")
 P5E = catalog.machine("aws", "p5e.48xlarge")
 SEEN = date(2026, 8, 6)
 """Date of the catalogue's price of a p5en in us-east-2."""
+
+NARROWING = ("*", "EU-*", "in:no", "EU-NORTH-02A")
+"""Patterns that hold in CoreWeave's EU-NORTH-02A, those of the most regions first; Norway has no other."""
 
 
 def pool(
@@ -87,6 +93,36 @@ def test_a_price_for_a_country_applies_in_each_of_its_regions_and_nowhere_else()
     assert known(machine, "RNO2A", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert known(machine, "us-east-04a", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert isinstance(catalog.price(machine, "EU-SOUTH-03B", "spot", SEEN), MissingPrice)
+
+
+@pytest.mark.parametrize("narrowest", range(len(NARROWING)))
+def test_the_price_for_the_fewest_regions_is_used_though_wider_ones_are_newer(
+    narrowest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each kind of price: machines, storage, services and traffic."""
+    dated = [
+        FigureSource(title="list", url="https://prices.example", date=SEEN - age * timedelta(days=1))
+        for age in range(narrowest + 1)
+    ]
+    rows: list[dict[str, Any]] = [
+        {"region": pattern, "source": source} for pattern, source in zip(NARROWING, dated, strict=False)
+    ]
+    machine, region = catalog.machine("coreweave", "gd-8xh200ib-i128"), NARROWING[-1]
+    made = {
+        "price_rows": [PriceRow(machine=machine.name, on_demand=Decimal(7), **row) for row in rows],
+        "storage_rows": [StorageRow(storage="disk", usd_per_gib_month=Decimal(7), **row) for row in rows],
+        "service_rows": [ServiceRow(service="nat", usd_per_hour=Decimal(7), **row) for row in rows],
+        "traffic_rows": [TrafficRow(to="internet", usd_per_gib=Decimal(7), **row) for row in rows],
+    }
+    for name, found in made.items():
+        monkeypatch.setattr(cloud_store, name, lambda _, found=found: found)
+    found = [
+        catalog.price(machine, region, "on-demand", SEEN),
+        catalog.storage_price("coreweave", "disk", region, SEEN),
+        catalog.service_price("coreweave", "nat", region, SEEN),
+        catalog.egress_price("coreweave", region, ("gcp", "us-east1"), SEEN),
+    ]
+    assert [getattr(price, "age_days", price) for price in found] == [narrowest] * len(found)
 
 
 def test_an_estimate_adds_known_prices_and_lists_missing_ones() -> None:
