@@ -22,6 +22,8 @@ import yaml
 from infra.errors import InputError, Problem
 
 EXEC_API = "client.authentication.k8s.io/v1"
+_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
+"""Extension of a cluster with settings of exec plugins, which they receive as `spec.cluster.config`."""
 COMMAND = ("trainyard", "credential")
 _REACHED = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 _IMPERSONATED = ("as", "as-uid", "as-groups", "as-user-extra")
@@ -82,12 +84,9 @@ def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.en
     Raises InputError where no file has the context, or its user signs in by what Kubernetes has no more.
     """
     context, cluster, user = _entries(name, environ, fix)
-    known = {key: cluster[key] for key in _REACHED if key in cluster}
-    if urlsplit(known.get("proxy-url", "")).password:
+    if urlsplit(cluster.get("proxy-url", "")).password:
         got, fix = f"{name!r}: a proxy-url with credentials", "set the proxy by HTTPS_PROXY"
         raise InputError([Problem(PATH, got, "a proxy-url without", fix)])
-    if authority := _content(cluster, "certificate-authority"):
-        known["certificate-authority-data"] = base64.b64encode(authority).decode()
     acts_as = {key: user[key] for key in _IMPERSONATED if key in user}
     by = {"exec": _plugin(name)} if _signs_in(name, user) else {}
     namespace = {key: context[key] for key in ("namespace",) if key in context}
@@ -96,7 +95,7 @@ def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.en
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, **namespace}}],
-        "clusters": [{"name": name, "cluster": known}],
+        "clusters": [{"name": name, "cluster": _access(cluster)}],
         "users": [{"name": name, "user": {**by, **acts_as}}],
     }
     return yaml.safe_dump(config, sort_keys=True)
@@ -133,7 +132,7 @@ def kubeconfig_with_credentials(name: str, path: str = PATH, environ: Mapping[st
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {**context, "cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": cluster}],
+        "clusters": [{"name": name, "cluster": {**cluster, **_authority(cluster)}}],
         "users": [{"name": name, "user": user}],
     }
     return yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
@@ -170,10 +169,12 @@ def _signs_in(name: str, user: Entry) -> bool:
 
 def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
     """Run the user's own plugin, as Kubernetes' clients do."""
-    about = {"interactive": False, **({"cluster": cluster} if plugin.get("provideClusterInfo") else {})}
-    asked = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": about}
     words = [plugin.get("command") or "no command", *(plugin.get("args") or ())]
+    about: Entry = {"interactive": False}
+    asked = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": about}
     try:
+        if plugin.get("provideClusterInfo"):
+            about["cluster"] = {**_access(cluster), **_plugin_config(cluster)}
         given = {each["name"]: each["value"] for each in plugin.get("env") or ()}
         variables = {**environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
         ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
@@ -235,6 +236,24 @@ def _absolute(entry: Entry, folder: Path) -> Entry:
     if "/" in (plugin.get("command") or ""):  # else the client looks for it on PATH
         plugin["command"] = str(folder / plugin["command"])
     return entry
+
+
+def _access(cluster: Entry) -> Entry:
+    """Return how clients reach a cluster, without references to files, as a plugin receives it too."""
+    return {**{key: cluster[key] for key in _REACHED if key in cluster}, **_authority(cluster)}
+
+
+def _authority(cluster: Entry) -> Entry:
+    """Return the cluster's CA certificates as data, which clients pass on to plugins; a file they do not."""
+    found = _content(cluster, "certificate-authority")
+    return {"certificate-authority-data": base64.b64encode(found).decode()} if found else {}
+
+
+def _plugin_config(cluster: Entry) -> Entry:
+    """Return the settings of exec plugins that a cluster has."""
+    extensions = cluster.get("extensions") or ()
+    found = [each["extension"] for each in extensions if each["name"] == _PLUGIN_EXTENSION]
+    return {"config": found[0]} if found else {}
 
 
 def _content(held: Entry, key: str) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,12 @@ import yaml
 from engine.provider.api_server import connect
 from infra.artifacts import ROOT
 from infra.errors import InputError
-from infra.targets.kubeconfig import credential, kubeconfig_without_credentials
+from infra.targets.kubeconfig import (
+    EXEC_API,
+    credential,
+    kubeconfig_with_credentials,
+    kubeconfig_without_credentials,
+)
 
 AUTHORITY = base64.b64encode(b"authority").decode()
 TOKEN, KEY, CERTIFICATE = "s3cret-token", "s3cret-key", "s3cret-certificate"
@@ -133,6 +139,33 @@ def test_the_credential_is_the_users_own(
         "kind": "ExecCredential",
         "status": status,
     }
+
+
+def test_a_plugin_gets_the_clusters_authority_and_its_own_settings_and_no_files(tmp_path: Path) -> None:
+    """As client-go gives them: certificates as data, an extension as `config`, nothing else."""
+    (tmp_path / "ca.crt").write_bytes(b"authority")
+    (tmp_path / "show").write_text(
+        f"#!{sys.executable}\n"
+        "import json, os\n"
+        'print(json.dumps({"status": {"token": os.environ["KUBERNETES_EXEC_INFO"]}}))\n'
+    )
+    (tmp_path / "show").chmod(0o700)
+    shown = {"apiVersion": EXEC_API, "command": "./show", "provideClusterInfo": True}
+    extensions = [
+        {"name": "other.example/settings", "extension": {"audience": "another"}},
+        {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "gpus"}},
+    ]
+    files = {"certificate-authority-data": None, "certificate-authority": "ca.crt", "extensions": extensions}
+    environ = of(tmp_path, {"exec": shown}, **files, **{"tls-server-name": "api"})
+    received = json.loads(credential("dev", environ)["status"]["token"])
+    assert received["spec"]["cluster"] == {
+        "server": "https://10.0.0.1:6443",
+        "tls-server-name": "api",
+        "certificate-authority-data": AUTHORITY,
+        "config": {"audience": "gpus"},
+    }
+    (cluster,) = yaml.safe_load(kubeconfig_with_credentials("dev", environ=environ))["clusters"]
+    assert cluster["cluster"]["certificate-authority-data"] == AUTHORITY
 
 
 def test_the_first_file_that_has_a_name_wins_and_files_lie_beside_it(environ: Mapping[str, str]) -> None:
