@@ -97,6 +97,10 @@ class MemberCluster:
         """Return the queues of the cluster by name; none where the user may not list them."""
         return {item["metadata"]["name"]: item for item in self.cluster_objects(CLUSTER_QUEUES)}
 
+    def flavors(self) -> dict[str, Object]:
+        """Return the flavors by name, which is that of their pool; none where the user may not list them."""
+        return {item["metadata"]["name"]: item for item in self.cluster_objects(FLAVORS)}
+
     def cluster_objects(self, kind: Kind) -> list[Object]:
         """Return all objects of a kind that is of the cluster; none where the user may not list them."""
         try:

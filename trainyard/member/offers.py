@@ -5,7 +5,6 @@ refused, and the error lists the flavors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +16,9 @@ from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.offer import PoolOffer
 from infra.spec.share import Share
 from trainyard.member.asked import Size
-from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Object
-from trainyard.member.pools import Pool, pools_of
+from trainyard.member.cluster import LOCAL_QUEUES, MemberCluster
+from trainyard.member.flavors import offer_of
+from trainyard.member.pools import Pool, max_accelerators, pools_of
 
 DEFAULT_QUEUE = "default"
 """The local queue of jobs that name none; it submits to the team's first cluster queue."""
@@ -69,14 +69,12 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
         TrainyardError: an earlier version deployed the stack, or the user may not see its queues.
     """
     known = cluster.cluster_queues()
-    # As if nothing were in use.
-    empty = {name: {**queue, "status": {}} for name, queue in known.items()}
-    offers = {each["metadata"]["name"]: each for each in cluster.cluster_objects(FLAVORS)}
+    flavors = cluster.flavors()
     found = []
     for queue, local_queue in _local_queues(cluster, namespace).items():
-        most = {pool.name: pool.free for pool in pools_of(queue, empty)}
+        most = max_accelerators(queue, known)
         for pool in pools_of(queue, known):
-            offer = _offer(offers.get(pool.name, {}))
+            offer = offer_of(flavors.get(pool.name, {}))
             if offer is not None:
                 found.append(Flavor(local_queue, queue, pool, most[pool.name], offer))
     if not found and namespace not in cluster.namespaces:
@@ -100,14 +98,6 @@ def _local_queues(cluster: MemberCluster, namespace: str) -> dict[str, str]:
     return found
 
 
-def _offer(flavor: Object) -> PoolOffer | None:
-    text = flavor.get("metadata", {}).get("annotations", {}).get(names.OFFER_ANNOTATION)
-    try:
-        return PoolOffer.read(text) if text else None
-    except ValueError:
-        return None
-
-
 def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
     """Return the first queue with room for all of the job in one flavor, and the job with defaults filled in.
 
@@ -119,20 +109,29 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
         of_queue = [each for each in flavors if each.queue == queue]
         if job.queue not in {None, queue, of_queue[0].local_queue}:
             continue
-        sizes = {each.pool.name: _size(job, size, each.offer) for each in of_queue}
-        good = [each for each in of_queue if _is_good(each, sizes[each.pool.name], job, needs)]
-        if not good:
+        placed = next(filter(None, (_placed(job, size, needs, each) for each in of_queue)), None)
+        if placed is None:
             continue
-        num_nodes, per_node = sizes[good[0].pool.name] or (0, 0)
-        runtime = job.runtime or names.runtime(needs.framework, good[0].offer.fabric)
-        sized = {"num_nodes": num_nodes, "accelerators_per_node": per_node}
-        placed = job.model_copy(update={**sized, "runtime": runtime, "queue": queue, "needs": None})
+        # The other flavors get the same nodes and runtime, whatever would suit them.
+        good = [each for each in of_queue if _is_good(each, placed, needs)]
         pools = tuple(each.pool.name for each in good) if len(good) < len(of_queue) else ()
         return Chosen(placed, good[0].local_queue, pools, tuple(good))
     known = [name for each in flavors for name in (each.queue, each.local_queue)]
     if job.queue not in {None, *known}:
         raise InputError([_no_such_queue(str(job.queue), known)])
     raise InputError([_no_room(job, size, flavors)])
+
+
+def _placed(job: JobSpec, size: Size, needs: NeedsSpec, flavor: Flavor) -> JobSpec | None:
+    """Return the job with the size, runtime and queue that it has in a flavor; None where it does not fit."""
+    found = _size(job, size, flavor.offer)
+    if found is None:
+        return None
+    num_nodes, per_node = found
+    runtime = job.runtime or names.runtime(needs.framework, flavor.offer.fabric)
+    sized = {"num_nodes": num_nodes, "accelerators_per_node": per_node}
+    placed = job.model_copy(update={**sized, "runtime": runtime, "queue": flavor.queue, "needs": None})
+    return placed if _is_good(flavor, placed, needs) else None
 
 
 def _size(job: JobSpec, size: Size, offer: PoolOffer) -> tuple[int, int] | None:
@@ -148,14 +147,13 @@ def _size(job: JobSpec, size: Size, offer: PoolOffer) -> tuple[int, int] | None:
     return size.gpus // per_node, per_node
 
 
-def _is_good(flavor: Flavor, size: tuple[int, int] | None, job: JobSpec, needs: NeedsSpec) -> bool:
-    offer = flavor.offer
-    if size is None or size[1] > offer.accelerators_per_node or math.prod(size) > flavor.max_accelerators:
+def _is_good(flavor: Flavor, placed: JobSpec, needs: NeedsSpec) -> bool:
+    offer, per_node = flavor.offer, placed.accelerators_per_node
+    if per_node > offer.accelerators_per_node or placed.num_nodes * per_node > flavor.max_accelerators:
         return False
     if needs.framework not in catalog.fabric(offer.fabric).frameworks:
         return False
-    of_runtime = job.runtime.partition("-")[2]
-    if of_runtime not in {"", names.ANY_FABRIC, offer.fabric}:
+    if placed.runtime.partition("-")[2] not in {"", names.ANY_FABRIC, offer.fabric}:
         return False
     return (
         needs.accelerator in {None, offer.accelerator}

@@ -38,6 +38,12 @@ def pools_of(name: str, known: Mapping[str, Object]) -> list[Pool]:
     return [_pool(flavor, known[name], cohort) for flavor in _quotas(known[name])]
 
 
+def max_accelerators(name: str, known: Mapping[str, Object]) -> dict[str, int]:
+    """Return how many accelerators a queue can have of each pool while nothing is in use."""
+    empty = {each: {**queue, "status": {}} for each, queue in known.items()}
+    return {pool.name: pool.free for pool in pools_of(name, empty)}
+
+
 def _pool(flavor: str, queue: Object, cohort: Sequence[Object]) -> Pool:
     (nominal, borrowing), used = _quotas(queue)[flavor], usage(queue).get(flavor, 0)
     all_free = sum(_quotas(each).get(flavor, (0, None))[0] - usage(each).get(flavor, 0) for each in cohort)
@@ -47,14 +53,20 @@ def _pool(flavor: str, queue: Object, cohort: Sequence[Object]) -> Pool:
 
 def _quotas(queue: Object) -> dict[str, tuple[int, int | None]]:
     """Return quota and borrowing limit of each flavor, in accelerators."""
+    found: dict[str, tuple[int, int | None]] = {}
+    for group in queue["spec"].get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            for each in _of_accelerators(flavor):
+                quota, limit = quantities.read(each["nominalQuota"]), _number(each.get("borrowingLimit"))
+                # Every flavor has all resources of the queue, and 0 of those that its pool has not.
+                if quota or limit is not None or flavor["name"] not in found:
+                    found[flavor["name"]] = quota, limit
+    return found
+
+
+def _of_accelerators(flavor: Object) -> list[Object]:
     kinds = catalog.accelerator_resources()
-    return {
-        flavor["name"]: (quantities.read(each["nominalQuota"]), _number(each.get("borrowingLimit")))
-        for group in queue["spec"].get("resourceGroups", ())
-        for flavor in group["flavors"]
-        for each in flavor["resources"]
-        if each["name"] in kinds
-    }
+    return [each for each in flavor["resources"] if each["name"] in kinds]
 
 
 def _number(text: str | None) -> int | None:
@@ -63,10 +75,7 @@ def _number(text: str | None) -> int | None:
 
 def usage(queue: Object) -> dict[str, int]:
     """Return the accelerators that a queue uses of each flavor."""
-    kinds = catalog.accelerator_resources()
     return {
-        flavor["name"]: quantities.read(each["total"])
+        flavor["name"]: sum(quantities.read(each["total"]) for each in _of_accelerators(flavor))
         for flavor in queue.get("status", {}).get("flavorsReservation", ())
-        for each in flavor["resources"]
-        if each["name"] in kinds
     }

@@ -18,8 +18,9 @@ from trainyard.jobs import waiting_reason
 from trainyard.member import workloads
 from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, Object, owner
 from trainyard.member.estimate import Holder, Lengths, PoolCapacity, earliest, latest
+from trainyard.member.flavors import FlavorLimits, node_labels
 from trainyard.member.listing import brief
-from trainyard.member.pools import Pool, pools_of, usage
+from trainyard.member.pools import Pool, max_accelerators, pools_of, usage
 from trainyard.session import Session
 from trainyard.tables import plain_table
 
@@ -92,8 +93,14 @@ class _EstimateInputs:
 
     rooms: Mapping[str, PoolCapacity]
     """Capacity of each flavor."""
+    limits: Mapping[str, FlavorLimits]
     lengths: Lengths
     now: datetime
+
+    def ahead(self, pool: str, before: Sequence[Object]) -> list[int]:
+        """Return the accelerators of the jobs before another that can start in a pool first."""
+        limits = self.limits[pool]
+        return [workloads.accelerators(each) for each in before if not limits.refusal(each)]
 
 
 def estimate_new_job_start(
@@ -109,10 +116,8 @@ def estimate_new_job_start(
         now: in UTC.
     """
     _, own = _of_queue(name, _local_queues(cluster), _records(cluster))
-    inputs = _estimate_inputs(name, own, cluster.cluster_queues(), now)
-    rooms = {pool: room for pool, room in inputs.rooms.items() if pool in pools}
-    ahead = [workloads.accelerators(each) for each in own if workloads.is_waiting(each)]
-    return _estimate_start(needed, ahead, replace(inputs, rooms=rooms))
+    inputs = _estimate_inputs(name, own, cluster.cluster_queues(), cluster.flavors(), now)
+    return _estimate_start(needed, pools, [each for each in own if workloads.is_waiting(each)], inputs)
 
 
 def _local_queues(cluster: MemberCluster) -> dict[tuple[str, str], str]:
@@ -139,13 +144,14 @@ def _records(cluster: MemberCluster) -> list[Object]:
 def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
     """Read the queues of the user's teams."""
     local_queues, records = _local_queues(cluster), _records(cluster)
-    known = cluster.cluster_queues()
+    known, flavors = cluster.cluster_queues(), cluster.flavors()
     found = []
     for name in sorted(set(local_queues.values())):
         own_queues, own = _of_queue(name, local_queues, records)
         positions = _positions(cluster, own_queues) if any(map(workloads.is_waiting, own)) else {}
         teams = sorted({names.team_of(namespace) for namespace, _ in own_queues})
-        found.append(_queue(name, teams, own, known, positions, now=now))
+        inputs = _estimate_inputs(name, own, known, flavors, now)
+        found.append(_queue(name, teams, own, known, positions, inputs=inputs))
     return found
 
 
@@ -156,11 +162,10 @@ def _queue(
     known: Mapping[str, Object],
     positions: Mapping[str, int],
     *,
-    now: datetime,
+    inputs: _EstimateInputs,
 ) -> Queue:
     pending_jobs = _in_order([each for each in own if workloads.is_waiting(each)])
     pools = pools_of(name, known)
-    inputs = _estimate_inputs(name, own, known, now)
     waiting = tuple(
         _pending_job(each, pending_jobs[:index], positions.get(_name_of(each)), inputs)
         for index, each in enumerate(pending_jobs)
@@ -171,13 +176,21 @@ def _queue(
 
 
 def _estimate_inputs(
-    name: str, own: Sequence[Object], known: Mapping[str, Object], now: datetime
+    name: str,
+    own: Sequence[Object],
+    known: Mapping[str, Object],
+    flavors: Mapping[str, Object],
+    now: datetime,
 ) -> _EstimateInputs:
     running = [each for each in own if workloads.is_running(each)]
     rooms = {pool.name: _capacity(pool, running, known, now) for pool in pools_of(name, known)}
-    return _EstimateInputs(
-        rooms, Lengths.of([seconds for each in own if (seconds := _run_seconds(each)) is not None]), now
-    )
+    keys = frozenset(key for pool in rooms for key in node_labels(flavors.get(pool, {})))
+    limits = {
+        pool: FlavorLimits(most, flavors.get(pool, {}), keys)
+        for pool, most in max_accelerators(name, known).items()
+    }
+    lengths = Lengths.of([seconds for each in own if (seconds := _run_seconds(each)) is not None])
+    return _EstimateInputs(rooms, limits, lengths, now)
 
 
 def _capacity(
@@ -237,6 +250,12 @@ def _pending_job(
 ) -> PendingJob:
     about = workload["metadata"]
     needed = workloads.accelerators(workload)
+    refusals = {pool: limits.refusal(workload) for pool, limits in inputs.limits.items()}
+    pools = [pool for pool, reason in refusals.items() if not reason]
+    start = _estimate_start(needed, pools, before, inputs)
+    if refusals and not pools:
+        reasons = "; ".join(f"{pool}: {reason}" for pool, reason in refusals.items())
+        start = replace(start, basis=f"no pool of this queue can ever take the job: {reasons}")
     return PendingJob(
         job=owner(workload)[1],
         team=names.team_of(about["namespace"]),
@@ -246,28 +265,30 @@ def _pending_job(
         reason=waiting_reason(workload),
         before=tuple(owner(each)[1] for each in before),
         others_before=None if position is None else max(0, position - len(before)),
-        start=_estimate_start(needed, [workloads.accelerators(each) for each in before], inputs),
+        start=start,
     )
 
 
-def _estimate_start(needed: int, ahead: Sequence[int], inputs: _EstimateInputs) -> StartEstimate:
-    """Take the best flavor for each end of the range."""
-    rooms, lengths = inputs.rooms.values(), inputs.lengths
-    first = min((earliest(room, needed, lengths) for room in rooms), default=math.inf)
-    last = min((latest(room, needed, ahead, lengths) for room in rooms), default=math.inf)
-    basis = _basis(needed, inputs.rooms, lengths)
-    return StartEstimate(_after(inputs.now, first), _after(inputs.now, last), basis)
+def _estimate_start(
+    needed: int, pools: Sequence[str], before: Sequence[Object], inputs: _EstimateInputs
+) -> StartEstimate:
+    """Take the best of the flavors that can take the job, for each end of the range."""
+    if not inputs.rooms:
+        return StartEstimate(inputs.now, None, "the quota of this queue is not visible to you")
+    rooms, lengths = {pool: inputs.rooms[pool] for pool in pools}, inputs.lengths
+    first = min((earliest(room, needed, lengths) for room in rooms.values()), default=math.inf)
+    last = min(
+        (latest(room, needed, inputs.ahead(pool, before), lengths) for pool, room in rooms.items()),
+        default=math.inf,
+    )
+    return StartEstimate(_after(inputs.now, first), _after(inputs.now, last), _basis(rooms, lengths))
 
 
 def _after(now: datetime, seconds: float) -> datetime | None:
     return None if math.isinf(seconds) else now + timedelta(seconds=seconds)
 
 
-def _basis(needed: int, rooms: Mapping[str, PoolCapacity], lengths: Lengths) -> str:
-    if not rooms:
-        return "the quota of this queue is not visible to you"
-    if all(math.isinf(earliest(room, needed, Lengths())) for room in rooms.values()):
-        return f"no pool of this queue has {needed} GPUs"
+def _basis(rooms: Mapping[str, PoolCapacity], lengths: Lengths) -> str:
     holders = [holder for room in rooms.values() for holder in room.holders]
     limited = sum(not math.isinf(holder.limit) for holder in holders)
     parts = [f"{len(holders)} running jobs of yours, {limited} with a time limit"]

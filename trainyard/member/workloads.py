@@ -13,19 +13,24 @@ from trainyard.member.cluster import Object
 def accelerators(workload: Object) -> int:
     """Return how many accelerators all pods of the job ask for."""
     return sum(
-        int(pod_set["count"]) * _of_template(pod_set["template"]["spec"])
+        int(pod_set["count"]) * sum(accelerators_of(pod_set["template"]["spec"]).values())
         for pod_set in workload["spec"]["podSets"]
     )
 
 
-def _of_template(pod: Object) -> int:
-    kinds = catalog.accelerator_resources()
+def pods(workload: Object) -> list[Object]:
+    """Return the spec of a pod of each pod set."""
+    return [pod_set["template"]["spec"] for pod_set in workload["spec"]["podSets"]]
+
+
+def accelerators_of(pod: Object) -> dict[str, int]:
+    """Return how many accelerators of each kind a pod asks for."""
     asked = [container.get("resources", {}) for container in pod["containers"]]
-    return sum(
-        int({**each.get("requests", {}), **each.get("limits", {})}.get(kind, 0))
-        for each in asked
-        for kind in kinds
-    )
+    found = {
+        kind: sum(int({**each.get("requests", {}), **each.get("limits", {})}.get(kind, 0)) for each in asked)
+        for kind in catalog.accelerator_resources()
+    }
+    return {kind: number for kind, number in found.items() if number}
 
 
 def by_flavor(workload: Object) -> dict[str, int]:

@@ -112,6 +112,34 @@ def test_a_job_is_submitted_to_the_first_queue_with_room_for_all_of_it(
     assert (nodes, of_each, submitted.runtime, chosen.local_queue, chosen.pools) == found
 
 
+def test_only_pools_that_can_run_the_jobs_nodes_are_offered() -> None:
+    """The first fitting pool determines the job's nodes, on which the other pools are judged."""
+    single = replace(H100, accelerator="a10", accelerators_per_node=1)
+    cluster = lab()
+    ladder = queue("nvidia", a10=4, h100=32, small=8, h200=16, rocm=16)
+    small = replace(H100, accelerators_per_node=4)
+    cluster.found = {
+        LOCAL_QUEUES: [{"metadata": about("default"), "spec": {"clusterQueue": "nvidia"}}],
+        CLUSTER_QUEUES: [ladder],
+        FLAVORS: [
+            flavor("a10", single),
+            flavor("h100", H100),
+            flavor("small", small),
+            flavor("h200", H200),
+            flavor("rocm", MI300),
+        ],
+    }
+    flavors = flavors_of(cluster, "team-research")
+    chosen = choose(job(), Size(gpus=8), flavors)
+    assert (chosen.job.num_nodes, chosen.job.accelerators_per_node) == (1, 8)
+    assert chosen.pools == ("h100", "h200"), "four nodes of one A10, and nodes of four H100, cannot run it"
+    assert [each.pool.name for each in chosen.flavors] == ["h100", "h200"]
+    where, *lines = outlook_of(cluster, chosen)
+    assert where == "where  1 × 8 GPUs by queue nvidia, runtime torch-ib-shared"
+    assert [line.split()[0] for line in lines] == ["h100:", "h200:", "when", "price", "price"]
+    assert choose(job(), Size(gpus=4), flavors).pools == ("a10", "h100", "small", "h200")
+
+
 def test_a_pod_requests_no_more_than_each_of_its_possible_pools_has() -> None:
     assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).share.cpus == 18.0
 

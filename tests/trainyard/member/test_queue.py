@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from kubernetes.client.exceptions import ApiException
 
+from infra.spec.offer import PoolOffer
 from tests.trainyard.member.lists import (
     admitted,
     cluster_queue,
@@ -15,8 +17,8 @@ from tests.trainyard.member.lists import (
     research,
     workload,
 )
-from trainyard.member.cluster import Object
-from trainyard.member.queue import Queue, queues
+from trainyard.member.cluster import FLAVORS, Object
+from trainyard.member.queue import Queue, queues, shown
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
 WAITS = condition("QuotaReserved", status="False", message="insufficient unused quota")
@@ -103,13 +105,93 @@ def test_a_job_larger_than_every_pool_never_starts() -> None:
     found = queue_of(workload("huge", WAITS, gpus=9), queue=cluster_queue())
     [start] = [each.start for each in found.waiting]
     assert start.earliest is None
-    assert start.basis == "no pool of this queue has 9 GPUs"
+    reason = "spot: it has 8 GPUs, the job asks for 9"
+    assert start.basis == f"no pool of this queue can ever take the job: {reason}"
+
+
+def spot() -> Object:
+    """Make the flavor of the pool `spot`, whose nodes have one GPU each."""
+    offer = PoolOffer("h100", 1, "none", "spot", 4.0, 16.0, "onprem", "")
+    about = {"name": "spot", "annotations": {"trainyard.dev/offer": offer.as_text()}}
+    return {"metadata": about, "spec": {"nodeLabels": {"trainyard.dev/pool": "spot"}}}
+
+
+def waiting_with(pod: dict[str, Any]) -> list[Queue]:
+    """Return the queues of a team whose job waits behind no other: its two pods have these settings."""
+    record: Any = workload("waits", WAITS)
+    record["spec"]["podSets"][0]["template"]["spec"] |= pod
+    cluster = research(record, queue=cluster_queue(quota=32))
+    cluster.found = {**cluster.found, FLAVORS: [spot()]}
+    cluster.custom = Visibility()
+    return queues(cluster, NOW)
+
+
+def asks(gpus: int, kind: str = "nvidia.com/gpu") -> dict[str, Any]:
+    limits = {"limits": {kind: str(gpus)}}
+    return {"containers": [{"name": "node", "resources": limits}]}
+
+
+def affinity(operator: str, *values: str) -> dict[str, Any]:
+    match = {"key": "trainyard.dev/pool", "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (asks(8), "its nodes have 1 GPUs, a pod asks for 8"),
+        (asks(1, "amd.com/gpu"), "it has nvidia.com/gpu, the job asks for amd.com/gpu"),
+        (
+            {"nodeSelector": {"trainyard.dev/pool": "other"}},
+            "the job's node selector or affinity excludes it",
+        ),
+        (affinity("In", "a", "b"), "the job's node selector or affinity excludes it"),
+        (affinity("NotIn", "spot"), "the job's node selector or affinity excludes it"),
+        (affinity("DoesNotExist"), "the job's node selector or affinity excludes it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_job_that_no_flavor_can_ever_take_never_starts(pod: dict[str, Any], reason: str) -> None:
+    """Kueue lets it wait, though the quota is free."""
+    [found] = waiting_with(pod)
+    [start] = [each.start for each in found.waiting]
+    assert shown(start) == "never"
+    assert (start.latest, start.basis) == (
+        None,
+        f"no pool of this queue can ever take the job: spot: {reason}",
+    )
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"nodeSelector": {"trainyard.dev/pool": "spot", "kubernetes.io/arch": "arm64"}},
+        affinity("In", "spot"),
+        affinity("Exists"),
+        affinity("NotIn", "other"),
+    ],
+    ids=str,
+)
+def test_a_job_whose_selectors_match_the_flavor_may_start_now(pod: dict[str, Any]) -> None:
+    """As in Kueue: keys that no flavor has are left to the scheduler."""
+    [found] = waiting_with(pod)
+    assert [shown(each.start) for each in found.waiting] == ["now to now"]
+
+
+def test_a_job_that_can_never_start_does_not_delay_others() -> None:
+    huge = workload("huge", WAITS, gpus=9, created="2026-11-24T00:01:00Z")
+    small = workload("small", WAITS, gpus=2, created="2026-11-24T00:02:00Z")
+    found = queue_of(huge, small, queue=cluster_queue())
+    assert [shown(each.start) for each in found.waiting] == ["never", "now to now"]
 
 
 def test_a_queue_that_is_not_visible_is_reported_as_such() -> None:
     found = queue_of(workload("waits", WAITS))
     assert (found.pools, found.others_waiting) == ((), None)
-    assert found.waiting[0].start.basis == "the quota of this queue is not visible to you"
+    [start] = [each.start for each in found.waiting]
+    assert start.basis == "the quota of this queue is not visible to you"
+    assert shown(start) == "now to unknown", "a job may start although its user cannot see where"
 
 
 def test_quotas_and_usage_of_thousands_are_read_as_kubernetes_writes_them() -> None:
