@@ -123,6 +123,25 @@ def test_lower_precision_under_fsdp_is_its_own_policy_and_learns_the_same(
     assert torch.float16 not in kinds, "saved state remains in float32"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"parallel": {"shard": 1}}, {"precision": "bfloat16", "accumulate": 2, "recompute": True}],
+)
+def test_fsdp_of_one_process_without_a_launcher_trains_as_ddp_of_one(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    sharded = configure(tmp_path / "fsdp", **values, strategy="fsdp")
+    assert not train_alone(sharded, NoticeAt(7))
+    assert train_alone(sharded)
+    train_alone(configure(tmp_path / "ddp", **{**values, "parallel": {}}))
+    assert sha256(tmp_path / "fsdp") == sha256(tmp_path / "ddp")
+
+
+def test_one_process_cannot_share_its_weights(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"parallel\.shard: got 2; allowed: a divisor of the 1 rank"):
+        train_alone(configure(tmp_path, strategy="fsdp", parallel={"shard": 2}))
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool

@@ -57,23 +57,24 @@ def parallelize(
     """
     _check(config, mesh)
     stage = _stage(model, mesh)
-    devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
+    sharded = config.strategy == "fsdp" and mesh.world_size > 1
+    devices = _devices(mesh, config) if sharded or mesh.tensor > 1 else None
     if devices and mesh.tensor > 1:
         _divide_layers(stage, plan, devices["tensor"])
     # FSDP and pipeline stages support the default memory format only.
-    if config.strategy == "ddp" and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
+    if not sharded and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
         stage = stage.to(memory_format=torch.channels_last)  # faster for convolutions
     if config.recompute:
         _recompute(stage)
     if config.compile:
         _compile(stage, mesh.device)
-    if devices and config.strategy == "fsdp":
+    if devices and sharded:
         over = devices["replicate", "shard"] if config.parallel.shard else devices["shard"]
         _shard(stage, over, config.precision)
     stage._apply(lambda tensor: _room_for(tensor, mesh.device))
     if not blank:
         _fill(stage, layers)
-    whole = config.strategy == "fsdp" or mesh.data_size == 1 or mesh.pipeline > 1
+    whole = sharded or mesh.data_size == 1 or mesh.pipeline > 1
     return stage if whole else _replicate(stage, mesh, blank)
 
 
@@ -146,6 +147,9 @@ def _check(config: ParallelSettings, mesh: Mesh) -> None:
             " allowed: fsdp, or no more ranks than tensor × pipeline"
         )
         raise ConfigError([problem])
+    if config.parallel.shard and mesh.data_size % config.parallel.shard:
+        allowed = f"a divisor of the {mesh.data_size} ranks that share the data"
+        raise ConfigError([f"parallel.shard: got {config.parallel.shard}; allowed: {allowed}"])
 
 
 def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]]) -> None:
@@ -175,9 +179,6 @@ def _devices(mesh: Mesh, config: ParallelSettings) -> DeviceMesh:
     from torch.distributed.device_mesh import init_device_mesh
 
     shard = config.parallel.shard or mesh.data_size
-    if mesh.data_size % shard:
-        allowed = f"a divisor of the {mesh.data_size} ranks that share the data"
-        raise ConfigError([f"parallel.shard: got {shard}; allowed: {allowed}"])
     sizes = (mesh.pipeline, mesh.data_size // shard, shard, mesh.tensor)
     names = ("pipeline", "replicate", "shard", "tensor")
     return init_device_mesh(mesh.device.type, sizes, mesh_dim_names=names)
