@@ -75,6 +75,32 @@ def test_several_nodes_need_a_rendezvous_address() -> None:
         node_of({"PET_NNODES": "2"})
 
 
+@pytest.mark.parametrize("processes", ["auto", "gpu"])
+@pytest.mark.parametrize(
+    ("torch", "reason"),
+    [
+        ("raise ImportError('no libcudart')", "failed, see above"),
+        ("raise SystemExit", "failed, see above"),
+        ("import os; os.kill(os.getpid(), 11)", "was ended by signal 11"),
+    ],
+)
+def test_gpus_that_pytorch_cannot_count_are_neither_one_nor_none(
+    torch: str, reason: str, processes: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(torch)
+    program = (
+        "from trainyard_train.elasticity.agent import Agent, Node, TimeoutConfig\n"
+        f"work = lambda *_: open({str(tmp_path / 'started')!r}, 'w').close() or 0\n"
+        f"Agent(Node(PET_NPROC_PER_NODE={processes!r}), work, 0, TimeoutConfig()).run(0)"
+    )
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    variables = {**os.environ, "PYTHONPATH": path}
+    ended = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True)
+    assert f"PET_NPROC_PER_NODE: PyTorch {reason}" in ended.stderr
+    assert ("no libcudart" in ended.stderr) == ("libcudart" in torch)
+    assert not (tmp_path / "started").exists()
+
+
 @pytest.mark.parametrize(
     ("ends", "code"),
     [

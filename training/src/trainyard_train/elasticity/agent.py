@@ -61,6 +61,8 @@ _MAX_RESTART_SKEW_SECONDS: Final = _FAILED_RANK_SECONDS + BEAT_SECONDS + 1.0
 """Maximum time between the restarts of two nodes' ranks: one node learns of a failed rank later and lets its
 ranks exit by themselves, and a second for scheduling."""
 
+_UNCOUNTED: Final = 255
+"""Exit code of the process that counts GPUs if it cannot: no node has so many."""
 _SIGNALLED: Final = 128
 """Added to the number of the signal that ended a process, as in shells."""
 
@@ -406,12 +408,27 @@ def _number_of(processes: str) -> int:
 
 
 def _count_gpus() -> int:
-    """Ask in a process that ends: one that has touched a GPU cannot be forked any more."""
-    if process := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    import torch
+    """Ask in a process that ends: one that has touched a GPU cannot be forked any more.
 
-    os._exit(torch.cuda.device_count())
+    Raises:
+        ConfigError: PyTorch cannot say.
+    """
+    if process := os.fork():
+        gpus = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        if not 0 <= gpus < _UNCOUNTED:
+            reason = "failed, see above" if gpus == _UNCOUNTED else f"was ended by signal {-gpus}"
+            problem = f"PET_NPROC_PER_NODE: PyTorch {reason} when asked for the number of GPUs"
+            raise ConfigError([f"{problem}; allowed: cpu, a number; install PyTorch, or set one of these"])
+        return gpus
+    gpus = _UNCOUNTED
+    try:
+        import torch
+
+        gpus = torch.cuda.device_count()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(gpus)
 
 
 def _free_port() -> int:
