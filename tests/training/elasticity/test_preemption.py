@@ -15,6 +15,7 @@ from tests.training.launch import Ranks, events, reached, settings, start_agent
 from trainyard_train import train
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import GRACE_VARIABLE, NOTICE_VARIABLE, TimeoutConfig
+from trainyard_train.elasticity.preemption import listen
 
 PROGRAM = """
 import ctypes, os, sys, time
@@ -159,6 +160,12 @@ def test_the_exit_timeout_follows_from_the_pods_grace_or_the_clouds_notice(
 ) -> None:
     assert TimeoutConfig().until_exit(notices, environment) == seconds
     assert TimeoutConfig(leave=5).until_exit(notices, environment) == 5
+
+
+def test_a_cloud_without_a_metadata_service_is_refused_and_not_polled_as_another() -> None:
+    for ask in (lambda: TimeoutConfig().until_exit("coreweave", {}), lambda: listen(10, "coreweave")):
+        with pytest.raises(ConfigError, match="notices: got 'coreweave'; allowed: aws, gcp, azure, or none"):
+            ask()
 
 
 @pytest.mark.parametrize(

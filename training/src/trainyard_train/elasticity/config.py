@@ -23,12 +23,6 @@ _EXIT_SECONDS: Final = 5.0
 _EXIT_SHARE: Final = 0.25
 """Maximum share of the grace period that is reserved, the margin of the policy `spot-checkpoint-time`."""
 
-_NOTICE_SECONDS_BY_CLOUD: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""Seconds from a preemption notice of the metadata service to the VM's end
-(`elasticity.instance_metadata`)."""
-_POLL_SECONDS: Final = 5.0
-"""Polling interval of the metadata service: a preemption notice can be this old when it is read."""
-
 
 def exit_seconds(grace_seconds: float) -> float:
     """Seconds from SIGTERM to the exit, so that it comes before SIGKILL."""
@@ -47,6 +41,15 @@ def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> floa
     if not text.isdecimal() or not int(text):
         raise ConfigError([f"{name}: got {text!r}; allowed: a whole number of seconds above 0, or unset"])
     return float(text)
+
+
+def _seconds_after_notice(notices: str, environment: Mapping[str, str]) -> float:
+    """Seconds to the exit that a cloud's notice allows, which can be a polling interval old; else 10."""
+    if notices == "none":
+        return _DEFAULT_SECONDS
+    from trainyard_train.elasticity.instance_metadata import POLL_SECONDS, metadata_of
+
+    return exit_seconds(metadata_of(notices, environment).notice_seconds - POLL_SECONDS)
 
 
 class TimeoutConfig(ConfigSection):
@@ -107,12 +110,11 @@ class TimeoutConfig(ConfigSection):
             environment: variables of this process.
 
         Raises:
-            ConfigError: `leave` is longer than the pod's grace allows.
+            ConfigError: `leave` is longer than the pod's grace allows, or the cloud has no such service.
         """
         grace = read_seconds(GRACE_VARIABLE, environment)
         if grace is None:
-            notice = _NOTICE_SECONDS_BY_CLOUD.get(notices)
-            return self.leave or (exit_seconds(notice - _POLL_SECONDS) if notice else _DEFAULT_SECONDS)
+            return self.leave or _seconds_after_notice(notices, environment)
         longest = exit_seconds(grace)
         if self.leave is not None and self.leave > longest:
             problem = (

@@ -3,11 +3,14 @@
 On Kubernetes a node's notice arrives as SIGTERM, through the cloud's agent. Where no such agent runs
 (virtual machines, a cluster without one), the metadata service has it:
 
-| cloud | what is asked | notice given |
+| cloud | what is asked | notice of other events than preemption |
 |---|---|---|
-| AWS | IMDSv2 `spot/instance-action` | 2 minutes |
-| Google Cloud | `instance/preempted`, `instance/maintenance-event` | 30 seconds, 60 minutes |
-| Azure | Scheduled Events | 30 seconds for spot, 5 to 15 minutes for others |
+| AWS | IMDSv2 `spot/instance-action` | – |
+| Google Cloud | `instance/preempted`, `instance/maintenance-event` | 60 minutes |
+| Azure | Scheduled Events | 5 to 15 minutes |
+
+`notice_seconds` is the time from a spot VM's preemption notice to its end, as in `catalog/data/notices.yaml`.
+CoreWeave has no such service: its nodes exist in Kubernetes only, where the pods get SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
+
+from trainyard_train.config_base import ConfigError
 
 POLL_SECONDS: Final = 5.0
 """Polling interval, as AWS recommends it."""
@@ -54,6 +59,7 @@ class Metadata:
 class Aws:
     """EC2: an interruption of a spot instance, by IMDSv2."""
 
+    notice_seconds: ClassVar = 120.0
     metadata: Metadata
     _token: str = field(default="", init=False)
 
@@ -80,6 +86,7 @@ class Aws:
 class Gcp:
     """Compute Engine: preemption, and maintenance that ends the VM."""
 
+    notice_seconds: ClassVar = 30.0
     metadata: Metadata
 
     def notice(self) -> str:
@@ -98,6 +105,7 @@ class Gcp:
 class Azure:
     """Scheduled Events that end this host, and not only others of its scale set."""
 
+    notice_seconds: ClassVar = 30.0
     metadata: Metadata
     _name: str = field(default="", init=False)
 
@@ -116,13 +124,20 @@ class Azure:
 
 
 def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws | Gcp | Azure:
-    """The metadata service of `aws`, `gcp` or `azure`, at the address that the cloud's SDK uses."""
+    """The metadata service of `aws`, `gcp` or `azure`, at the address that the cloud's SDK uses.
+
+    Raises:
+        ConfigError: another cloud.
+    """
     link_local = "http://169.254.169.254"
     if cloud == "aws":
         return Aws(Metadata(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", link_local)))
     if cloud == "gcp":
         return Gcp(Metadata(f"http://{environment.get('GCE_METADATA_HOST', 'metadata.google.internal')}"))
-    return Azure(Metadata(environment.get("AZURE_METADATA_ENDPOINT", link_local)))
+    if cloud == "azure":
+        return Azure(Metadata(environment.get("AZURE_METADATA_ENDPOINT", link_local)))
+    allowed = "aws, gcp, azure, or none where notices come as SIGTERM only"
+    raise ConfigError([f"notices: got {cloud!r}; allowed: {allowed}"])
 
 
 @dataclass

@@ -145,16 +145,21 @@ def listen(exit_seconds: float, notices: str = "none") -> PreemptionNotice:
     Args:
         exit_seconds: from the request to the exit at the latest.
         notices: cloud whose metadata service is polled: none, aws, gcp, azure.
+
+    Raises:
+        ConfigError: the cloud has no such service.
     """
-    notice = PreemptionNotice(exit_seconds)
+    notice, poll = PreemptionNotice(exit_seconds), None
+    if notices != "none":
+        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
+
+        poll = Watch(metadata_of(notices), notice.deliver)
     if threading.current_thread() is threading.main_thread():
         notice.watch()
     else:
         log_line("no signal is received: Run was created in another thread than the main one; make it there")
-    if notices != "none":
-        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
-
-        Watch(metadata_of(notices), notice.deliver).start()
+    if poll:
+        poll.start()
     return notice
 
 
