@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -73,7 +74,8 @@ class StaleApiServer(ScriptedApiServer):
 
     configurations: ClassVar[dict[str, dict[str, Any]]]
     writable: ClassVar[bool]
-    patched: ClassVar[list[tuple[str, str, float]]]
+    patched: ClassVar[list[tuple[str, str, int]]]
+    """Path and query of each change, and the number of dry runs before it."""
 
     def do_GET(self) -> None:
         found = [each for path, each in self.configurations.items() if path.startswith(f"{self.path}/")]
@@ -82,13 +84,25 @@ class StaleApiServer(ScriptedApiServer):
     def do_PATCH(self) -> None:
         assert self.headers["Content-Type"] == "application/merge-patch+json"
         path, _, query = self.path.partition("?")
-        self.patched.append((path, query, time.monotonic()))
+        self.patched.append((path, query, len(self.asked)))
         if not self.writable:
             self.answer(403, {"message": "mutatingwebhookconfigurations is forbidden"})
             return
         self.configurations[path]["metadata"].update(self.body()["metadata"])
         self.answers[:] = [ADDED, DENIED]
         self.answer(200, self.configurations[path])
+
+
+class ProgressUntil(RecordedProgress):
+    """A Progress with a Ctrl-C once a condition holds."""
+
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        super().__init__()
+        self._condition = condition
+
+    def check(self) -> None:
+        if self._condition():
+            raise Cancelled
 
 
 def configuration(name: str, webhook: str, ca: str) -> dict[str, Any]:
@@ -105,8 +119,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def stale(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
-    monkeypatch.setattr(serving_webhooks, "STALE_SECONDS", 0.1)
-    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 20.0)
+    """Ten seconds pass between two answers by the clock of the configurations."""
+    ticks = itertools.count(step=10)
+    monkeypatch.setattr(serving_webhooks, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(serving_webhooks, "STALE_SECONDS", 30)
     StaleApiServer.configurations = {
         f"{CONFIGURATIONS}/{kind}webhookconfigurations/{name}": configuration(name, webhook, ca)
         for kind, name, webhook, ca in (
@@ -197,12 +213,12 @@ def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(
 def test_a_configuration_whose_ca_is_not_read_is_annotated(stale: ThreadingHTTPServer) -> None:
     """Only the configuration that the answer names, once, and not before STALE_SECONDS have passed."""
     ScriptedApiServer.answers += [ADDED, UNTRUSTED]
-    progress, begin = RecordedProgress(), time.monotonic()
+    progress = RecordedProgress()
     ServingWebhooks().create(inputs(stale), progress)
-    ((path, query, moment),) = StaleApiServer.patched
+    ((path, query, num_asked),) = StaleApiServer.patched
     assert path == f"{CONFIGURATIONS}/validatingwebhookconfigurations/kueue"
     assert query == "fieldManager=trainyard"
-    assert moment - begin >= serving_webhooks.STALE_SECONDS
+    assert num_asked == 1 + 4, "the refusals after 0, 10, 20 and 30 s"
     metadata = StaleApiServer.configurations[path]["metadata"]
     assert datetime.fromisoformat(metadata["annotations"]["trainyard.dev/reread"]).tzinfo is not None
     assert (
@@ -211,27 +227,21 @@ def test_a_configuration_whose_ca_is_not_read_is_annotated(stale: ThreadingHTTPS
     )
 
 
-def test_a_configuration_that_cannot_be_annotated_is_tried_at_intervals(
-    stale: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 1.0)
+def test_a_configuration_that_cannot_be_annotated_is_tried_at_intervals(stale: ThreadingHTTPServer) -> None:
     StaleApiServer.writable = False
     ScriptedApiServer.answers += [ADDED, UNTRUSTED]
-    progress = RecordedProgress()
-    with pytest.raises(TrainyardError, match="certificate signed by unknown authority"):
+    progress = ProgressUntil(lambda: len(StaleApiServer.patched) == 3)
+    with pytest.raises(Cancelled):
         ServingWebhooks().create(inputs(stale), progress)
-    assert 2 <= len(StaleApiServer.patched) <= 10
+    assert [num_asked for _, _, num_asked in StaleApiServer.patched] == [5, 8, 11]
     assert [line for line in progress.lines if "kueue: not annotated: " in line and "forbidden" in line]
 
 
-def test_other_answers_leave_the_configurations_as_they_are(
-    stale: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_answers_leave_the_configurations_as_they_are(stale: ThreadingHTTPServer) -> None:
     """Also one refused certificate among them: a restarted controller gives a new CA a moment later."""
-    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 0.5)
     ScriptedApiServer.answers += [UNTRUSTED, (500, f'failed calling webhook "{WEBHOOK}": no endpoints')]
-    with pytest.raises(TrainyardError, match="no endpoints"):
-        ServingWebhooks().create(inputs(stale), RecordedProgress())
+    with pytest.raises(Cancelled):
+        ServingWebhooks().create(inputs(stale), ProgressUntil(lambda: len(StaleApiServer.asked) == 12))
     assert StaleApiServer.patched == []
 
 

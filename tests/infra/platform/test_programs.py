@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -103,25 +103,27 @@ def test_a_terminated_worker_exits_with_sshds_code(tmp_path: Path) -> None:
 
 def test_only_ranks_are_terminated_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """`/proc` is faked, since the program would also terminate the ranks of other tests on this host."""
-    child = "import subprocess, time; subprocess.Popen(['sleep', '2']); print(flush=True); time.sleep(60)"
+    child = "import subprocess, time; subprocess.Popen(['sleep', '600']); print(flush=True); time.sleep(600)"
     late = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()))"
-    late += "; print(flush=True); time.sleep(60)"
+    late += "; print(flush=True); time.sleep(600)"
     environment = dict(os.environ)
     ranks = [
         subprocess.Popen([sys.executable, "-c", text], env={**environment, **RANK}, stdout=subprocess.PIPE)
         for text in (child, late)
     ]
-    other = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "600"])
     for rank in ranks:
         assert rank.stdout
         rank.stdout.readline()
-    grandchildren = _children(ranks[0].pid)
-    assert grandchildren
-    listed = [str(each.pid) for each in (*ranks, other)] + grandchildren + ["self", "999999999"]
+    [grandchild] = _children(ranks[0].pid)
+    listed = [*(str(each.pid) for each in (*ranks, other)), grandchild, "self", "999999999"]
 
     def processes(_: str) -> list[str]:
         for rank in ranks:
             rank.poll()  # reaps the process, as the pod's first process does
+        if all(rank.returncode is not None for rank in ranks):
+            with suppress(ProcessLookupError):  # it gets no SIGTERM, and outlives its parent
+                os.kill(int(grandchild), signal.SIGKILL)
         return [each for each in listed if Path(f"/proc/{each}").exists()]
 
     monkeypatch.setattr(os, "listdir", processes)
