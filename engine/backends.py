@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Ask = Callable[..., str]
-"""Function that runs `pulumi` with these arguments and returns its output."""
+"""Function that runs `pulumi` for a stack, with the arguments after it, and returns its output."""
 
 
 class Backend(ABC):
@@ -92,11 +92,11 @@ class RemoteBackend(Backend):
     ask: Ask
 
     def exists(self, stack: str) -> bool:
-        known = json.loads(self.ask("stack", "ls", "--json"))
+        known = json.loads(self.ask(stack, "stack", "ls", "--json"))
         return stack in {each["name"].rpartition("/")[2] for each in known}
 
     def _deployment(self, stack: str) -> dict[str, Any]:
-        exported: dict[str, Any] = json.loads(self.ask("stack", "export", "--stack", stack))
+        exported: dict[str, Any] = json.loads(self.ask(stack, "stack", "export", "--stack", stack))
         return exported.get("deployment") or {}
 
     def locks(self, _stack: str) -> list[dict[str, Any]]:

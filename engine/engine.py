@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,7 +69,6 @@ class Engine:
             "TRAINYARD_STACKS": str(paths.stacks.absolute()),
             **environment,
             **SETTINGS,
-            MARKER: str(paths.engine),
         }
         project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
         self._project: dict[str, Any] = project
@@ -142,7 +140,8 @@ class Engine:
     def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
         """The stack's outputs, secrets as `[secret]` unless asked for."""
         flags = ["--show-secrets"] if show_secrets else []
-        outputs: dict[str, Any] = json.loads(self._ask("stack", "output", "--json", "--stack", stack, *flags))
+        text = self._ask(stack, "stack", "output", "--json", "--stack", stack, *flags)
+        outputs: dict[str, Any] = json.loads(text)
         return outputs
 
     def resources(self, stack: str) -> list[dict[str, Any]]:
@@ -158,16 +157,16 @@ class Engine:
     def cancel(self, stack: str) -> None:
         """Drop the lock of an engine that is dead. Raises TrainyardError while one runs."""
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
-            self._ask("cancel", "--yes", "--stack", stack)
+            self._ask(stack, "cancel", "--yes", "--stack", stack)
 
     def recover(self, stack: str) -> None:
-        """Clean up after a killed engine; costs nothing after a normal exit.
+        """Clean up after a killed engine of this stack; costs nothing after a normal exit.
 
+        Engines of other commands, and of other stacks, are not touched.
         Every operation begins with this; so must any code that changes files or resources of the engine.
         """
-        recovery.end_orphans(self._paths.engine)
-        for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
-            left.unlink(missing_ok=True)  # written by the Kubernetes provider for the `pulumi` CLI
+        recovery.end_orphans(self._paths.engine, stack)
+        recovery.delete_kubeconfigs(self._paths.engine / "tmp")
         plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
         self._backend.mend()
         self.cancel(stack)
@@ -176,7 +175,7 @@ class Engine:
 
     def forget(self, stack: str) -> None:
         """Drop the stack's state, and nothing of what exists."""
-        self._ask("stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
+        self._ask(stack, "stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
 
     def adopt(self, stack: str, progress: Progress) -> OperationResult:
         """Import existing resources that an `up` would create into the state; its changes are `adopt`.
@@ -197,16 +196,16 @@ class Engine:
                 progress.log(f"adopted  {label(urn)}")
 
     def _export(self, stack: str) -> str:
-        return self._ask("stack", "export", "--stack", stack)
+        return self._ask(stack, "stack", "export", "--stack", stack)
 
     def _take_in(self, stack: str, text: str, found: Sequence[str]) -> None:
         """Replace the state, and refresh the found resources."""
-        self._ask("stack", "import", "--stack", stack, given=text)
+        self._ask(stack, "stack", "import", "--stack", stack, given=text)
         if found:
             targets = [part for urn in found for part in ("--target", urn)]
             config = str(self._config_file(stack, self._environment))
             flags = ["--yes", "--skip-preview", "--config-file", config]
-            self._ask("refresh", "--stack", stack, *flags, *targets)
+            self._ask(stack, "refresh", "--stack", stack, *flags, *targets)
 
     def _operate(
         self,
@@ -218,7 +217,7 @@ class Engine:
     ) -> OperationResult:
         started = time.monotonic()
         self.recover(stack)
-        with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
+        with self._run(stack) as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
             report = EventReporter(progress, task, self._advise)
             words = "interrupted: finishing current operations; interrupt again to stop at once"
@@ -228,7 +227,7 @@ class Engine:
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
             ended = process.run(arguments, report.take)
             if ended.code < 0:
-                recovery.end_orphans(self._paths.engine)
+                recovery.end_run(Path(environment[MARKER]))
             _raise_for(ended, report, f"{operation} {stack}")
         return OperationResult(
             stack,
@@ -252,7 +251,8 @@ class Engine:
             # `stack init` requires a project file, and writes the stack's salt beside it.
             project = {"name": self._project["name"], "runtime": "python"}
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-            self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder), *self._secrets(stack))
+            options = ["--no-select", "--cwd", str(folder), *self._secrets(stack)]
+            self._ask(stack, "stack", "init", stack, *options)
         text = self._paths.stack_file(stack).read_text()
         known, declared = (_encryption(each) for each in (copy.read_text() if copy.exists() else "", text))
         if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written other settings
@@ -267,24 +267,23 @@ class Engine:
         return ["--secrets-provider", provider] if provider else []
 
     @contextmanager
-    def _private_folder(self) -> Iterator[dict[str, str]]:
-        """The environment with a temporary folder (0700), which is deleted with all that plugins left."""
-        parent = recovery.temporary(self._paths.engine)
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=parent) as folder:
-            yield {**self._environment, "TMPDIR": folder}
+    def _run(self, stack: str) -> Iterator[dict[str, str]]:
+        """The environment of one run of the engine, with a temporary folder that is deleted after it."""
+        with recovery.private_folder(self._paths.engine, stack) as folder:
+            yield {**self._environment, MARKER: str(folder), "TMPDIR": str(folder)}
 
-    def _ask(self, *arguments: str, given: str = "") -> str:
-        """Run a short command and return its output. Raises TrainyardError."""
-        ended = subprocess.run(
-            ["pulumi", "--non-interactive", *arguments],
-            cwd=self._paths.repository,
-            env=self._environment,
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def _ask(self, stack: str, *arguments: str, given: str = "") -> str:
+        """Run a short command about a stack and return its output. Raises TrainyardError."""
+        with self._run(stack) as environment:
+            ended = subprocess.run(
+                ["pulumi", "--non-interactive", *arguments],
+                cwd=self._paths.repository,
+                env=environment,
+                input=given,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         if ended.returncode != 0:
             raise TrainyardError([_failed(f"pulumi {' '.join(arguments[:2])}", ended.stderr.strip())])
         return ended.stdout

@@ -9,32 +9,73 @@ import os
 import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from engine.locks import hold, is_held
 from infra.errors import Problem, TrainyardError
 
 MARKER = "TRAINYARD_ENGINE"
-"""Environment variable with the engine's folder, set for each engine that we start and inherited by its
+"""Environment variable with the run's private folder, set for each engine that we start and inherited by its
 plugins."""
 MODULES = ("engine.provider", "engine.language_host", "pulumi.dynamic", "pulumi.policy")
+_OWNER = "owner.lock"
+"""File in a run's folder, whose lock the command holds."""
 GRACE_SECONDS = 20.0
 """Seconds for an interrupted engine to finish running operations before SIGKILL."""
 
 
-def temporary(folder: Path) -> Path:
-    """Return the parent of the runs' private folders, in which the Kubernetes provider leaves kubeconfigs."""
-    return folder / "runs"
+@contextmanager
+def private_folder(engine: Path, stack: str) -> Iterator[Path]:
+    """Make a run's temporary folder (0700), and delete it with all that plugins left in it.
+
+    This process owns the folder and what runs in it; other commands spare both until it ends.
+    """
+    runs = engine / "runs"
+    runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Hidden until it has its lock: others take a folder without one for that of a killed command.
+    draft = Path(tempfile.mkdtemp(prefix=f".{stack}@", dir=runs))
+    with hold(draft / _OWNER):
+        folder = draft.rename(runs / draft.name[1:])
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def end_orphans(folder: Path) -> None:
-    """End engines and plugins of ours whose command has ended; the caller holds the stack's lock."""
-    ours = list(_left_running(folder))
+def end_orphans(engine: Path, stack: str) -> None:
+    """End the stack's engines and plugins whose command has ended, and delete their folders."""
+    # An engine of another stack may be finishing its operations: a second interrupt would cut it off.
+    prefix = f"{engine / 'runs' / stack}@"
+    _end([process for process, run in _marked() if run.startswith(prefix) and not _is_owned(Path(run))])
+    for folder in (engine / "runs").glob(f"{stack}@*"):
+        if not _is_owned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_run(folder: Path) -> None:
+    """End what a killed engine of this process has left running."""
+    _end([process for process, run in _marked() if run == str(folder)])
+
+
+def delete_kubeconfigs(temporary: Path) -> None:
+    """Delete what the Kubernetes provider has left of `pulumi` by hand, unless one is running."""
+    if not any(variables.get("TMPDIR") == str(temporary) for _, variables in _parts()):
+        for left in temporary.glob("kubeconfig*"):
+            left.unlink(missing_ok=True)
+
+
+def _is_owned(folder: Path) -> bool:
+    return is_held(folder / _OWNER)
+
+
+def _end(ours: Sequence[psutil.Process]) -> None:
     engines = [process for process in ours if _is_named(process, "pulumi")]
     for process in engines:
         with suppress(psutil.NoSuchProcess):
@@ -44,7 +85,6 @@ def end_orphans(folder: Path) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(ours, GRACE_SECONDS)
-    shutil.rmtree(temporary(folder), ignore_errors=True)
 
 
 def _is_named(process: psutil.Process, name: str) -> bool:
@@ -123,12 +163,19 @@ def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
     return json.dumps(stack), found
 
 
-def _left_running(folder: Path) -> Iterator[psutil.Process]:
+def _marked() -> Iterator[tuple[psutil.Process, str]]:
+    """Yield our engines and their plugins, each with the folder of its run."""
+    for process, variables in _parts():
+        if run := variables.get(MARKER):
+            yield process, run
+
+
+def _parts() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+    """Yield each engine and plugin of this host with its environment."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            marked = process.environ().get(MARKER) == str(folder)
-            if marked and _is_part(process.cmdline()) and process.pid != os.getpid():
-                yield process
+            if process.pid != os.getpid() and _is_part(process.cmdline()):
+                yield process, process.environ()
 
 
 def _is_part(command: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from infra.errors import TrainyardError
-from trainyard.session import Session, one_at_a_time
+from trainyard.session import Session, one_at_a_time, planned_by_one
 
 
 def take_down(session: Session, *, purge: bool) -> None:
@@ -15,7 +15,7 @@ def take_down(session: Session, *, purge: bool) -> None:
     """
     name = session.stack.name
     was_up = session.cluster_exists  # read first: a user without read permission must not take it down
-    with one_at_a_time(session.paths, name):
+    with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
         session.engine.recover(session.stack_name)
         session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing
         if was_up:
@@ -34,9 +34,9 @@ def take_down(session: Session, *, purge: bool) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
     data = session.paths.cluster_data(name)
     if data.exists():
-        session.console.print(
-            f"checkpoints are retained in {data} (delete them: make down PURGE=1)", highlight=False
-        )
+        purge_command = f"trainyard down -s {session.stack_name} --purge"
+        text = f"checkpoints are retained in {data} (delete them: {purge_command})"
+        session.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _drain(session: Session) -> None:

@@ -4,13 +4,15 @@ cluster, API client, jobs; also the stack's lock.
 
 from __future__ import annotations
 
-import contextlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from engine.locks import LockHeldError, hold
 from engine.paths import Paths
 from engine.progress import Progress, for_stream
 from infra import names
@@ -285,28 +287,36 @@ def next_run(run_root: Path) -> str:
     return f"run-{newest if unfinished else newest + 1:03d}"
 
 
-@contextlib.contextmanager
-def one_at_a_time(paths: Paths, stack: str) -> Any:  # noqa: ANN401 -- a context manager
-    """Hold the stack's lock: two commands that change it never run at once.
+@contextmanager
+def one_at_a_time(paths: Paths, stack: str) -> Iterator[None]:
+    """Hold the stack's lock: no two commands that change it, or its job, run at once.
 
     Raises:
         TrainyardError: another command holds it.
     """
-    from filelock import FileLock, Timeout
+    with _locked(paths.state / f"{stack}.lock", f"stack {stack}"):
+        yield
 
-    paths.state.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(paths.state / f"{stack}.lock", timeout=0)
+
+@contextmanager
+def planned_by_one(paths: Paths, stack: str) -> Iterator[None]:
+    """Hold the lock of a stack's plan: it is not previewed while its resources change.
+
+    It can be previewed while an `up` follows its job.
+
+    Raises:
+        TrainyardError: another command holds it.
+    """
+    with _locked(paths.state / f"{stack}.plan.lock", f"resources of stack {stack}"):
+        yield
+
+
+@contextmanager
+def _locked(file: Path, what: str) -> Iterator[None]:
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with lock:
+        with hold(file):
             yield
-    except Timeout:
-        raise TrainyardError(
-            [
-                Problem(
-                    path=f"stack {stack}",
-                    got="another trainyard command is running on it",
-                    allowed="one at a time",
-                    fix="wait for it, or stop it with Ctrl-C",
-                )
-            ]
-        ) from None
+    except LockHeldError as held:
+        fix = "wait for it, or stop it with Ctrl-C"
+        raise TrainyardError([Problem(what, f"held by {held}", "one command at a time", fix)]) from None

@@ -133,5 +133,6 @@ def _next_steps(summary: Summary, plot: Path | None) -> Table:
         "see the cluster", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'
     )
     grid.add_row("preempt a node", "trainyard submit & trainyard preempt spot-0")
-    grid.add_row("remove it", "make down          (retains checkpoints; make down PURGE=1 deletes them too)")
+    down = f"trainyard down -s {summary.stack}"
+    grid.add_row("remove it", f"{down}   (retains checkpoints; with --purge deletes them too)")
     return grid

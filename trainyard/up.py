@@ -12,7 +12,7 @@ from trainyard.capacity import report_missing_capacity
 from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS, host_parts
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
-from trainyard.session import Session, one_at_a_time
+from trainyard.session import Session, one_at_a_time, planned_by_one
 
 
 def bring_up(session: Session, *, run_job: bool) -> None:
@@ -21,25 +21,31 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
-        prepare_host(session)
-        session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
-        is_first = session.engine.is_empty(session.stack_name)
-        _settle(session, is_first=is_first)
-        if not session.is_embedded:  # the policies evaluate each object before its creation
-            _preview(session)
-        result = session.engine.up(
-            session.stack_name,
-            session.progress,
-            policy_packs=[session.paths.policies],
-            writes_state_once=is_first and session.is_embedded,
-        )
-        _report(session, result)
-        if not session.is_embedded:  # an embedded `up` waits for its nodes
-            report_missing_capacity(session)
+        with planned_by_one(session.paths, stack.name):
+            _change(session)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
     session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
+
+
+def _change(session: Session) -> None:
+    """Create, change and delete resources until the stack is as declared."""
+    prepare_host(session)
+    session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
+    is_first = session.engine.is_empty(session.stack_name)
+    _settle(session, is_first=is_first)
+    if not session.is_embedded:  # the policies evaluate each object before its creation
+        _preview(session)
+    result = session.engine.up(
+        session.stack_name,
+        session.progress,
+        policy_packs=[session.paths.policies],
+        writes_state_once=is_first and session.is_embedded,
+    )
+    _report(session, result)
+    if not session.is_embedded:  # an embedded `up` waits for its nodes
+        report_missing_capacity(session)
 
 
 def _settle(session: Session, *, is_first: bool) -> None:
@@ -58,7 +64,8 @@ def adopt_what_exists(session: Session) -> None:
         got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`, which adopts what exists"
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
     prepare_engine(session)
-    with one_at_a_time(session.paths, session.stack.name):
+    name = session.stack.name
+    with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
         _adopt(session)
 
 
@@ -83,9 +90,10 @@ def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool
 
 def show_preview(session: Session) -> None:
     """Preview the changes, evaluated by the policy pack."""
-    session.stack  # noqa: B018 -- wrong input ends here
+    stack = session.stack  # wrong input ends here
     prepare_engine(session)
-    _preview(session)
+    with planned_by_one(session.paths, stack.name):
+        _preview(session)
 
 
 def _preview(session: Session) -> None:

@@ -9,6 +9,7 @@ import secrets
 import shlex
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -70,7 +71,7 @@ def engine_environment(toolchain: LinkedArtifacts) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     passphrase = engine / "passphrase"
     if not passphrase.exists():
-        _write(passphrase, secrets.token_urlsafe(32), mode=0o600)
+        _create(passphrase, secrets.token_urlsafe(32))
     plugins.install(engine / "home", bin_folder)
     scripts = toolchain.find("plugin/python-exec")
     ours = {"TRAINYARD_PYTHON_EXEC": str(scripts / "pulumi-language-python-exec")} if scripts else {}
@@ -126,6 +127,15 @@ def _link(link: Path, target: Path) -> None:
     fresh = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
     fresh.symlink_to(target)
     fresh.replace(link)
+
+
+def _create(file: Path, text: str) -> None:
+    """Create a file that only its owner can read, unless another command has created it meanwhile."""
+    fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    _write(fresh, text, mode=0o600)
+    with suppress(FileExistsError):
+        file.hardlink_to(fresh)
+    fresh.unlink()
 
 
 def _write(file: Path, text: str, *, mode: int) -> None:

@@ -281,8 +281,9 @@ class LocalStack:
 
     def engine_processes(self) -> list[psutil.Process]:
         """The engine at work for this stack, and its plugins."""
-        marker = str(self.state / "pulumi")
-        return [process for process in psutil.process_iter() if _environment(process).get(MARKER) == marker]
+        runs = f"{self.state / 'pulumi' / 'runs' / self.name}@"
+        processes = psutil.process_iter()
+        return [each for each in processes if _environment(each).get(MARKER, "").startswith(runs)]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pytest
 from engine import plugins
 from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
+from engine.recovery import MARKER
 from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
 from tests.processes import TIMEOUT_SECONDS, wait_for
@@ -38,6 +39,8 @@ from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 class Sleeper(ResourceProvider):
     def create(self, props):
         time.sleep(float(props["seconds"]))
+        if "ASLEEP" in os.environ:
+            open(os.environ["ASLEEP"] + ".begun", "w").close()
         while os.path.exists(os.environ.get("ASLEEP", "")):
             time.sleep(0.05)
         return CreateResult("one", {**props, "slept": True})
@@ -148,6 +151,13 @@ def left_running(project: PulumiProject) -> list[psutil.Process]:
     return found
 
 
+def variable(process: psutil.Process, name: str) -> str:
+    try:
+        return process.environ().get(name, "")
+    except psutil.Error:
+        return ""
+
+
 def read_until(engine: subprocess.Popen[str], text: str) -> str:
     """Read what the engine prints, up to a line that has the text."""
     assert engine.stdout is not None
@@ -216,6 +226,60 @@ def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: PulumiP
     engine.kill()
     engine.wait()
     wait_for(lambda: not left_running(project), lambda: f"left running: {left_running(project)}")
+
+
+OPERATE = """
+import os, sys
+from pathlib import Path
+from engine.engine import Engine
+from engine.paths import Paths
+from engine.progress import for_stream
+operation, stack, project, state = sys.argv[1:]
+paths = Paths(cache=Path(), state=Path(state), repository=Path(project))
+getattr(Engine(paths, {}), operation)(stack, for_stream())
+"""
+
+
+def test_two_commands_at_once_spare_each_others_engine_and_plugins(
+    project: PulumiProject, tmp_path: Path
+) -> None:
+    engine = Path(project.environment["PULUMI_BACKEND_URL"].removeprefix("file://"))
+    (project.program / "stacks").mkdir()
+    with (project.program / "Pulumi.yaml").open("a") as file:
+        file.write("stackConfigDir: stacks\n")
+    for stack in "ab":
+        (project.program / f"stacks/Pulumi.{stack}.yaml").write_text("config: {tiny:password: hunter2}\n")
+        (tmp_path / stack).touch()
+
+    def start(operation: str, stack: str) -> subprocess.Popen[str]:
+        words = [operation, stack, str(project.program), str(engine.parent)]
+        variables = {**project.environment, "ASLEEP": str(tmp_path / stack)}
+        command = [sys.executable, "-c", OPERATE, *words]
+        return subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)
+
+    def marked(stack: str) -> list[psutil.Process]:
+        folder = f"{engine}/runs/{stack}@"
+        return [each for each in psutil.process_iter() if variable(each, MARKER).startswith(folder)]
+
+    first, killed = start("up", "a"), start("up", "b")
+    try:
+        wait_for(lambda: all((tmp_path / f"{stack}.begun").exists() for stack in "ab"))
+        running = marked("a")
+        assert {"pulumi"} < {each.name() for each in running}
+        killed.kill()
+        (tmp_path / "b").unlink()
+        for operation, stack, code in (("up", "b", 0), ("destroy", "b", 0), ("preview", "a", 1)):
+            other = start(operation, stack)
+            _, output = other.communicate(timeout=600)
+            assert other.returncode == code, output
+        assert "held by process" in output
+        assert all(each.is_running() for each in running)
+        (tmp_path / "a").unlink()
+        _, output = first.communicate(timeout=600)
+        assert first.returncode == 0, output
+    finally:
+        first.kill()
+        killed.kill()
 
 
 def test_about_and_install_work_as_with_the_official_host(project: PulumiProject) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+from engine.locks import hold
 from tests.e2e import manifests
 from tests.e2e.kills import (
     CONTROL_PLANE,
@@ -82,9 +83,9 @@ def test_up_completes_a_preemption_during_which_it_was_killed(
 
 
 def test_a_second_command_is_refused_while_one_is_at_work(stack: LocalStack) -> None:
-    with FileLock(stack.state / f"{NAME}.lock"):
+    with hold(stack.state / f"{NAME}.lock"):
         refused = stack.trainyard("up", code=1)
-    assert "another trainyard command is running on it" in refused.errors
+    assert f"stack {NAME}\n  got:     held by process {os.getpid()} since" in refused.errors
 
 
 @pytest.fixture

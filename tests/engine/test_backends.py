@@ -19,7 +19,7 @@ class FakePulumiService:
     def __init__(self, **stacks: dict[str, Any]) -> None:
         self.stacks = stacks
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, _stack: str, *arguments: str) -> str:
         if arguments[:2] == ("stack", "ls"):
             return json.dumps([{"name": f"organization/tiny/{name}"} for name in self.stacks])
         assert arguments[:2] == ("stack", "export")

@@ -158,8 +158,9 @@ def test_a_stack_is_initialized_once(bench: EngineBench) -> None:
 def test_temporary_files_are_in_a_private_folder_that_is_deleted_after_the_run(bench: EngineBench) -> None:
     bench.engine.up("dev", RecordedProgress())
     folder = Path(bench.asked()[-1][1])
-    assert folder.parent == recovery.temporary(bench.paths.engine)
-    assert not folder.exists()
+    assert folder.parent == bench.paths.engine / "runs"
+    assert folder.name.startswith("dev@")
+    assert list(folder.parent.iterdir()) == []
 
 
 def test_after_one_interrupt_the_engine_shuts_down_by_itself(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_a_second_interrupt_kills_the_engine_and_its_plugins(tmp_path: Path) -> 
 
     def interrupt_twice() -> None:
         bench.wait_for_up()
-        environment = os.environ | {MARKER: str(bench.paths.engine)}
+        environment = os.environ | {MARKER: bench.asked()[-1][1]}
         plugins_left.append(subprocess.Popen([program, "600"], env=environment))
         bench.interrupt()
         wait_for(lambda: lines.lines)
@@ -251,18 +252,20 @@ def test_interrupted_operations_are_removed_from_the_state(bench: EngineBench) -
     assert imported["deployment"] == {"resources": []}
 
 
-def test_only_processes_of_our_engine_are_killed(bench: EngineBench) -> None:
-    folder = bench.paths.state
-    plugin = _named("pulumi-resource-kubernetes", folder)
-    ours, others = os.environ | {MARKER: str(bench.paths.engine)}, os.environ | {MARKER: "/elsewhere"}
-    orphan = subprocess.Popen([plugin, "600"], env=ours)
-    cluster = subprocess.Popen(["sleep", "600"], env=ours)
-    other_process = subprocess.Popen([plugin, "600"], env=others)
+def test_only_orphans_of_the_stack_are_killed(bench: EngineBench) -> None:
+    plugin = _named("pulumi-resource-kubernetes", bench.paths.state)
+    runs = bench.paths.engine / "runs"
+    orphan = subprocess.Popen([plugin, "600"], env=os.environ | {MARKER: str(runs / "dev@1")})
+    cluster = subprocess.Popen(["sleep", "600"], env=os.environ | {MARKER: str(runs / "dev@1")})
+    other_stack = subprocess.Popen([plugin, "600"], env=os.environ | {MARKER: str(runs / "dev2@1")})
+    other_state = subprocess.Popen([plugin, "600"], env=os.environ | {MARKER: "/elsewhere/runs/dev@1"})
+    spared = (cluster, other_stack, other_state)
     try:
-        recovery.end_orphans(bench.paths.engine)
-        assert [process.poll() is None for process in (orphan, cluster, other_process)] == [False, True, True]
+        bench.engine.recover("dev")
+        assert orphan.poll() is not None
+        assert [process.poll() for process in spared] == [None] * 3
     finally:
-        for process in (orphan, cluster, other_process):
+        for process in (orphan, *spared):
             process.kill()
             process.wait()
 
@@ -275,10 +278,10 @@ def test_an_orphaned_engine_gets_sigterm_before_it_is_killed(bench: EngineBench)
         f"#!/bin/sh\ntrap 'echo ended > {asked}; exit' INT\necho up\nwhile :; do sleep 0.1; done\n"
     )
     engine.chmod(0o755)
-    environment = os.environ | {MARKER: str(bench.paths.engine)}
+    environment = os.environ | {MARKER: str(bench.paths.engine / "runs" / "dev@1")}
     orphan = subprocess.Popen([engine], env=environment, stdout=subprocess.PIPE, text=True)
     assert orphan.stdout is not None and orphan.stdout.readline() == "up\n"
-    recovery.end_orphans(bench.paths.engine)
+    recovery.end_orphans(bench.paths.engine, "dev")
     assert asked.read_text() == "ended\n"
     assert orphan.poll() is not None
 
@@ -290,8 +293,8 @@ def test_an_orphan_that_has_just_ended_is_no_error(
     seen = psutil.Process(orphan.pid)
     orphan.kill()
     orphan.wait()
-    monkeypatch.setattr(recovery, "_left_running", lambda backend: [seen])
-    recovery.end_orphans(bench.paths.engine)
+    monkeypatch.setattr(recovery, "_marked", lambda: [(seen, str(bench.paths.engine / "runs" / "dev@1"))])
+    recovery.end_orphans(bench.paths.engine, "dev")
     assert not seen.is_running()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +13,10 @@ import pytest
 
 from engine.events import OperationResult
 from infra.errors import Problem, TrainyardError
+from trainyard import up
+from trainyard.down import take_down
 from trainyard.session import Session
-from trainyard.up import bring_up
+from trainyard.up import bring_up, show_preview
 
 
 class RecordingEngine:
@@ -84,3 +89,54 @@ def test_an_embedded_cluster_starts_without_a_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=True), run_job=True)
     assert engine.asked == ["up"]
+
+
+class EngineBesideOthers(RecordingEngine):
+    """A fake engine that starts another command while it operates."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        super().__init__(refuses=False)
+        self._other = other
+
+    def up(self, stack: str, _progress: object, **_options: object) -> OperationResult:
+        self._other()
+        return super().up(stack, _progress)
+
+
+def refused(command: Callable[[], None]) -> str:
+    with pytest.raises(TrainyardError) as raised:
+        command()
+    return str(raised.value)
+
+
+def test_no_other_command_on_the_stack_starts_while_its_resources_change(tmp_path: Path) -> None:
+    holder = re.compile(rf"held by process {os.getpid()} since \d.*: \S")
+    beside = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
+
+    def try_others() -> None:
+        for command in (
+            lambda: show_preview(beside),
+            lambda: bring_up(beside, run_job=False),
+            lambda: take_down(beside, purge=False),
+        ):
+            assert holder.search(refused(command))
+
+    bring_up(session(EngineBesideOthers(try_others), tmp_path, is_embedded=True), run_job=False)
+    assert beside.engine.asked == []  # type: ignore[attr-defined]
+    bring_up(beside, run_job=False)
+
+
+def test_a_stack_is_previewed_and_not_changed_while_up_follows_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
+    following.stack.job = object()  # type: ignore[assignment]
+    beside = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
+
+    def follow(*_: object) -> None:
+        show_preview(beside)
+        assert "stack lab\n" in refused(lambda: bring_up(beside, run_job=False))
+
+    monkeypatch.setattr(up, "run_stack_job", follow)
+    bring_up(following, run_job=True)
+    assert beside.engine.asked == ["preview"]  # type: ignore[attr-defined]

@@ -306,6 +306,21 @@ def test_the_engines_passphrase_is_created_once_and_readable_by_its_owner_only(
     assert workshop.paths.engine.stat().st_mode & 0o077 == 0
 
 
+def test_of_two_first_commands_at_once_one_creates_the_passphrase(
+    toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passphrase = workshop.paths.engine / "passphrase"
+
+    def beside_another(_num_bytes: int) -> str:
+        passphrase.write_text("of the other command")
+        return "of this one"
+
+    monkeypatch.setattr("secrets.token_urlsafe", beside_another)
+    toolchain.environment()
+    assert passphrase.read_text() == "of the other command"
+    assert [each.name for each in passphrase.parent.glob("*passphrase*")] == ["passphrase"]
+
+
 def test_artifacts_that_only_tests_need_are_made_only_for_them(toolchain: Toolchain) -> None:
     wanting = next_run(toolchain, test_packages={"nfs-server": {"provides": "no-such-server"}})
     assert steps(wanting, "package/shell") == {"packages": (Action.PRESENT, "1 Debian packages")}
