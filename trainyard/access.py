@@ -22,8 +22,6 @@ from trainyard import plain
 if TYPE_CHECKING:
     from trainyard.session import Session
 
-CONNECT_SECONDS = 10
-"""Seconds to wait for the API server: a private endpoint drops packets, so that only a timeout shows it."""
 UNAUTHORIZED = 401
 
 
@@ -90,6 +88,15 @@ def _kubeconfig_output(session: Session) -> str:
     return found
 
 
+class TimedApiClient(client.ApiClient):
+    """A client whose requests end without an answer; Kubernetes' own waits for one forever."""
+
+    def call_api(self, *request: Any, _request_timeout: Any = None) -> Any:  # noqa: ANN401 -- the client's own
+        call: Any = super().call_api
+        waits = _request_timeout or (plain.CONNECT_SECONDS, plain.ANSWER_SECONDS)
+        return call(*request, _request_timeout=waits)
+
+
 def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     """Return a client; certificates that must be files are in `keys`, which only the owner can read.
 
@@ -98,14 +105,15 @@ def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
     """
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
     parsed = yaml.load(kubeconfig, Loader=yaml.CSafeLoader)
-    configuration: Any = client.Configuration()
+    configuration: Any = client.Configuration(retries=plain.RETRIES)
+    configuration.socket_options = plain.socket_options()
     # The client writes keys to files, which remain after a kill: they belong in the private folder.
     load: Any = config.load_kube_config_from_dict
     load(parsed, client_configuration=configuration, temp_file_path=str(keys))
     for user in parsed.get("users") or ():
         if "exec" in user["user"] and not (configuration.api_key or configuration.cert_file):
             raise HostError([_no_credentials(user["user"]["exec"])])
-    return client.ApiClient(configuration)
+    return TimedApiClient(configuration)
 
 
 def _no_credentials(executed: dict[str, Any]) -> Problem:
@@ -125,7 +133,7 @@ def _probe(api_client: client.ApiClient, session: Session) -> None:
     """
     address = api_client.configuration.host
     try:
-        plain.read(api_client, "/version", seconds=CONNECT_SECONDS)
+        plain.read(api_client, "/version", seconds=plain.CONNECT_SECONDS)
     except ApiException as error:
         if error.status == UNAUTHORIZED:
             raise InputError([_signed_out(address)]) from error

@@ -440,9 +440,9 @@ def submit(
     [dim]trainyard submit -s aws
     trainyard submit -s aws --context research --no-follow[/]
     """
-    from trainyard.run import submit_job
+    from trainyard.run import submit_stack_job
 
-    submit_job(Session(stack, context=context), follow=follow, run=run)
+    submit_stack_job(Session(stack, context=context), follows=follow, run=run)
 
 
 @app.command()

@@ -8,10 +8,11 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from threading import Lock, Thread
+from dataclasses import dataclass, field
+from threading import Lock, Thread, current_thread
 
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
@@ -28,7 +29,9 @@ NUM_FOLLOWED = 16
 LAST_LINES = 20
 """Number of last lines that are shown of another node that failed."""
 SILENCE_SECONDS = 5.0
-"""Maximum seconds of silence after a job's end until its lines count as complete."""
+"""Maximum seconds of silence after a job's end until a new connection reads its last lines."""
+LAST_LINES_SECONDS = 120.0
+"""Maximum seconds after a job's end to read its last lines."""
 
 
 READ_ONLY = "The code's folder is read-only: let the program write to the one that TRAINYARD_RUN_DIR names"
@@ -38,13 +41,52 @@ _REFUSED_WRITE = re.compile(
 """Errors of Python for a relative path or a path in the code's folder, and those of `torch.save`."""
 
 
+class LogPosition:
+    """Position in a pod's log: the lines that were printed, as far as a new connection sends them again.
+
+    The API server omits lines of earlier whole seconds. Lines may have the same time, and the times of the
+    two output streams may alternate, so the lines of the last two seconds are counted by their times.
+    """
+
+    def __init__(self, printed: dict[bytes, Counter[bytes]] | None = None) -> None:
+        self._printed = printed or {}
+
+    @property
+    def since(self) -> str:
+        """The time that a new connection names; empty before the first line."""
+        return next(iter(self._printed[min(self._printed)])).decode() if self._printed else ""
+
+    def copy(self) -> LogPosition:
+        return LogPosition({second: Counter(times) for second, times in self._printed.items()})
+
+    def add(self, moment: bytes) -> None:
+        """Count a line that was printed."""
+        self._printed.setdefault(_second(moment), Counter())[moment] += 1
+        if len(self._printed) > 2:
+            del self._printed[min(self._printed)]
+
+    def new_lines(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield time and text of each line of a new connection that was not printed before."""
+        printed = self.copy()._printed
+        for line in whole_lines(chunks):
+            moment, _, text = line.partition(b" ")
+            times = printed.get(_second(moment), Counter())
+            if times[moment]:
+                times[moment] -= 1
+            else:
+                yield moment, text
+
+
+def _second(moment: bytes) -> bytes:
+    return moment[: len("2026-01-01T00:00:00")]
+
+
 @dataclass
 class _PodLog:
     """A pod's log that is being copied, and its progress."""
 
     pod: NodePod
-    last: bytes = b""
-    """Time of the last line."""
+    position: LogPosition = field(default_factory=LogPosition)
     is_whole: bool = False
     thread: Thread | None = None
 
@@ -102,44 +144,70 @@ class NodeLogs:
                 log.thread.start()
         return again
 
-    def finish(self) -> None:
-        """Return once the last lines of an ended job's nodes are copied."""
-        self._heard = time.monotonic()
-        while not all(log.is_whole for log in self._logs.values()):
-            if time.monotonic() > self._heard + SILENCE_SECONDS:
-                return
+    def finish(self) -> bool:
+        """Copy the last lines of an ended job's nodes; return whether the logs of ended pods are complete."""
+        deadline = time.monotonic() + LAST_LINES_SECONDS
+        self._heard, is_renewed = time.monotonic(), False
+        while self._unwritable is None and not all(log.is_whole for log in self._logs.values()):
+            if time.monotonic() > deadline or (is_renewed and self._is_silent()):
+                return all(log.is_whole or log.pod.phase == "Running" for log in self._logs.values())
+            if self._is_silent():
+                self._renew()
+                is_renewed = True
             time.sleep(0.1)
-            with suppress(ApiException, HTTPError, OSError):
+            try:
                 self.look()
+            except (ApiException, HTTPError, OSError):
+                self._heard = time.monotonic()
+        return True
+
+    def _is_silent(self) -> bool:
+        return time.monotonic() > self._heard + SILENCE_SECONDS
+
+    def _renew(self) -> None:
+        """Have new connections copy the rest of the logs: the present ones may be cut."""
+        with self._lock:
+            self._heard = time.monotonic()
+            for log in self._logs.values():
+                log.thread = None
 
     def _is_shown(self, pod: NodePod) -> bool:
         return pod.number < NUM_FOLLOWED or pod.phase == "Failed"
 
     def _copy(self, log: _PodLog) -> None:
-        resumed = log.last
-        tail = None if log.pod.number < NUM_FOLLOWED else LAST_LINES
+        with self._lock:
+            position = log.position.copy()
+        since = position.since
+        tail = None if since or log.pod.number < NUM_FOLLOWED else LAST_LINES
+        is_whole = False
         try:
-            for line in whole_lines(self._jobs.log_stream(log.pod, since=resumed.decode(), tail=tail)):
-                moment, _, text = line.partition(b" ")
-                if moment > resumed:
-                    self._write(log.pod, text)
-                    log.last = moment
-            log.is_whole = True
+            for moment, text in position.new_lines(self._jobs.log_stream(log.pod, since=since, tail=tail)):
+                if not self._write(log, moment, text):
+                    return
+            is_whole = True
         except ApiException as error:
-            log.is_whole = error.status == NOT_FOUND
+            is_whole = error.status == NOT_FOUND
         except (HTTPError, OSError):
             return
+        finally:
+            with self._lock:
+                log.is_whole |= is_whole and log.thread is current_thread()
 
-    def _write(self, pod: NodePod, text: bytes) -> None:
+    def _write(self, log: _PodLog, moment: bytes, text: bytes) -> bool:
+        """Write a line, unless another thread copies the log by now."""
         with self._lock:
+            if log.thread is not current_thread():
+                return False
             self._heard = time.monotonic()
             self.wrote_to_code |= _REFUSED_WRITE.search(text) is not None
             try:
-                write_line(text, pod.number if self._num_nodes > 1 else None)
+                write_line(text, log.pod.number if self._num_nodes > 1 else None)
                 sys.stdout.flush()
             except OSError as error:  # a full disk, or a reader that ended: no other connection helps
                 self._unwritable = error
                 raise
+            log.position.add(moment)
+            return True
 
 
 def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], object]) -> JobState:
@@ -168,9 +236,10 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
             with suppress(ApiException, HTTPError, OSError):  # a broken connection: the next poll retries
                 if shown.look():
                     log("  queue  its pods were started again")
-        if state.ended:
-            shown.finish()
+        is_complete = not state.ended or shown.finish()
         shown.check_output()
+        if not is_complete:
+            log(f"  its last lines may be missing; all lines: trainyard logs {key.name}")
         if shown.wrote_to_code and not advised:
             advised = True
             log(f"  {READ_ONLY}")

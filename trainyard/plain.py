@@ -8,6 +8,7 @@ every command (kubernetes 37). What reads lists, logs and versions needs none of
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +16,28 @@ from urllib.parse import urlencode
 
 from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
+from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+from urllib3 import Retry, Timeout
 
+CONNECT_SECONDS = 10.0
+"""Seconds to wait for a connection: a private endpoint drops packets, so that only a timeout shows it."""
+ANSWER_SECONDS = 30.0
+"""Seconds to wait for the next bytes of an answer: a NAT or a proxy may drop a connection silently."""
+SILENCE_SECONDS = 60.0
+"""Seconds without a line after which a log's connection counts as cut; a quiet log is only read anew."""
+_PROBED_SECONDS, _PROBE_SECONDS, _PROBES = 15, 5, 3
+RETRIES = Retry(3, read=1)
+"""Attempts of a request: one more after a missing answer, on a new connection."""
 Query = Mapping[str, str | int | Sequence[str]]
+
+
+def socket_options() -> list[tuple[int, int, int]]:
+    """Return options by which the kernel notices within half a minute that a peer is gone, idle or not."""
+    options = tcp_keepalive_socket_options(_PROBED_SECONDS, _PROBE_SECONDS, _PROBES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: for bytes that were sent, which keepalive does not cover
+        limit = _PROBED_SECONDS + _PROBE_SECONDS * _PROBES
+        options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit * 1000))
+    return options
 
 
 def get(api: ApiClient, path: str, query: Query = MappingProxyType({})) -> Any:  # noqa: ANN401 -- JSON
@@ -46,10 +67,17 @@ def stream(api: ApiClient, path: str, query: Query) -> Iterator[bytes]:
 
     Raises:
         ApiException: the API server refused the request.
-        urllib3.exceptions.HTTPError: the connection broke off.
+        urllib3.exceptions.HTTPError: the connection broke off, or nothing came for `SILENCE_SECONDS`.
     """
     pool: Any = api.rest_client.pool_manager
-    answer = pool.request("GET", url(api, path, query), headers=credentials(api), preload_content=False)
+    answer = pool.request(
+        "GET",
+        url(api, path, query),
+        headers=credentials(api),
+        preload_content=False,
+        retries=False,  # a caller continues behind the last line instead
+        timeout=Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
+    )
     try:
         if answer.status != 200:
             raise _refusal(answer.status, answer.reason, answer.read())
@@ -120,8 +148,9 @@ def _answer(
     pool: Any = api.rest_client.pool_manager
     given = {} if body is None else {"body": json.dumps(body).encode()}
     headers = credentials(api) | ({} if body is None else {"Content-Type": kind})
-    once = {"retries": False, "timeout": seconds} if seconds else {}
-    answer = pool.request(method, address, headers=headers, **given, **once)
+    waits = Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+    tries = {"retries": False, "timeout": seconds} if seconds else {"retries": RETRIES, "timeout": waits}
+    answer = pool.request(method, address, headers=headers, **given, **tries)
     if not 200 <= answer.status < 300:
         raise _refusal(answer.status, answer.reason, answer.data)
     return bytes(answer.data)

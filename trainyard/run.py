@@ -1,16 +1,32 @@
-"""Submits a stack's job once its data is staged, and follows it to its end; also cancels jobs. On the
-embedded cluster it also preempts nodes on schedule, and prints a summary.
+"""Submits jobs once their data is staged, and follows them to their end across lost connections; also cancels
+jobs. On the embedded cluster it also preempts nodes on schedule, and prints a summary.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ExitCode, InputError, Problem, TrainyardError
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, placement_of, share_for
+from trainyard.jobs import (
+    CHECKPOINTS,
+    RUN,
+    UNAUTHORIZED,
+    JobKey,
+    JobState,
+    Staging,
+    manifest,
+    placement_of,
+    share_for,
+)
+from trainyard.retrying_jobs import CUT_OFF, NOT_SUBMITTED, RetryingJobs, take_up, unanswered
 from trainyard.session import Session, next_run
 
 if TYPE_CHECKING:
@@ -32,9 +48,13 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         run = new_run(session, key)
         await_data(session, job)
         session.jobs.delete_and_wait(key)
-        session.jobs.submit(_manifest(session, job, run))
+        submit(session, key, _manifest(session, job, run), run)
+    _follow_to_end(session, job, run, started)
+
+
+def _follow_to_end(session: Session, job: JobSpec, run: str, started: float) -> None:
     if not session.is_on_host or job.command is not None:  # only the training package writes metrics
-        _follow_logs(session, job, run)
+        follow(session, JobKey(job.team, job.name), run, job.num_nodes)
         return
     from trainyard.summary import Summary, show  # with what it imports 60 ms, which most callers do not need
 
@@ -66,19 +86,92 @@ def _run_of_now() -> str:
     return datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
 
 
-def submit_job(session: Session, *, follow: bool, run: str = "") -> None:
-    """Submit the stack's job; the one before it must have ended. `run` names one to continue."""
+def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
+    """Submit the stack's job; the one before it must have ended. `run` names one to continue.
+
+    Raises:
+        TrainyardError: the cluster refused it, or the job failed (exit code 4).
+        InterruptedByUser: Ctrl-C; a submitted job continues.
+    """
     job = stack_job(session)
     key = JobKey(job.team, job.name)
-    run = run or new_run(session, key)
-    existing = session.jobs.get(key)
-    if existing is not None and session.jobs.state(key).ended:
-        session.jobs.delete_and_wait(key)
-    await_data(session, job)
-    session.jobs.submit(_manifest(session, job, run))
-    session.console.print(f"submitted {job.name} as {run} to the queue of team {job.team}", highlight=False)
-    if follow:
-        run_stack_job(session, job, time.time())
+    started = time.time()
+    with interruptible(session, key):
+        run = run or new_run(session, key)
+        existing = session.jobs.get(key)
+        if existing is not None and session.jobs.state(key).ended:
+            session.jobs.delete_and_wait(key)
+        await_data(session, job)
+        submit(session, key, _manifest(session, job, run), run)
+        if follows:
+            _follow_to_end(session, job, run, started)
+
+
+def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -> None:
+    """Submit a job, and report it.
+
+    Raises:
+        TrainyardError: the cluster refused it; or did not answer, and may have it.
+    """
+    try:
+        session.jobs.submit(body)
+    except CUT_OFF as error:  # the request may have arrived
+        raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
+    # Not by the console, which imports rich while the job's pods start.
+    sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
+    sys.stdout.flush()
+
+
+def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
+    """Show the queue's decisions on a job and its nodes' output, until it ends.
+
+    Raises:
+        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
+    """
+    from trainyard.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
+
+    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
+    shown = NodeLogs(session.jobs, key, num_nodes)
+    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
+    if state.phase == "failed":
+        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
+    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
+    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def interruptible(session: Session, key: JobKey) -> Iterator[None]:
+    """Keep the job running whatever ends the command, and report what exists.
+
+    Raises:
+        InterruptedByUser: in place of what Python raises at Ctrl-C.
+        TrainyardError: the connection broke off, or the user's credential has expired.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedByUser(_submitted_state(session, key)) from None
+    except (*CUT_OFF, ApiException) as error:
+        if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
+            raise
+        # What runs after a submission has already reported that the job exists.
+        raise TrainyardError([unanswered(error, NOT_SUBMITTED)]) from error
+
+
+def _submitted_state(session: Session, key: JobKey) -> str:
+    try:
+        exists = session.jobs.get(key) is not None
+    except (*CUT_OFF, ApiException, TrainyardError, KeyboardInterrupt):
+        text = _if_submitted(key)
+        return text[0].upper() + text[1:]
+    if exists:
+        again, delete = take_up(key), f"trainyard cancel {key.name}"
+        return f"{key.name} continues; follow it again: {again}; delete it: {delete}"
+    return "No job was submitted. The same command starts it."
+
+
+def _if_submitted(key: JobKey) -> str:
+    return f"if {key.name} was submitted (trainyard jobs), it continues; follow it again: {take_up(key)}"
 
 
 def cancel_job(session: Session, name: str) -> None:
@@ -183,13 +276,14 @@ def await_data(session: Session, job: JobSpec) -> None:
     Raises:
         TrainyardError: a dataset could not be staged, or nothing stages it.
     """
+    jobs = RetryingJobs(session, JobKey(job.team, job.name), submitted=False)
     for dataset in filter(None, (job.dataset, *job.datasets)):
-        staging = session.jobs.staging(dataset, job.team)
+        staging = jobs.staging(dataset, job.team)
         if staging.phase == "under way":
             with session.progress.task(f"dataset {dataset}"):
                 while staging.phase == "under way":
                     time.sleep(STAGING_POLL_SECONDS)
-                    staging = session.jobs.staging(dataset, job.team)
+                    staging = jobs.staging(dataset, job.team)
         if staging.phase not in {"staged", "hidden"}:
             raise TrainyardError([_not_staged(dataset, staging)])
 
@@ -207,8 +301,9 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
 
     key = JobKey(job.team, job.name)
     run_dir = session.run_root(job.team, job.name) / run
-    follower = Follower(session.jobs, key, run_dir, session.cluster.layout.events)
-    losses = Losses(session.jobs, key, job.interruptions)
+    jobs = RetryingJobs(session, key)
+    follower = Follower(jobs, key, run_dir, session.cluster.layout.events)
+    losses = Losses(jobs, key, job.interruptions)
     progress = session.progress
     with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
 
@@ -222,27 +317,10 @@ def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
         return until_ended(follower, look)
 
 
-def _follow_logs(session: Session, job: JobSpec, run: str) -> None:
-    """Show the queue's decisions on the job and its nodes' output, until it ends."""
-    from trainyard.live_logs import NodeLogs, follow_logs
-
-    key = JobKey(job.team, job.name)
-    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
-    shown = NodeLogs(session.jobs, key, job.num_nodes)
-    state = follow_logs(session.jobs, key, shown, session.progress.log)
-    if state.phase == "failed":
-        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
-    session.console.print(
-        f"[green]{key.name}: {state.phase}[/], checkpoints in {CHECKPOINTS}/{key.name}/{run} of the team's"
-        " volume",
-        highlight=False,
-    )
-
-
 def _failed(name: str, state: JobState, where: str = "") -> Problem:
     return Problem(
         path=f"job {name}",
         got=" ".join(("failed", where)).strip() + f": {state.reason}",
-        allowed="a job that reaches its last step",
-        fix=f"read `trainyard logs {name}`; committed checkpoints are retained, a new run resumes from them",
+        allowed="a job with exit code 0",
+        fix=f"read `trainyard logs {name}`; committed checkpoints are retained",
     )

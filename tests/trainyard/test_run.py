@@ -1,18 +1,33 @@
-"""`trainyard cancel`: its message on how to continue the job."""
+"""`submit`, `up` and `run` follow jobs across lost connections; the message of `trainyard cancel`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 from rich.console import Console
+from urllib3.exceptions import ProtocolError
 
-from infra.errors import InputError
-from trainyard.jobs import RUN, JobKey, JobState
-from trainyard.run import cancel_job, key_of
+from engine.progress import PlainProgress
+from infra.errors import InputError, InterruptedByUser, TrainyardError
+from infra.spec import parse_job
+from trainyard import live_logs, retrying_jobs
+from trainyard import run as run_module
+from trainyard.jobs import RUN, JobKey, Jobs, JobState, Staging
+from trainyard.run import await_data, cancel_job, follow, key_of, run_stack_job, submit_stack_job
+
+JOB = parse_job(
+    {"name": "tune", "team": "research", "runtime": "torch-none", "config": "digits", "dataset": "pile"}
+)
+KEY = JobKey(JOB.team, JOB.name)
+COMPLETE = JobState("complete")
+LOST = (ProtocolError("reset"), ApiException(status=503), TimeoutError())
 
 
 class KnownRun:
@@ -82,3 +97,107 @@ def test_the_team_selects_one_of_two_jobs_with_the_same_name() -> None:
     session.team = "vision"
     with pytest.raises(InputError, match="there is none"):
         key_of(session, "tune")
+
+
+class UnsteadyCluster:
+    """A cluster whose answers about a job are lost in between: an exception is raised in its turn."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *states: JobState | BaseException) -> None:
+        self.submitted: list[Any] = []
+        self.stagings: list[Staging | BaseException] = [Staging("staged")]
+        self._states = list(states)
+        patch.setattr(retrying_jobs, "RETRY_SECONDS", 0)
+        patch.setattr(live_logs, "POLL_SECONDS", 0)
+        patch.setattr(run_module, "STAGING_POLL_SECONDS", 0)
+        patch.setattr(run_module, "_manifest", lambda *_: {"metadata": {"annotations": {}}})
+        patch.setattr(Jobs, "get", lambda *_: None)
+        patch.setattr(Jobs, "delete_and_wait", lambda *_: None)
+        patch.setattr(Jobs, "submit", lambda _, body: self.submitted.append(body))
+        patch.setattr(Jobs, "node_pods", lambda *_: [])
+        patch.setattr(Jobs, "state", lambda *_: self._next(self._states))
+        patch.setattr(Jobs, "staging", lambda *_: self._next(self.stagings))
+
+    @staticmethod
+    def _next(answers: list[Any]) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> Any:
+    layout = SimpleNamespace(events=tmp_path / "events.jsonl")
+    return SimpleNamespace(
+        stack_name="lab",
+        stack=SimpleNamespace(job=JOB, datasets=()),
+        api=None,
+        jobs=Jobs(None),  # type: ignore[arg-type]
+        is_on_host=on_host,
+        cluster=SimpleNamespace(layout=layout),
+        run_root=lambda team, name: tmp_path / team / name,
+        progress=PlainProgress(output),
+        console=Console(file=output, width=200),
+    )
+
+
+def submit_and_follow(session: Any) -> None:
+    submit_stack_job(session, follows=True)
+
+
+def up(session: Any) -> None:
+    run_stack_job(session, JOB, 0.0)
+
+
+def run(session: Any) -> None:
+    follow(session, KEY, "run-7", 1)
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["remote", "embedded"])
+@pytest.mark.parametrize("command", [submit_and_follow, up, run])
+def test_every_command_follows_its_job_across_a_lost_connection(
+    command: Callable[[Any], None], on_host: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = UnsteadyCluster(monkeypatch, *LOST, JobState("running"), *LOST, COMPLETE, COMPLETE)
+    monkeypatch.setattr("trainyard.spot.cloud", lambda _: nullcontext())
+    monkeypatch.setattr("trainyard.summary.show", lambda *_: None)
+    output = StringIO()
+    command(session_of(output, tmp_path, on_host=on_host))
+    assert output.getvalue().count("no answer from the cluster; the job continues; retrying") == 2
+    assert len(cluster.submitted) == (command is not run)
+
+
+def test_a_wait_for_data_survives_a_lost_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, output = UnsteadyCluster(monkeypatch), StringIO()
+    cluster.stagings = [*LOST, Staging("under way"), *LOST, Staging("staged")]
+    await_data(session_of(output, tmp_path), JOB)
+    assert output.getvalue().count("no answer from the cluster; retrying") == 2
+    cluster.stagings = [ApiException(status=401)]
+    with pytest.raises(TrainyardError, match="no job was submitted: then run the same command again"):
+        await_data(session_of(output, tmp_path), JOB)
+
+
+@pytest.mark.parametrize("command", [submit_and_follow, up])
+def test_a_submission_of_the_stacks_job_that_broke_off_may_have_arrived(
+    command: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    UnsteadyCluster(monkeypatch)
+
+    def cut(_jobs: Jobs, _body: object) -> None:
+        raise ProtocolError("reset")
+
+    monkeypatch.setattr(Jobs, "submit", cut)
+    with pytest.raises(TrainyardError, match=r"if tune was submitted .* trainyard logs -f tune"):
+        command(session_of(StringIO(), tmp_path))
+
+
+def test_ctrl_c_while_the_stacks_job_is_followed_names_how_to_follow_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To submit it again would be refused."""
+    UnsteadyCluster(monkeypatch, KeyboardInterrupt())
+    found = iter([None])
+    monkeypatch.setattr(Jobs, "get", lambda *_: next(found, {"spec": {}}))
+    monkeypatch.setattr(run_module, "new_run", lambda *_: "run-7")
+    with pytest.raises(InterruptedByUser) as stopped:
+        submit_and_follow(session_of(StringIO(), tmp_path))
+    assert "tune continues; follow it again: trainyard logs -f tune" in stopped.value.text

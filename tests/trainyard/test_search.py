@@ -16,6 +16,7 @@ import yaml
 from kubernetes import client
 from rich.console import Console
 
+from engine.progress import PlainProgress
 from infra.errors import TrainyardError
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -70,9 +71,12 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 
 def session(tmp_path: Path, url: str) -> Any:
+    api = client.ApiClient(client.Configuration(host=url))
     return SimpleNamespace(
         stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
-        jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
+        api=api,
+        jobs=Jobs(api),
+        progress=PlainProgress(StringIO()),
         console=Console(file=StringIO(), width=120),
         is_on_host=True,
         run_root=lambda team, name: tmp_path / team / name,

@@ -27,8 +27,8 @@ from trainyard.live_logs import whole_lines, write_line
 from trainyard.member.cluster import MemberCluster, Object
 from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote, exit_code, rounds
-from trainyard.member.retrying_jobs import RetryingJobs
 from trainyard.node_pods import NodePod
+from trainyard.retrying_jobs import RetryingJobs
 from trainyard.run import key_of
 from trainyard.session import Session
 

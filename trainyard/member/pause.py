@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import JobKey
 from trainyard.member.cluster import WORKLOADS, MemberCluster, Object
+from trainyard.plain import CONNECT_SECONDS
 from trainyard.run import key_of
 from trainyard.session import Session
 from trainyard_train.elasticity.exit_codes import EXIT_PREEMPTED
@@ -109,6 +110,11 @@ def _grace(pods: list[Object]) -> float:
     return max((float(pod["spec"].get("terminationGracePeriodSeconds", 30)) for pod in pods), default=0.0)
 
 
+def _timeouts(pods: list[Object]) -> tuple[float, float]:
+    """Timeouts of a connection that may be silent for as long as pods shut down: to connect, and to read."""
+    return CONNECT_SECONDS, _grace(pods) + MARGIN_SECONDS
+
+
 def _next_step(key: JobKey) -> str:
     return f"to continue: trainyard resume {key.name}"
 
@@ -119,7 +125,7 @@ class _Ends:
     def __init__(self, cluster: MemberCluster, key: JobKey, pods: list[Object]) -> None:
         self._codes: dict[str, int | None] = {pod["metadata"]["name"]: None for pod in pods}
         self._left = set(self._codes)
-        self._cluster, self._key = cluster, key
+        self._cluster, self._key, self._timeouts = cluster, key, _timeouts(pods)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._stop = threading.Event()
         if pods:
@@ -146,7 +152,10 @@ class _Ends:
         with suppress(ApiException, HTTPError):  # the periodic list also finds the end
             watch: Any = Watch()  # type: ignore[no-untyped-call]
             for event in watch.stream(
-                core.list_namespaced_pod, self._key.namespace, label_selector=f"{LABEL}={self._key.name}"
+                core.list_namespaced_pod,
+                self._key.namespace,
+                label_selector=f"{LABEL}={self._key.name}",
+                _request_timeout=self._timeouts,
             ):
                 self._note(event["raw_object"], deleted=event["type"] == "DELETED")
                 if self._stop.is_set() or not self._left:
@@ -184,7 +193,12 @@ class _Follower:
         self._text = b""
         about = pod["metadata"]
         self._stream = cluster.core.read_namespaced_pod_log(
-            about["name"], about["namespace"], follow=True, tail_lines=0, _preload_content=False
+            about["name"],
+            about["namespace"],
+            follow=True,
+            tail_lines=0,
+            _preload_content=False,
+            _request_timeout=_timeouts([pod]),
         )
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()

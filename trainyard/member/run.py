@@ -8,31 +8,30 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
 import yaml
-from kubernetes.client.exceptions import ApiException
 
 from infra import names
-from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
+from infra.errors import InputError, Problem
 from infra.spec import JobSpec, parse_job
-from trainyard.jobs import CHECKPOINTS, JOB, UNAUTHORIZED, Checkout, JobKey, JobPlacement, manifest
+from trainyard.jobs import JOB, Checkout, JobKey, JobPlacement, manifest
 from trainyard.member.asked import Asked, Size, Written, check_program, made_up, secrets_of
 from trainyard.member.cluster import PRIORITIES, MemberCluster
 from trainyard.member.offers import Chosen, choose, flavors_of
 from trainyard.member.pack import Pack, counted, printable, size_of
 from trainyard.member.packing import Code, Packing
-from trainyard.member.retrying_jobs import CUT_OFF, RetryingJobs, take_up, unanswered
 from trainyard.member.runtimes import Runtime, runtime_of
 from trainyard.member.secrets import Secrets
 from trainyard.member.upload import CodeStore, StoreProgram
-from trainyard.run import await_data, key_of, new_run
+from trainyard.retrying_jobs import take_up
+from trainyard.run import await_data, follow, interruptible, key_of, new_run, submit
 from trainyard.session import Session
 from trainyard.train_job import ORIGIN
 
@@ -308,67 +307,6 @@ def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: boo
 
 
 def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, detach: bool) -> None:
-    try:
-        session.jobs.submit(body)
-    except CUT_OFF as error:  # the request may have arrived
-        raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
-    # Not by the console, which imports rich while the job's pods start.
-    sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
-    sys.stdout.flush()
+    submit(session, key, body, run)
     if not detach:
         follow(session, key, run, int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
-
-
-def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
-    """Show the queue's decisions on a job and its nodes' output, until it ends.
-
-    Raises:
-        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
-    """
-    from trainyard.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
-
-    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
-    shown = NodeLogs(session.jobs, key, num_nodes)
-    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
-    if state.phase == "failed":
-        fix = f"read `trainyard logs {key.name}`; committed checkpoints are retained"
-        problem = Problem(f"job {key.name}", f"failed: {state.reason}", "a job with exit code 0", fix)
-        raise TrainyardError([problem], ExitCode.JOB_FAILED)
-    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
-    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def interruptible(session: Session, key: JobKey) -> Iterator[None]:
-    """Keep the job running whatever ends the command, and report what exists.
-
-    Raises:
-        InterruptedByUser: in place of what Python raises at Ctrl-C.
-        TrainyardError: the connection broke off, or the user's credential has expired.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise InterruptedByUser(_submitted_state(session, key)) from None
-    except (*CUT_OFF, ApiException) as error:
-        if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
-            raise
-        # What runs after a submission has already reported that the job exists.
-        state = "no job was submitted: then run the same command again"
-        raise TrainyardError([unanswered(error, state)]) from error
-
-
-def _submitted_state(session: Session, key: JobKey) -> str:
-    try:
-        exists = session.jobs.get(key) is not None
-    except (*CUT_OFF, ApiException, TrainyardError, KeyboardInterrupt):
-        text = _if_submitted(key)
-        return text[0].upper() + text[1:]
-    if exists:
-        again, delete = take_up(key), f"trainyard cancel {key.name}"
-        return f"{key.name} continues; follow it again: {again}; delete it: {delete}"
-    return "No job was submitted. The same command starts it; its code remains stored."
-
-
-def _if_submitted(key: JobKey) -> str:
-    return f"if {key.name} was submitted (trainyard jobs), it continues; follow it again: {take_up(key)}"

@@ -24,10 +24,9 @@ from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec.offer import PoolOffer
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.member.lists import about, admitted, cluster_queue, local_queue, pod, workload
-from trainyard import live_logs
+from trainyard import live_logs, retrying_jobs
 from trainyard.cli import app
 from trainyard.jobs import JobKey
-from trainyard.member import retrying_jobs
 
 KEY = JobKey("research", "tune")
 NAMESPACED = f"namespaces/{KEY.namespace}"

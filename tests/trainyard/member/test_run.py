@@ -19,8 +19,9 @@ from infra.spec import parse_job
 from infra.spec.dataset import DatasetSpec
 from trainyard.jobs import JobKey
 from trainyard.member import run
-from trainyard.member.run import _check_same, _start, _submit, interruptible
+from trainyard.member.run import _check_same, _start, _submit
 from trainyard.member.runtimes import Runtime, StagedDataset, _read
+from trainyard.run import interruptible
 
 KEY = JobKey("research", "tune")
 RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))

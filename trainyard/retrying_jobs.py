@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from websocket import WebSocketException
 
 from infra.errors import Problem, TrainyardError
-from trainyard.jobs import UNAUTHORIZED, JobKey, Jobs, JobState
+from trainyard.jobs import UNAUTHORIZED, JobKey, Jobs, JobState, Staging
 from trainyard.session import Session
 
 RETRY_SECONDS = 5.0
@@ -23,6 +23,8 @@ GIVE_UP_SECONDS = 600.0
 _SERVER_ERROR, _TOO_MANY = 500, 429
 CUT_OFF = (HTTPError, WebSocketException, ConnectionError, TimeoutError, ssl.SSLError)
 """Exceptions that mean that the API server does not answer."""
+NOT_SUBMITTED = "no job was submitted: then run the same command again"
+"""What exists where the connection broke off before the submission, and what to do."""
 Answer = TypeVar("Answer")
 
 
@@ -30,22 +32,31 @@ class RetryingJobs(Jobs):
     """The jobs of a cluster; while there is no answer, it is asked again.
 
     Its methods raise TrainyardError where there was none for `GIVE_UP_SECONDS`, or the user's credential has
-    expired: the job continues, and the error has the command to follow it again.
+    expired. The error says what exists: `submitted`: the job, with the command to follow it again.
     """
 
-    def __init__(self, session: Session, key: JobKey) -> None:
+    def __init__(self, session: Session, key: JobKey, *, submitted: bool = True) -> None:
         super().__init__(session.api)
-        self._log, self._key = session.progress.log, key
+        self._log, self._key, self._submitted = session.progress.log, key, submitted
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
         """As `Jobs.get`, with retries."""
-        return self._with_retries(lambda: super(RetryingJobs, self).get(key))
+        return self.with_retries(lambda: super(RetryingJobs, self).get(key))
 
     def state(self, key: JobKey) -> JobState:
         """As `Jobs.state`, with retries."""
-        return self._with_retries(lambda: super(RetryingJobs, self).state(key))
+        return self.with_retries(lambda: super(RetryingJobs, self).state(key))
 
-    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
+    def staging(self, dataset: str, team: str) -> Staging:
+        """As `Jobs.staging`, with retries."""
+        return self.with_retries(lambda: super(RetryingJobs, self).staging(dataset, team))
+
+    def annotate(self, key: JobKey, name: str, value: str) -> None:
+        """As `Jobs.annotate`, with retries."""
+        self.with_retries(lambda: super(RetryingJobs, self).annotate(key, name, value))
+
+    def with_retries(self, ask: Callable[[], Answer]) -> Answer:
+        """Return the answer to a request that may be made several times."""
         deadline, reported = time.monotonic() + GIVE_UP_SECONDS, False
         while True:
             try:
@@ -53,9 +64,11 @@ class RetryingJobs(Jobs):
             except (*CUT_OFF, ApiException) as error:
                 if not _passes(error) or time.monotonic() > deadline:
                     state = f"{self._key.name} continues; follow it again: {take_up(self._key)}"
-                    raise TrainyardError([unanswered(error, state)]) from error
+                    problem = unanswered(error, state if self._submitted else NOT_SUBMITTED)
+                    raise TrainyardError([problem]) from error
             if not reported:
-                self._log("  queue  no answer from the cluster; the job continues; retrying")
+                continues = " the job continues;" if self._submitted else ""
+                self._log(f"  queue  no answer from the cluster;{continues} retrying")
                 reported = True
             time.sleep(RETRY_SECONDS)
 

@@ -11,9 +11,9 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ProtocolError
 
 from infra.errors import ExitCode, TrainyardError
+from trainyard import retrying_jobs
 from trainyard.jobs import JobKey, Jobs, JobState
-from trainyard.member import retrying_jobs
-from trainyard.member.retrying_jobs import RetryingJobs
+from trainyard.retrying_jobs import RetryingJobs
 
 KEY = JobKey("research", "tune")
 
