@@ -4,17 +4,16 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
 PACKAGES := catalog engine infra local policies rehearsal training/src trainyard benchmarks tests
-# Clones share mypy's cache. Python caches bytecode, since hundreds of processes import the same modules.
-export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
+# Clones share mypy's cache and the tests' results. Python caches bytecode, since hundreds of processes import the same modules.
+CACHE = $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)
+export MYPY_CACHE_DIR ?= $(CACHE)/mypy
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
-# A tier of tests is a marker (pyproject.toml) with its target's name. The tests of a file run in one process, since they
-# share fixtures. Where tests wait at times, there is one process more than processors.
-FAST = -m "$@ and not soak" -n $$(($$(nproc) + 1)) --dist loadfile
-BUSY = -m "$@ and not soak" -n auto --dist loadfile
-SLOW = -m "$@ and not soak" --durations=10
+# A tier of tests is a marker (pyproject.toml) with its target's name; its groups and budget: tests/groups.yaml, budgets.yaml.
+# SAMPLE=1 also runs some tests of a tier that has passed before with the same content.
+TIER = $(BIN)/python -m tests.proof $@ $(if $(SAMPLE),sample)
 
 # Installs a lock's packages in a separate folder, which tests append to sys.path. Arguments: the lock, options of uv.
 define aside
@@ -22,7 +21,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor release test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed foreign guides clis check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor release test sum unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed foreign guides clis check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -39,35 +38,38 @@ status: venv ## Show what runs
 doctor: venv ## Show what this host has and lacks, and what `up` would install
 	@$(BIN)/trainyard doctor
 
-test: check unit clouds ## All checks and tests that must pass for every change
-	@$(MAKE) --no-print-directory e2e BESIDE=training
+test: prepared foreign clis nfs tracking deepspeed ## All checks and tests that must pass for every change (COLD=1: forget what has passed)
+	@rm -rf .trainyard/proof.jsonl $(if $(COLD),"$(CACHE)/results")
+	@$(MAKE) --no-print-directory --keep-going e2e BESIDE="check unit clouds training"; \
+		$(MAKE) --no-print-directory sum CODE=$$?
+
+sum: # of a run
+	@$(BIN)/python -m tests.proof end $(CODE)
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
-	@$(BIN)/pytest $(FAST)
+	@$(BEHIND) $(TIER)
 
 clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
-	@$(BIN)/pytest $(BUSY)
+	@$(BEHIND) $(TIER)
 
 training: tracking ## Tests of the training package
-	@$(BEHIND) $(BIN)/pytest $(FAST)
+	@$(BEHIND) $(TIER)
 
-# The cluster's part takes longest, so the others run at a lower priority beside it. So do, in `make test`, the tests of
-# the training package, which alone use only two thirds of the processors.
+# The cluster waits most, so it begins first. The others have a lower priority.
 e2e: prepared ## The end-to-end tests, their three parts in parallel
 	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(BESIDE)
 
 cluster: prepared foreign ## The tests on a real cluster (root)
-	@$(BIN)/pytest $(SLOW)
+	@$(TIER)
 
 engine: prepared guides ## The tests on the real engine: guides, rehearsals, templates, policies
-	@$(BIN)/python -m tests.e2e.guide README.md $(foreach kind,aws azure coreweave gcp onprem,docs/$(kind).md) templates/*/README.md
-	@$(BEHIND) $(BIN)/pytest $(SLOW)
+	@$(BEHIND) $(TIER)
 
 ranks: tracking deepspeed foreign nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
-	@$(BEHIND) $(BIN)/pytest $(SLOW)
+	@$(BEHIND) $(TIER)
 
 soak: prepared deepspeed foreign nfs ## The long tests, by seeds; continues after an interruption (SOAK=FILE: only those)
-	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
+	@$(BIN)/python -m pytest -p tests.proof -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
 	@$(call aside,peers)
@@ -86,6 +88,7 @@ foreign: prepared ## Third-party programs for the tests of the library
 	@$(call aside,foreign)
 
 guides: prepared clis ## The AWS command line, for the tests of the guides
+	@$(BIN)/python -m tests.e2e.guide README.md $(foreach kind,aws azure coreweave gcp onprem,docs/$(kind).md) templates/*/README.md
 
 clis: venv # for pipelines, too: templates/pipelines/bin
 	@$(call aside,guides)
@@ -99,7 +102,7 @@ release: prepared ## Write VERSION=X.Y.Z and this release's state, for the commi
 check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy $(PACKAGES)
+	@$(BEHIND) $(BIN)/mypy $(PACKAGES)
 	@$(BIN)/lint-imports
 	@$(BIN)/hadolint training/images/*/Dockerfile
 	@$(BIN)/shellcheck --severity=warning $$(git ls-files '*.sh')

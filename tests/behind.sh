@@ -3,6 +3,7 @@
 # By a control group: `nice` alone does little, since the kernel shares time between sessions first (autogroups),
 # and much of what the tests start has a session of its own. Whoever may not make a group gets `nice` alone.
 set -u
+trap : INT # the command ends by it, too, and this waits for that
 
 leave() { # what ends a little later than its test still has the group
     for _ in 1 2 3 4 5 6 7 8 9 10; do

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.paths import Paths
-from tests.infra import golden_plans
 from tests.tiers import pytest_ignore_collect, pytest_itemcollected
 
 __all__ = ["pytest_ignore_collect", "pytest_itemcollected"]
@@ -37,4 +36,6 @@ gc.set_threshold(100_000)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the layers of golden plans once, when all workers have stored theirs."""
     if os.environ.get("UPDATE_GOLDEN") and not hasattr(session.config, "workerinput"):
+        from tests.infra import golden_plans  # most tests do not read `infra`
+
         golden_plans.write()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import HEADLINES, METHODS, RESULTS, SUMMARY, load, write_pages
+from tests.proof import BUDGETS
 
 
 @pytest.fixture
@@ -69,3 +70,8 @@ def test_each_headline_is_of_a_stored_figure() -> None:
             if figure.claim.startswith(claim) and (figure.peer.name if figure.peer else "").startswith(peer)
         ]
         assert len(found) == 1, text
+
+
+def test_the_limit_of_all_tests_is_their_budget() -> None:
+    (row,) = [line for line in SUMMARY.read_text().splitlines() if line.startswith("| `make test COLD=1`")]
+    assert f"| ≤ {BUDGETS['minutes']['all']} min" in row

@@ -84,7 +84,7 @@ def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool
     """Fetch or build all artifacts of the stack into the cache; a filled cache costs well under a second."""
     session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
-    parts = PACKAGE_PARTS if for_package or for_tests else ()
+    parts = PACKAGE_PARTS if for_package else ()
     session.toolchain.ensure(*wanted_artifacts(session), *parts, *(tests if for_tests else ()))
 
 
