@@ -34,8 +34,8 @@ while (folder / f"{{run}}.waits").exists():
 plugin.kill()
 """
 COMMAND = (
-    "import sys; from pathlib import Path; from tests.engine.test_two_commands import State;"
-    "State(Path(sys.argv[1])).run(*sys.argv[2:])"
+    "import sys; from pathlib import Path; from tests.engine.test_two_commands import SharedState;"
+    "SharedState(Path(sys.argv[1])).run(*sys.argv[2:])"
 )
 
 
@@ -59,7 +59,7 @@ class EngineRun:
         return lives(self.engine) and lives(self.plugin) and self.folder.is_dir()
 
 
-class State:
+class SharedState:
     """One state folder with the stacks `a` and `b`."""
 
     def __init__(self, folder: Path) -> None:
@@ -107,8 +107,8 @@ class State:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    found = State(tmp_path)
+def state(tmp_path: Path) -> SharedState:
+    found = SharedState(tmp_path)
     found.make()
     return found
 
@@ -117,7 +117,9 @@ SECOND = pytest.mark.parametrize(("operation", "stack"), [("preview", "a"), ("up
 
 
 @SECOND
-def test_a_second_command_spares_the_first_and_what_it_runs(state: State, operation: str, stack: str) -> None:
+def test_a_second_command_spares_the_first_and_what_it_runs(
+    state: SharedState, operation: str, stack: str
+) -> None:
     with state.running("up", "a") as (first, run):
         state.run(operation, stack)
         assert run.is_whole
@@ -127,7 +129,7 @@ def test_a_second_command_spares_the_first_and_what_it_runs(state: State, operat
 
 @SECOND
 def test_after_a_kill_the_next_command_on_the_stack_cleans_up_and_spares_the_other(
-    state: State, operation: str, stack: str
+    state: SharedState, operation: str, stack: str
 ) -> None:
     with state.running("up", "a") as (first, run):
         with state.running(operation, stack) as (second, killed):
