@@ -18,7 +18,7 @@ ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
 """Annotations of a TrainJob: its origin (see `Origin`), and its ports as `name=number,…`."""
 SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
 PYTHON_PATH = "PYTHONPATH"
-"""Variable that the runtime sets too: `python_path.sh` joins the values."""
+"""Variable that images have too: `python_path.sh` joins the values."""
 RESTARTS = 3
 """Default number of restarts of a node's ranks in the same pod."""
 _LAUNCHERS = frozenset({"accelerate", "deepspeed"})
@@ -132,13 +132,14 @@ def variables(job: JobSpec) -> list[str]:
 def environment(
     job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[JobDataset] = ()
 ) -> list[dict[str, Any]]:
-    """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
+    """Return the variables of each node: its accelerators, the job's own, secrets by reference, paths."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
     own = {
         f"TRAINYARD_{name}" if name == PYTHON_PATH else name: job.environment[name]
         for name in job.environment
     }
     values = {
+        names.ACCELERATORS_VARIABLE: str(job.accelerators_per_node),
         **own,
         "TRAINYARD_JOB": job.name,
         "TRAINYARD_RUN_DIR": run_dir,

@@ -133,16 +133,16 @@ HOME = "/home/trainyard"
 
 
 def python_environment(settings: ClusterSettings) -> dict[str, str]:
-    """Return the variables with which the training package is found, in the image or beside it."""
-    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **settings.environment}
-    if not settings.training_env:
-        return {"HOME": HOME, "PYTHONPATH": names.TRAINING_SOURCE, **python}
+    """Return the variables of containers that run Python.
+
+    They name no folder of an image: a pod's PATH, PYTHONPATH or LD_LIBRARY_PATH would replace the image's,
+    and hide its packages. Ours has the same folders whether its packages are inside or mounted.
+    """
     return {
         "HOME": HOME,
-        "PATH": f"{names.TRAINING_ENV_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": f"{names.TRAINING_SOURCE}:{names.TRAINING_ENV_MOUNT}",
-        **python,
-        "OPAL_PREFIX": names.TRAINING_ENV_MOUNT,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **settings.environment,
     }
 
 

@@ -109,6 +109,7 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
     """
     found = catalog.fabric(fabric)
     pod = _with_mounts(pod, found)
+    pod = {**pod, "containers": [_started(each, fabric) for each in pod["containers"]]}
     if check and needs(fabric):
         pod = {**pod, "containers": [_checked(each, fabric) for each in pod["containers"]]}
     if found.setup:
@@ -149,16 +150,21 @@ def _mounting(container: dict[str, Any], mounts: Sequence[Mapping[str, Any]]) ->
     return {**container, "volumeMounts": [*container["volumeMounts"], *mounts]}
 
 
+def _started(container: dict[str, Any], fabric: str) -> dict[str, Any]:
+    """Start the runtime's own command, if it has one, as `trainyard run` starts a job's."""
+    command = {"command": [*on_fabric(fabric), *container["command"]]} if "command" in container else {}
+    return {**container, **command}
+
+
 def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
     """Check each container as it starts, in whatever image and beside whatever command the job gives it.
 
     NCCL_NET refuses TCP as well, but not before the first communicator, and with an unspecific message.
     """
     variable = {"name": "TRAINYARD_FABRIC", "value": needs(fabric)}
-    command = {"command": [*on_fabric(fabric), *container["command"]]} if "command" in container else {}
     check = ["/bin/sh", "-c", program("check_fabric.sh").rstrip(), "check_fabric", str(FABRIC_SIGNAL)]
     lifecycle = {**container.get("lifecycle", {}), "postStart": {"exec": {"command": check}}}
-    return {**container, **command, "env": [*container["env"], variable], "lifecycle": lifecycle}
+    return {**container, "env": [*container["env"], variable], "lifecycle": lifecycle}
 
 
 def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:

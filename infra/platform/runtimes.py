@@ -21,7 +21,7 @@ from infra.platform.base import (
     python_environment,
 )
 from infra.platform.fabric import FABRIC_SIGNAL, environment, pod_annotations, resources, with_fabric
-from infra.platform.programs import program, unpacking
+from infra.platform.programs import on_fabric, program, unpacking
 from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import LASTING_SECONDS, runtime_grace_seconds
 from infra.targets.base import PoolSettings
@@ -55,6 +55,7 @@ _PRRTE = {
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
 _OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
+"""Variables of the image, if it has them, that sshd would not pass to the ranks of an MPI job."""
 _NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps an autoscaler from ending a job to save a node."""
 _JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
@@ -151,7 +152,7 @@ def _worker_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
     sshd = {
         # Trainer gives workers the job's variables, including the digest of its code, but no command.
-        "command": [*unpacking(), "python3", "-c", program("serve_ssh.py")],
+        "command": [*unpacking(), *on_fabric(fabric), "python3", "-c", program("serve_ssh.py")],
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
@@ -277,7 +278,7 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
             {"name": names.JOB_VOLUME, "emptyDir": _IN_MEMORY},
         ],
     }
-    if all(names.SIMULATED_LABEL in pool.labels for pool in pools):
+    if _are_simulated(pools):
         return pod
     check = names.runtime(framework, fabric) not in context.stack.unchecked_runtimes
     return with_fabric(pod, fabric, check=check)
@@ -287,8 +288,12 @@ def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[
     fabric = pools[0].fabric_class
     # A job requests a number of a node's accelerators; with a fabric it gets the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
-    shared = {"HF_HUB_CACHE": names.HUGGING_FACE_CACHE}
-    variables = {**python_environment(context.settings), **shared, **environment(fabric)}
+    variables = {
+        **python_environment(context.settings),
+        "HF_HUB_CACHE": names.HUGGING_FACE_CACHE,
+        **({} if _are_simulated(pools) else _asked(fabric, accelerators)),
+        **environment(fabric),
+    }
     return {
         "name": "node",
         "image": context.settings.training_images.get(
@@ -302,6 +307,18 @@ def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[
         },
         "securityContext": RESTRICTED_CONTAINER,
         "volumeMounts": [*_mounts(context), dict(_JOB)],
+    }
+
+
+def _are_simulated(pools: Sequence[PoolSettings]) -> bool:
+    return all(names.SIMULATED_LABEL in pool.labels for pool in pools)
+
+
+def _asked(fabric: str, accelerators: int) -> dict[str, str]:
+    """Variables by which ranks know that they must not train on the processors of the node."""
+    return {
+        names.ACCELERATOR_VARIABLE: catalog.fabric(fabric).accelerator_resource,
+        names.ACCELERATORS_VARIABLE: str(accelerators),
     }
 
 

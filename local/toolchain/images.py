@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,14 +39,6 @@ NUM_RETAINED = 3
 package makes one, of 170 MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
-ENVIRONMENT = {
-    "PATH": "/opt/trainyard/env/bin:/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
-    "PYTHONPATH": "/opt/trainyard/src:/opt/trainyard/env",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUNBUFFERED": "1",
-    "OPAL_PREFIX": "/opt/trainyard/env",
-}
-"""Environment of training jobs, the same as in the Dockerfile of `training/images/torch`."""
 
 
 class ProgramImage(CachedArtifact):
@@ -176,6 +170,7 @@ class TrainingArchive(CachedArtifact):
         self._sources = image.sources
         self._root = root
         self._requirements = repository / requirements
+        self._dockerfile = repository / image.recipes[0] / "Dockerfile"
 
     @property
     def provides(self) -> tuple[str, ...]:
@@ -184,7 +179,8 @@ class TrainingArchive(CachedArtifact):
     def key(self) -> str:
         digests = file_digests(self._repository, list(self._files()))
         lock = sha256(self._requirements)
-        return input_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
+        variables = environment(self._dockerfile)
+        return input_key(RECIPE, self._image.repository, variables, self._root.key(), digests, lock)
 
     def intention(self) -> PlanStep:
         return PlanStep(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
@@ -204,7 +200,7 @@ class TrainingArchive(CachedArtifact):
         settings = oci.Settings(
             command=("/bin/sh",),
             user=f"{USER}:{USER}",
-            environment=ENVIRONMENT,
+            environment=environment(self._dockerfile),
             working_folder="/home/trainyard",
         )
         oci.write_archive(
@@ -238,6 +234,14 @@ class TrainingArchive(CachedArtifact):
             for file in (self._repository / source).rglob("*")
             if file.is_file() and not any(part in file.parts for part in ("__pycache__", EGG_INFO))
         }
+
+
+def environment(dockerfile: Path) -> dict[str, str]:
+    """Return the variables of an image by its last ENV, on a base that has none of them."""
+    text = dockerfile.read_text().replace("\\\n", "")
+    last = re.findall(r"(?m)^ENV (.*)", text)[-1]
+    pairs = (pair.partition("=") for pair in shlex.split(re.sub(r"\$\{\w+:\+[^}]*\}", "", last)))
+    return {name: value for name, _, value in pairs}
 
 
 def _ingredients(recipe: Path) -> list[Path]:

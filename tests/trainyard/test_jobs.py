@@ -9,6 +9,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from infra.errors import TrainyardError
+from infra.platform.programs import on_fabric
 from infra.spec.dataset import DatasetSpec
 from infra.spec.job import InterruptionSpec, JobSpec
 from trainyard.jobs import RUN, SPEC, JobKey, Jobs, manifest
@@ -22,6 +23,7 @@ JOB = JobSpec(
     overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
 )
 KEY = JobKey("research", "digits")
+WITH_DRIVER = on_fabric("none")
 
 
 def test_settings_reach_the_training_package_as_overrides() -> None:
@@ -58,8 +60,9 @@ def test_every_node_requests_its_accelerators() -> None:
 def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
     job = JOB.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
     trainer = manifest(job, "run-001")["spec"]["trainer"]
-    assert trainer["command"] == ["mpirun", "-n", "8", "python3", "-m", "training.train"]
-    assert manifest(JOB, "run-001")["spec"]["trainer"]["command"] == ["python3", "-m", "training.train"]
+    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "training.train"]
+    alone = manifest(JOB, "run-001")["spec"]["trainer"]["command"]
+    assert alone == [*WITH_DRIVER, "python3", "-m", "training.train"]
 
 
 def test_a_job_on_a_fabric_requests_its_devices_too() -> None:

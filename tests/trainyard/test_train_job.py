@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.platform.programs import program, unpacking
+from infra.platform.programs import on_fabric, program, unpacking
 from infra.spec import JobSpec, parse_job
 from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -42,30 +42,43 @@ MPI = {"runtime": "mpi-none"}
 CODE = f"sha256:{'1' * 64}"
 HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
 INSIDE = unpacking()
+WITH_DRIVER = on_fabric("none")
 
 
 @pytest.mark.parametrize(
     ("given", "started", "ranks"),
     [
-        (job("python", "train.py", "--lr=1"), [*BY_RANK, "3", "python", "train.py", "--lr=1"], 4),
-        (job("python3", "-u", "train.py"), [*BY_RANK, "3", "python3", "train.py"], 4),
-        (job("python", "-m", "mine.train", "-x"), [*BY_RANK, "3", "python", "-m", "mine.train", "-x"], 4),
-        (job("python", "a.py", processes_per_node=1), [*BY_RANK, "3", "python", "a.py"], 1),
-        (job("python", "a.py", restarts=0), [*BY_RANK, "0", "python", "a.py"], 4),
-        (job("torchrun", "train.py"), ["torchrun", "train.py"], 4),
-        (job("accelerate", "launch", "a.py"), [*JOINED, "accelerate", "launch", "a.py"], 4),
-        (job("/opt/bin/deepspeed", "a.py"), [*JOINED, "/opt/bin/deepspeed", "a.py"], 4),
-        (job("deepspeed", "a.py", num_nodes=1), ["deepspeed", "a.py"], 4),
-        (job("sh", "a.sh", processes_per_node=2), ["python3", *TORCHRUN, "sh", "a.sh"], 2),
-        (job("mpirun", "./a.out", **MPI), ["mpirun", "./a.out"], 4),
         (
-            job("python", "a.py", environment={"A": "1"}, **MPI),
-            ["mpirun", "-n", "8", "-x", "A", "python", "a.py"],
+            job("python", "train.py", "--lr=1"),
+            [*WITH_DRIVER, *BY_RANK, "3", "python", "train.py", "--lr=1"],
             4,
         ),
-        (job("torchrun", "a.py", code=CODE), [*INSIDE, "torchrun", "a.py"], 4),
-        (job("python", "a.py", code=CODE), [*INSIDE, *BY_RANK, "3", "python", "a.py"], 4),
-        (job("torchrun", "a.py", hold_on_failure_minutes=30), [*HOLD, "1800", "torchrun", "a.py"], 4),
+        (job("python3", "-u", "train.py"), [*WITH_DRIVER, *BY_RANK, "3", "python3", "train.py"], 4),
+        (
+            job("python", "-m", "mine.train", "-x"),
+            [*WITH_DRIVER, *BY_RANK, "3", "python", "-m", "mine.train", "-x"],
+            4,
+        ),
+        (job("python", "a.py", processes_per_node=1), [*WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 1),
+        (job("python", "a.py", restarts=0), [*WITH_DRIVER, *BY_RANK, "0", "python", "a.py"], 4),
+        (job("torchrun", "train.py"), [*WITH_DRIVER, "torchrun", "train.py"], 4),
+        (job("accelerate", "launch", "a.py"), [*WITH_DRIVER, *JOINED, "accelerate", "launch", "a.py"], 4),
+        (job("/opt/bin/deepspeed", "a.py"), [*WITH_DRIVER, *JOINED, "/opt/bin/deepspeed", "a.py"], 4),
+        (job("deepspeed", "a.py", num_nodes=1), [*WITH_DRIVER, "deepspeed", "a.py"], 4),
+        (job("sh", "a.sh", processes_per_node=2), [*WITH_DRIVER, "python3", *TORCHRUN, "sh", "a.sh"], 2),
+        (job("mpirun", "./a.out", **MPI), [*WITH_DRIVER, "mpirun", "./a.out"], 4),
+        (
+            job("python", "a.py", environment={"A": "1"}, **MPI),
+            [*WITH_DRIVER, "mpirun", "-n", "8", "-x", "A", "python", "a.py"],
+            4,
+        ),
+        (job("torchrun", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, "torchrun", "a.py"], 4),
+        (job("python", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 4),
+        (
+            job("torchrun", "a.py", hold_on_failure_minutes=30),
+            [*HOLD, "1800", *WITH_DRIVER, "torchrun", "a.py"],
+            4,
+        ),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )

@@ -23,10 +23,10 @@ def program(name: str, **values: str) -> str:
 
 
 def on_fabric(fabric: str) -> list[str]:
-    """Return the wrapper of a command whose ranks use a fabric; empty where the class needs none."""
-    if not catalog.fabric(fabric).node_files:
-        return []
-    return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
+    """Return the wrapper of a command whose ranks use a fabric, or NVIDIA's GPUs without one; else empty."""
+    if catalog.fabric(fabric).node_files:
+        return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
+    return ["/bin/sh", "-c", program("find_driver.sh").rstrip(), "sh"] if fabric == "none" else []
 
 
 def unpacking() -> list[str]:

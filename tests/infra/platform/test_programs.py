@@ -197,6 +197,20 @@ def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str)
     assert (started.returncode, started.stdout) == (0, f"{network}/a b\n")
 
 
+@pytest.mark.parametrize(("own", "searched"), [("", "{}"), ("/opt/lib:/usr/lib", "/opt/lib:/usr/lib:{}")])
+def test_the_drivers_folder_follows_those_of_the_image(tmp_path: Path, own: str, searched: str) -> None:
+    command = [*on_fabric("none"), "sh", "-c", 'echo "$LD_LIBRARY_PATH/$*"', "sh", "a b"]
+    command = [each.replace("/usr/local/nvidia/lib64", str(tmp_path)) for each in command]
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": own}
+
+    def output() -> str:
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert output() == f"{own}/a b\n", "only GKE has such a folder"
+    (tmp_path / "libcuda.so.1").touch()
+    assert output() == f"{searched.format(tmp_path)}/a b\n"
+
+
 @pytest.mark.parametrize(
     ("name", "plugin", "onto"),
     [

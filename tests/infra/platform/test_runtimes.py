@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import catalog
+from infra import names
 from infra.platform.fabric import needs, with_fabric
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.platform.runtimes import EX_NO_FABRIC
@@ -13,6 +15,7 @@ from infra.spec.grace import runtime_grace_seconds
 from infra.spec.job import JobSpec
 from tests.infra.plan import Plan
 from trainyard.jobs import manifest
+from trainyard_train.parallelism.accelerators import AMD, NVIDIA, PER_NODE, RESOURCE
 
 
 def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
@@ -52,7 +55,7 @@ def test_no_init_container_unpacks_the_code(local_plan: Plan, name: str) -> None
 
 def test_workers_unpack_the_code_before_their_launcher_can_reach_them(local_plan: Plan) -> None:
     [worker] = pods(local_plan, "mpi-none")["node"]["containers"]
-    assert worker["command"][:-3] == unpacking()
+    assert worker["command"][:-3] == [*unpacking(), *on_fabric("none")]
     assert worker["command"][-1] == program("serve_ssh.py")
 
 
@@ -149,9 +152,22 @@ def test_a_runtime_may_be_left_unchecked() -> None:
 @pytest.mark.parametrize("fabric", ["none", "rocm", "ici", "nvl72"])
 def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> None:
     container = on(fabric, command=["torchrun"])
-    assert container["command"] == ["torchrun"]
+    assert container["command"] == [*on_fabric(fabric), "torchrun"]
     assert "lifecycle" not in container
     assert "TRAINYARD_FABRIC" not in {each["name"] for each in container["env"]}
+
+
+def test_ranks_of_simulated_gpus_are_not_told_that_they_have_any(local_plan: Plan) -> None:
+    for name in ("torch-none", "mpi-none"):
+        for pod in pods(local_plan, name).values():
+            variables = {each["name"] for each in pod["containers"][0]["env"]}
+            assert not {RESOURCE, PER_NODE} & variables
+
+
+def test_the_runtimes_name_accelerators_by_the_variables_that_ranks_read() -> None:
+    assert (names.ACCELERATOR_VARIABLE, names.ACCELERATORS_VARIABLE) == (RESOURCE, PER_NODE)
+    resources = {catalog.accelerator_resource("nvidia"), catalog.accelerator_resource("amd")}
+    assert resources == {NVIDIA, AMD}
 
 
 @pytest.mark.parametrize("framework", ["torch", "mpi"])
@@ -168,5 +184,6 @@ def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework:
         started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
         return started
 
-    assert command("none")[0] == ("mpirun" if framework == "mpi" else "python3")
-    assert command("ib-ndr") == [*on_fabric("ib-ndr"), *command("none")]
+    assert command("rocm")[0] == ("mpirun" if framework == "mpi" else "python3")
+    for fabric in ("none", "ib-ndr"):
+        assert command(fabric) == [*on_fabric(fabric), *command("rocm")]

@@ -147,6 +147,7 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
     (paths.repository / "training/configs/digits.yaml").write_text("steps: 1\n")
     (paths.repository / "training/images/torch/customize.sh").write_text("true\n")
     (paths.repository / "training/images/torch/packages.txt").write_text("python3\n")
+    (paths.repository / "training/images/torch/Dockerfile").write_text("ENV PATH=/bin\n")
     monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("PATH", f"{machine}:/usr/bin:/bin")
     search.version_of.cache_clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,8 @@ import pytest
 
 import catalog
 from engine.paths import REPOSITORY
-from local.toolchain.images import ENVIRONMENT, USER
+from infra.platform.runtimes import _OF_THE_IMAGE
+from local.toolchain.images import USER, environment
 from local.toolchain.versions import Versions
 
 IMAGES = REPOSITORY / "training/images"
@@ -157,11 +157,23 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
     code += [rest.split() for rest in of(IMAGES / "torch/Dockerfile", "COPY") if "training/configs" in rest]
     sources = versions.training_image.sources.items()
     assert code == [[str(source), str("/opt/trainyard/src" / target)] for source, target in sources]
-    environment = dict(pair.split("=", 1) for pair in shlex.split(of(IMAGES / "torch/Dockerfile", "ENV")[-1]))
-    assert environment == ENVIRONMENT
-    ssh = (IMAGES / "mpi/sshd_config").read_text()
-    for name in ("PATH", "PYTHONPATH", "OPAL_PREFIX"):
-        assert f"{name}={ENVIRONMENT[name]}" in ssh
+
+
+def test_processes_that_ssh_starts_find_what_the_images_other_processes_find() -> None:
+    found = environment(IMAGES / "torch/Dockerfile")
+    assert found["PATH"].split(":")[0] == f"{found['PYTHONPATH'].split(':')[1]}/bin"
+    (line,) = re.findall(r"(?m)^SetEnv (.*)$", (IMAGES / "mpi/sshd_config").read_text())
+    given = dict(pair.split("=", 1) for pair in line.split())
+    assert given == {name: found[name] for name in _OF_THE_IMAGE}
+
+
+def test_an_image_keeps_the_library_folders_of_its_base(tmp_path: Path) -> None:
+    """ROCm's base has some; Docker replaces variables as a shell does."""
+    (value,) = re.findall(r"LD_LIBRARY_PATH=(\S+)", of(IMAGES / "torch/Dockerfile", "ENV")[-1])
+    for base, expected in (("", ""), ("/opt/rocm/lib", "/opt/rocm/lib:")):
+        command = ["sh", "-c", f'echo "{value}"']
+        done = subprocess.run(command, env={"LD_LIBRARY_PATH": base}, capture_output=True, text=True)
+        assert done.stdout == f"{expected}/usr/local/nvidia/lib64\n"
 
 
 def test_images_for_registries_have_the_libraries_of_all_fabrics() -> None:

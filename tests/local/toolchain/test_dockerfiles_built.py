@@ -22,7 +22,7 @@ import catalog
 from catalog import image_lint
 from engine.paths import REPOSITORY
 from local.toolchain import oci
-from local.toolchain.images import ENVIRONMENT, USER, _mirrors, _suite
+from local.toolchain.images import USER, _mirrors, _suite, environment
 from local.toolchain.releases import ARCHITECTURE
 from trainyard.image_contents import ImageArchive, read_image
 
@@ -115,7 +115,8 @@ def test_an_image_starts_without_root_with_the_environment_of_the_local_image(
     config = images.config(image)
     assert config["User"] == f"{USER}:{USER}"
     assert config["WorkingDir"] == "/home/trainyard"
-    assert ENVIRONMENT.items() <= dict(pair.split("=", 1) for pair in config["Env"]).items()
+    declared = environment(REPOSITORY / "training/images/torch/Dockerfile")
+    assert declared.items() <= dict(pair.split("=", 1) for pair in config["Env"]).items()
 
 
 @pytest.mark.parametrize("image", [TORCH, MPI])

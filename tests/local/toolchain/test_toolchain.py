@@ -249,7 +249,7 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
     (workshop.paths.repository / "training/src/trainyard_train.egg-info").mkdir()
     (workshop.paths.repository / "training/src/trainyard_train.egg-info/PKG-INFO").write_text("x")
     (workshop.paths.repository / "training/images/README.md").write_text("x")
-    (workshop.paths.repository / "training/images/torch/Dockerfile").write_text("x")
+    (workshop.paths.repository / "training/images/torch/Dockerfile").write_text("RUN x\nENV PATH=/bin\n")
     assert next_run(toolchain).image("training") == before
     names = [before]
     for changed in (
@@ -257,9 +257,10 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
         "training/configs/digits.yaml",
         "training/images/torch/packages.txt",
         "training/images/torch/customize.sh",
+        "training/images/torch/Dockerfile",
         "requirements/training.txt",
     ):
-        (workshop.paths.repository / changed).write_text("other\n")
+        (workshop.paths.repository / changed).write_text("ENV PATH=/other\n")
         names.append(next_run(toolchain).image("training"))
     assert len(set(names)) == len(names)
     assert len(names[-1].removeprefix("trainyard.local/training:")) == 12
