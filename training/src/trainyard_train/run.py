@@ -49,6 +49,7 @@ from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.observability.rank_log import log_line
+from trainyard_train.parallelism import accelerators
 from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 from trainyard_train.tensors import Late
 
@@ -622,6 +623,7 @@ def _refuse_or(
 
 def _mesh_of(ranks: DeviceMesh | dist.ProcessGroup | None, timeouts: TimeoutConfig) -> Mesh:
     """The ranks of the default group, whose store they share."""
+    accelerators.check(os.environ)
     if not dist.is_initialized():
         raise ConfigError(["Run.around(): there is no process group; use Run.from_environment()"])
     world_size = dist.get_world_size()

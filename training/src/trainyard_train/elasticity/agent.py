@@ -47,6 +47,7 @@ from trainyard_train.elasticity.nodes import (
 )
 from trainyard_train.elasticity.rank_status import RankStatuses
 from trainyard_train.observability.rank_log import log_line
+from trainyard_train.parallelism import accelerators
 
 _TERMINATION_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _TERMINATION_SIGNALS | {signal.SIGCHLD, WAKE}
@@ -160,11 +161,11 @@ class Agent:
             started: unix time at which this process began.
 
         Raises:
-            ConfigError: there are no such processors here.
+            ConfigError: there are no such processors here, or GPUs that were asked for cannot be used.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
-        ranks = _number_of(self.node.processes)
         self.prepare()
+        ranks = _number_of(self.node.processes)  # the process that asks for GPUs has PyTorch by now
         gc.freeze()  # so that collecting garbage in a rank copies no pages of this process
         self._statuses = RankStatuses.create(ranks)
         self._memory = node_memory.create(ranks)
@@ -399,32 +400,42 @@ def exit_without_teardown(code: int) -> NoReturn:
 
 def _number_of(processes: str) -> int:
     """Number of ranks that a value of `PET_NPROC_PER_NODE` means on this host."""
+    counts = processes in {"auto", "gpu"} or accelerators.are_asked_for(os.environ)
+    gpus = _count_gpus() if counts else 0
     if processes.isdecimal():
         return int(processes)
-    gpus = 0 if processes == "cpu" else _count_gpus()
     if processes == "gpu" and not gpus:
         raise ConfigError(["PET_NPROC_PER_NODE: got 'gpu', but there is none; allowed: cpu, auto, a number"])
-    return gpus or len(os.sched_getaffinity(0))
+    return (gpus if processes != "cpu" else 0) or len(os.sched_getaffinity(0))
 
 
 def _count_gpus() -> int:
     """Ask in a process that ends: one that has touched a GPU cannot be forked any more.
 
     Raises:
-        ConfigError: PyTorch cannot say.
+        ConfigError: PyTorch cannot say, or it cannot use the GPUs that the pod asked for.
     """
+    reader, writer = os.pipe()
     if process := os.fork():
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            problems = pipe.read().splitlines()
         gpus = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if not 0 <= gpus < _UNCOUNTED:
+        if not problems and not 0 <= gpus < _UNCOUNTED:
             reason = "failed, see above" if gpus == _UNCOUNTED else f"was ended by signal {-gpus}"
             problem = f"PET_NPROC_PER_NODE: PyTorch {reason} when asked for the number of GPUs"
-            raise ConfigError([f"{problem}; allowed: cpu, a number; install PyTorch, or set one of these"])
+            problems = [f"{problem}; allowed: cpu, a number; install PyTorch, or set one of these"]
+        if problems:
+            raise ConfigError(problems)
         return gpus
     gpus = _UNCOUNTED
     try:
         import torch
 
+        accelerators.check(os.environ)
         gpus = torch.cuda.device_count()
+    except ConfigError as error:
+        os.write(writer, str(error).encode())
     except BaseException:
         traceback.print_exc()
     finally:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.rendezvous import check_environment, rendezvous
+from trainyard_train.parallelism import accelerators
 from trainyard_train.parallelism.config import Backend
 from trainyard_train.parallelism.fabric import choose
 from trainyard_train.parallelism.mesh import Mesh
@@ -80,8 +81,10 @@ def join(
 
     Raises:
         AbsentRankError: not all ranks joined in time.
-        ConfigError: a launcher's variables make no sense, or the backend is not available here.
+        ConfigError: a launcher's variables make no sense, the backend is not available here, or the pod
+            asked for GPUs that cannot be used.
     """
+    accelerators.check(environment)
     node = environment.get("NODE_NAME") or socket.gethostname()
     if "RANK" not in environment:
         return Mesh(0, 1, _device(0), node, dist.HashStore())
