@@ -268,7 +268,7 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
         # Process 1 ignores signals without a handler: while Python still imports, it would run until the end
         # of the grace period. With a shared process namespace it is not process 1.
         "shareProcessNamespace": True,
-        "securityContext": RESTRICTED_POD,
+        "securityContext": _security(context, fabric),
         "containers": [{**_container(context, pools), **container}],
         "volumes": [
             *(
@@ -282,6 +282,11 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
         return pod
     check = names.runtime(framework, fabric) not in context.stack.unchecked_runtimes
     return with_fabric(pod, fabric, check=check)
+
+
+def _security(context: PlatformContext, fabric: str) -> dict[str, Any]:
+    group = context.settings.device_groups.get(catalog.fabric(fabric).accelerator_resource)
+    return {**RESTRICTED_POD, **({"supplementalGroups": [group]} if group else {})}
 
 
 def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.spec.base import Spec, matching
+from infra.spec.base import Positive, Spec, matching
 
 Image = Annotated[
     str,
@@ -27,3 +27,8 @@ class AmdSpec(Spec):
     node_labeller: Image = Field(description="AMD's node labeller")
     metrics_exporter: Image = Field(description="AMD's device metrics exporter")
     utils: Image = Field(description="AMD's utilities for the operator")
+    render_gid: Positive | None = Field(
+        default=None,
+        description="number of the nodes' group `render`, to which /dev/kfd belongs (`getent group render`);"
+        " default: a udev rule of the nodes opens the devices to all users",
+    )

@@ -15,6 +15,7 @@ from infra.kubernetes_objects import Access
 from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
+from infra.spec.amd import AmdSpec
 from infra.spec.fabric import FabricClass
 from infra.spec.node_pool import Capacity, NodePoolSpec
 from infra.spec.provider import ProviderKind
@@ -81,6 +82,8 @@ class ClusterSettings:
     """Reference of the image that jobs run in."""
     training_images: Mapping[str, str] = field(default_factory=dict)
     """Resource of accelerators → image of their jobs, where it differs from `training_image` (ROCm)."""
+    device_groups: Mapping[str, int] = field(default_factory=dict)
+    """Resource of accelerators → number of the group that may open their devices, where not all users may."""
     training_env: str | None = None
     """Folder of every node with the packages of jobs; None where the image holds them."""
     serves_object_store: bool = True
@@ -211,6 +214,11 @@ def memory_lock(pools: Iterable[PoolSettings]) -> tuple[DevicePlugin, ...]:
     """Return the plugin that raises the limit on locked memory, if a fabric of the pools needs it."""
     pins = any(catalog.fabric(pool.fabric_class).pins_memory for pool in pools)
     return ("memory-lock",) if pins else ()
+
+
+def render_group(amd: AmdSpec | None) -> dict[str, int]:
+    """Return the group of the devices of AMD's GPUs, if the stack names it."""
+    return {catalog.accelerator_resource("amd"): amd.render_gid} if amd and amd.render_gid else {}
 
 
 def pool_labels(pool: NodePoolSpec) -> dict[str, str]:

@@ -269,6 +269,11 @@ def test_amds_driver_is_installed_once_and_loaded_each_time(tmp_path: Path) -> N
     called = calls(tools)
     assert sum("install -y amdgpu-dkms" in each for each in called) == 1
     assert called.count(f"chroot {host} modprobe amdgpu") == 2
+    loaded = called.index(f"chroot {host} modprobe amdgpu")
+    assert called[loaded - 1] == f"chroot {host} udevadm control --reload"
+    assert called[loaded + 1].startswith(f"chroot {host} udevadm trigger "), "devices that were there before"
+    rules = (host / "etc/udev/rules.d/70-amdgpu.rules").read_text().splitlines()
+    assert [rule.rpartition(", ")[2] for rule in rules] == ['MODE="0666"'] * 2
     (source,) = (host / "etc/apt/sources.list.d").iterdir()
     assert source.read_text().startswith(
         "deb [arch=amd64 signed-by=/etc/apt/keyrings/rocm.asc] https://repo."

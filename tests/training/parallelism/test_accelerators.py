@@ -43,7 +43,7 @@ def _nothing(_: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Fault:
+class GpuFault:
     """A fault of a container or its node, as the process of a rank meets it."""
 
     reason: str
@@ -90,19 +90,19 @@ def _one_is_left(_: Path) -> None:
 
 GROUP = 4711 if os.geteuid() == 0 else os.getegid()
 FAULTS = {
-    "no-library": Fault("libcuda.so.1: cannot open shared object file"),
-    "library-not-searched": Fault("where the loader does not look", meet=_only_in_gkes_folder),
-    "old-driver": Fault(f"CUDA 12.8, and PyTorch {torch.__version__}", driver=driver_of(12080)),
-    "no-device": Fault("(100): the container has no device file", driver=driver_of(13020, 100)),
-    "no-fabric-manager": Fault("(802): the node's NVSwitches", driver=driver_of(13020, 802)),
-    "another-kernel-module": Fault("(803): the library and the", driver=driver_of(13020, 803)),
-    "unknown-error": Fault("CUDA_ERROR_OF_STAND_IN (999): see", driver=driver_of(13020, 999)),
-    "hidden": Fault("CUDA_VISIBLE_DEVICES='' hides all", {**EIGHT, "CUDA_VISIBLE_DEVICES": ""}),
-    "fewer": Fault("got 1 GPUs that PyTorch can use; allowed: 8", meet=_one_is_left),
-    "built-without-cuda": Fault("is built without CUDA", meet=_without_cuda),
-    "built-without-rocm": Fault("is built without ROCm", EIGHT_OF_AMD),
-    "no-kfd": Fault("the container has no", EIGHT_OF_AMD, meet=_with_rocm),
-    "closed-kfd": Fault(
+    "no-library": GpuFault("libcuda.so.1: cannot open shared object file"),
+    "library-not-searched": GpuFault("where the loader does not look", meet=_only_in_gkes_folder),
+    "old-driver": GpuFault(f"CUDA 12.8, and PyTorch {torch.__version__}", driver=driver_of(12080)),
+    "no-device": GpuFault("(100): the container has no device file", driver=driver_of(13020, 100)),
+    "no-fabric-manager": GpuFault("(802): the node's NVSwitches", driver=driver_of(13020, 802)),
+    "another-kernel-module": GpuFault("(803): the library and the", driver=driver_of(13020, 803)),
+    "unknown-error": GpuFault("CUDA_ERROR_OF_STAND_IN (999): see", driver=driver_of(13020, 999)),
+    "hidden": GpuFault("CUDA_VISIBLE_DEVICES='' hides all", {**EIGHT, "CUDA_VISIBLE_DEVICES": ""}),
+    "fewer": GpuFault("got 1 GPUs that PyTorch can use; allowed: 8", meet=_one_is_left),
+    "built-without-cuda": GpuFault("is built without CUDA", meet=_without_cuda),
+    "built-without-rocm": GpuFault("is built without ROCm", EIGHT_OF_AMD),
+    "no-kfd": GpuFault("the container has no", EIGHT_OF_AMD, meet=_with_rocm),
+    "closed-kfd": GpuFault(
         f"of group {GROUP}; add {GROUP} to the pod's supplemental", EIGHT_OF_AMD, meet=_closed
     ),
 }
@@ -119,7 +119,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(
-    fault: Fault, tmp_path: Path, launched: Mapping[str, str], library: Path | None = None
+    fault: GpuFault, tmp_path: Path, launched: Mapping[str, str], library: Path | None = None
 ) -> tuple[int | None, str]:
     """Start a run in a container with a fault; return its exit code and its output."""
     log = Path(tempfile.mkstemp(prefix="rank-")[1])
@@ -184,7 +184,7 @@ def test_a_program_that_knows_nothing_of_the_package_is_not_started_either(tmp_p
 
 
 def test_a_job_that_wants_no_gpu_trains_without(tmp_path: Path) -> None:
-    wanted = Fault("", {**EIGHT, "TRAINYARD_ACCELERATOR": "none"})
+    wanted = GpuFault("", {**EIGHT, "TRAINYARD_ACCELERATOR": "none"})
     code, output = start(wanted, tmp_path, {})
     assert code == 0, output
     assert launch.reached(tmp_path / "run", 2)

@@ -55,6 +55,7 @@ from infra.targets.base import (
     PoolSettings,
     StorageClass,
     memory_lock,
+    render_group,
 )
 
 NIC_DEVICE_IDS = ("101c", "101e")
@@ -166,6 +167,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         data_dir="",
         training_image=spec.training_image,
         training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
+        device_groups=render_group(spec.amd),
         serves_object_store=False,
         device_plugins=memory_lock(pools.values()),
         environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},

@@ -35,6 +35,7 @@ from infra.targets.base import (
     ObjectStoreOutputs,
     PoolSettings,
     memory_lock,
+    render_group,
 )
 from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
@@ -100,6 +101,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         data_dir="",
         training_image=spec.training_image,
         training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
+        device_groups=render_group(spec.amd),
         serves_object_store=False,
         device_plugins=memory_lock(pools.values()) if spec.memory_lock == "install" else (),
         environment=_roce(spec),

@@ -82,6 +82,17 @@ class IpoibSpec(Spec):
     pool: Name = Field(description="name of the address pool")
 
 
+DriverVersion = Annotated[
+    str,
+    matching(
+        "gpu_driver_version",
+        r"[0-9]{3}\.[0-9]+(\.[0-9]+)?",
+        "a version of NVIDIA's driver, such as 580.126.20",
+        "write what `nvidia-smi` shows on the nodes, in quotes",
+    ),
+]
+
+
 class InfinibandSpec(Spec):
     """The RDMA NICs of the nodes, InfiniBand or RoCE. A pool's `fabric` determines how pods use them."""
 
@@ -176,6 +187,11 @@ class OnpremSpec(ManagedProviderSpec):
     )
     gpu_driver: InstallMode = Field(
         default="install", description="NVIDIA GPU driver; `present`: installed on the nodes"
+    )
+    gpu_driver_version: DriverVersion | None = Field(
+        default=None,
+        description="version of the nodes' own NVIDIA driver (`gpu_driver: present`), if jobs run in an image"
+        " of training/images: compared with the image's CUDA",
     )
     dra_driver: InstallMode = Field(
         default="install",

@@ -32,6 +32,9 @@ PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
 NUM_SHARED_NICS = 8
 """Number of RoCE interfaces in a pod that shares NICs; equals the number in the fabric class (catalogue:
 fabrics.yaml)."""
+OLDEST_GPU_DRIVER = 580
+"""Oldest branch of NVIDIA's driver that runs CUDA 13 (NVIDIA, CUDA Compatibility, Minor Version
+Compatibility)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """Keys of a pool about buying nodes that are not features of a target."""
 
@@ -78,6 +81,21 @@ def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Itera
             allowed = f"{rack.accelerators}: a machine of a rack of {rack.nvlink_domain}"
             fix = "count the GPUs of one machine, not those of the rack"
             yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
+
+
+def the_gpu_driver_runs_the_images_cuda(provider: OnpremSpec) -> Iterator[Finding]:
+    """With an older driver PyTorch sees no GPU; the operator's own driver is pinned."""
+    path: KeyPath = ("provider", "gpu_driver_version")
+    version = provider.gpu_driver_version
+    if version is None:
+        return
+    if provider.gpu_driver == "install" and provider.gpu_operator == "install":
+        fix = "remove the key, or write `gpu_driver: present`"
+        yield path, f"{version!r}, while the GPU Operator installs its own", "with drivers that exist", fix
+    elif int(version.partition(".")[0]) < OLDEST_GPU_DRIVER:
+        fix = "upgrade the driver; if jobs run in an image of yours for an older CUDA, remove the key"
+        allowed = f"{OLDEST_GPU_DRIVER} or newer: PyTorch of training/images is built for CUDA 13"
+        yield path, repr(version), allowed, fix
 
 
 def pools_share_one_nic_access_mode(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import catalog
 from catalog import fabric_lint
-from infra.artifacts import Artifacts
+from infra.artifacts import ROOT, Artifacts
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import AddressPool, Link, NetworkOperatorSettings, NicAccess
 from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
@@ -19,8 +20,10 @@ from infra.platform.images import with_images
 from infra.platform.network_operator import images_used, networks, policy
 from infra.platform.network_operator import values as network_values
 from infra.spec import Stack
+from infra.targets.onprem.spec.validators import OLDEST_GPU_DRIVER
 from tests.infra.plan import Plan, artifacts, plan
 from tests.infra.targets.onprem.stacks import on_infiniband
+from trainyard_train.parallelism.accelerators import OLDEST_DRIVERS
 
 POOL = AddressPool("cards", "192.168.0.0/20", 16, None)
 
@@ -217,6 +220,26 @@ def test_a_pod_has_its_vendors_gpus_and_the_nics(
     assert container["resources"]["limits"] == limits
     assert ("rocm@" in container["image"]) is ("amd.com/gpu" in limits)
     assert list(fabric_lint.pod(pod, 2, runtime.removeprefix("torch-"))) == []
+
+
+def test_only_pods_on_amds_gpus_are_in_the_group_of_their_devices(onprem_plan: Plan) -> None:
+    for runtime, groups in (("torch-ib-shared-rocm", [992]), ("torch-ib-shared", None)):
+        security = node_pod(onprem_plan, runtime)["spec"]["securityContext"]
+        assert security.get("supplementalGroups") == groups
+        assert (security["runAsUser"], security["runAsNonRoot"]) == (1000, True)
+
+
+def test_every_driver_that_is_named_runs_the_cuda_of_the_locked_pytorch() -> None:
+    lock = (ROOT / "requirements/training.txt").read_text()
+    (major,) = re.findall(r"(?m)^cuda-toolkit==(\d+)\.", lock)
+    assert OLDEST_DRIVERS[int(major)] == OLDEST_GPU_DRIVER
+    pinned_driver = Artifacts.from_environment().published["gpu-operator"].images["driver"]
+    named = {pinned_driver: re.findall(r":(\d+)\.", pinned_driver)}
+    for page in (ROOT / "docs").glob("*.md"):
+        lines = [line for line in page.read_text().splitlines() if "river" in line]
+        named[page.name] = re.findall(r"\b([4-9]\d\d)\.\d{2,3}(?:\.\d+)?\b", "".join(lines))
+    assert named[pinned_driver] and named["onprem.md"]
+    assert {name: each for name, each in named.items() if any(int(n) < OLDEST_GPU_DRIVER for n in each)} == {}
 
 
 def test_a_pod_on_virtual_functions_names_their_network_eight_times(sriov_plan: Plan) -> None:

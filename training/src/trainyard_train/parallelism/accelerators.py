@@ -151,8 +151,8 @@ def _amd() -> str:
     group = closed[0].stat().st_gid
     return (
         f"user {os.geteuid()} may not read and write {', '.join(map(str, closed))}, of group {group}; add"
-        f" {group} to the pod's supplementalGroups (on premises: `amd.render_gid`), or open them on the nodes"
-        ' by a udev rule: KERNEL=="kfd|renderD*", MODE="0666"'
+        f" {group} to the pod's supplementalGroups (`amd.render_gid` of the stack file's provider), or open"
+        ' them on the nodes by a udev rule: KERNEL=="kfd|renderD*", MODE="0666"'
     )
 
 
