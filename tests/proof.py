@@ -89,6 +89,7 @@ class Tier:
     def execute(self, name: str, *tests: str) -> int:
         """Run tests, for root with what they may read alone; then return how many passed, if none failed."""
         command = [sys.executable, "-m", "pytest", *tests, "-m", f"{self.name} and not soak"]
+        command += ["-k", self.groups[name].get("select", "")]
         if alone := bool(reads := self.reads(name)) and os.geteuid() == 0:
             only = ("sh", str(REPOSITORY / "tests" / "only.sh"), *reads, "--")
             command = ["unshare", "--mount", "--propagation=private", *only, *command]
