@@ -20,6 +20,7 @@ from tests.trainyard.silent_server import SilentServer, silent_server
 from trainyard import live_logs, plain
 from trainyard.access import client_from
 from trainyard.jobs import JobKey, Jobs, JobState
+from trainyard.member import remote
 from trainyard.node_pods import NodePod, newest_of_each_node
 
 KEY = JobKey("research", "tune")
@@ -184,3 +185,23 @@ def test_the_kernel_probes_connections(server: SilentServer, tmp_path: Path) -> 
     ]
     connection.close()
     assert options == [1, 15, 5, 3, 30_000]
+
+
+def test_a_pod_behind_a_silent_api_server_is_not_waited_for(
+    server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handshake of an exec has a timeout too, and the kernel probes its connection."""
+    monkeypatch.setattr(remote, "PONG_SECONDS", SHORT_SECONDS)
+    server.num_unanswered = 1
+    way = remote.Remote(api_of(server, tmp_path))
+    [target] = newest_of_each_node([pod(KEY.name, 0, "spot-0")])
+
+    def error_of_start() -> Exception | None:
+        try:
+            way.start(target, ["true"], stdin=False, tty=False)
+        except ConnectionError as error:
+            return error
+        return None
+
+    assert in_time(error_of_start) is not None
+    assert len(server.asked) == 1

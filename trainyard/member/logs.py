@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -22,13 +24,14 @@ from kubernetes.client.exceptions import ApiException
 import catalog
 from infra import names
 from infra.errors import InputError, Problem, TrainyardError
+from trainyard import retrying_jobs
 from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
-from trainyard.live_logs import whole_lines, write_line
+from trainyard.live_logs import LogPosition, whole_lines, write_line
 from trainyard.member.cluster import MemberCluster, Object
 from trainyard.member.ranks import pods_of
 from trainyard.member.remote import Remote, exit_code, rounds
 from trainyard.node_pods import NodePod
-from trainyard.retrying_jobs import RetryingJobs
+from trainyard.retrying_jobs import CUT_OFF, RetryingJobs
 from trainyard.run import key_of
 from trainyard.session import Session
 
@@ -85,6 +88,7 @@ class StoredLogs:
     def __init__(self, session: Session, key: JobKey) -> None:
         self._session, self._key = session, key
         self._reader = Reader(names.logs_reader(key.team))
+        self._end: float | None = None
 
     @cached_property
     def job(self) -> Object | None:
@@ -124,10 +128,16 @@ class StoredLogs:
         return sorted({int(record.split(b" ", 1)[0]) for record in found})
 
     def _followed(self, chosen: Selection) -> Iterator[bytes]:
-        for record in _records(self._started("follow", chosen), self._ended):
-            if record == END:  # the server has closed the reader's standard input
-                raise TrainyardError([_not_all("it ended before the job")])
-            yield record
+        """Yield the lines as they come, across connections that break off or go silent."""
+        jobs, position = RetryingJobs(self._session, self._key), _FollowPosition()
+        while True:
+            connection = jobs.with_retries(lambda: self._started("follow", chosen))
+            try:
+                yield from position.new_records(_records(connection, self._ended))
+                return
+            except CUT_OFF:
+                self._session.progress.log("  logs   the connection broke off; reading on")
+            time.sleep(retrying_jobs.RETRY_SECONDS)
 
     def _stored(self, mode: str, chosen: Selection) -> Iterator[bytes]:
         """Yield the reader's lines up to its END, with further reads where the output ends before.
@@ -136,14 +146,15 @@ class StoredLogs:
         """
         count, last = 0, b""
         for _ in range(READS):
-            for number, record in enumerate(_records(self._started(mode, chosen), lambda: False), 1):
-                if record == END:
-                    return
-                if number == count and record != last:
-                    break  # late lines have moved those that were printed
-                if number > count:
-                    count, last = number, record
-                    yield record
+            with suppress(*CUT_OFF):
+                for number, record in enumerate(_records(self._started(mode, chosen)), 1):
+                    if record == END:
+                        return
+                    if number == count and record != last:
+                        break  # late lines have moved those that were printed
+                    if number > count:
+                        count, last = number, record
+                        yield record
         raise TrainyardError([_not_all("its output ended early")])
 
     def _started(self, mode: str, chosen: Selection) -> Any:  # noqa: ANN401 -- the client's own
@@ -154,9 +165,40 @@ class StoredLogs:
         words = (self._key.name, f"{since:.0f}", mode, str(chosen.node), str(chosen.attempt))
         return Remote(self._session.api).start(self._reader, [*READ, *words], stdin=True, tty=False)
 
-    def _ended(self) -> bool:
-        jobs = RetryingJobs(self._session, self._key)
-        return jobs.get(self._key) is None or jobs.state(self._key).ended
+    def _ended(self) -> float | None:
+        """Return since when the job is known to have ended; None while it has not."""
+        if self._end is None:
+            jobs = RetryingJobs(self._session, self._key)
+            if jobs.get(self._key) is None or jobs.state(self._key).ended:
+                self._end = time.monotonic()
+        return self._end
+
+
+class _FollowPosition:
+    """The lines that were printed of each node and attempt, which a new reader sends again first."""
+
+    def __init__(self) -> None:
+        self._printed: dict[bytes, tuple[int, bytes]] = {}
+        """Number of lines, and the last one."""
+
+    def new_records(self, records: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the records of a new reader that were not printed before.
+
+        Raises:
+            TrainyardError: late lines have moved those that were printed.
+        """
+        read: Counter[bytes] = Counter()
+        for record in records:
+            if record == END:  # the server has closed the reader's standard input
+                continue
+            node = b" ".join(record.split(b" ", 3)[:3])
+            read[node] += 1
+            count, last = self._printed.get(node, (0, b""))
+            if read[node] == count and record != last:
+                raise TrainyardError([_not_all("late lines have moved those that were printed")])
+            if read[node] > count:
+                self._printed[node] = read[node], record
+                yield record
 
 
 def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -> None:
@@ -234,10 +276,18 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
     return replace(chosen, node=chosen.rank // ranks)
 
 
-def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 -- the client's own
-    """Yield the reader's output line by line, until it ends, or the followed job has ended."""
-    rest, errors, is_last = b"", b"", False
-    looked = heard = time.monotonic()
+def _records(connection: Any, ended: Callable[[], float | None] | None = None) -> Iterator[bytes]:  # noqa: ANN401
+    """Yield the reader's output line by line, until it ends; of a followed job, until the job has ended.
+
+    `ended` returns since when. The connection must have been heard of since then: it may be cut.
+
+    Raises:
+        ConnectionError: the connection broke off or is silent, or the reader ended before the followed job.
+        TrainyardError: the reader failed.
+    """
+    rest, errors = b"", b""
+    end: float | None = None
+    looked = came_at = time.monotonic()
     for _ in rounds(connection):
         connection.update(timeout=1.0)
         came = connection.read_channel(STDOUT) or b""
@@ -245,16 +295,19 @@ def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 --
         errors += connection.read_channel(STDERR) or b""
         yield from lines
         now = time.monotonic()
-        heard = now if came else heard  # a slow reader receives lines after the job's end
-        if is_last and now > max(looked, heard) + LAST_LINES_SECONDS:
+        came_at = now if came else came_at  # a slow reader receives lines after the job's end
+        if end is not None and now > max(looked, came_at) + LAST_LINES_SECONDS and connection.heard > end:
             connection.close()
             return
-        if not is_last and now > looked + LOOK_SECONDS:
-            looked, is_last = now, ended()
+        if ended is not None and end is None and now > looked + LOOK_SECONDS:
+            looked, end = now, ended()
+            if end is not None:
+                connection.ping()
     if code := exit_code(connection):
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        got = f"ended with {code}: {last}" if last else "the connection broke off"
-        raise TrainyardError([_not_all(got)])
+        raise TrainyardError([_not_all(f"ended with {code}: {last}")])
+    if ended is not None:
+        raise ConnectionError("the reader ended before the job")
 
 
 def _not_all(got: str) -> Problem:
@@ -297,11 +350,34 @@ def running_logs(
     """Yield each pod of a job that has started with the lines that its kubelet has."""
     cluster = MemberCluster(session)
     for pod in pods_of(cluster, key):
-        if pod.phase != "Pending" and node in {ALL, pod.number}:
+        if pod.phase == "Pending" or node not in {ALL, pod.number}:
+            continue
+        if follow:
+            yield pod, _followed_pod(RetryingJobs(session, key), key, pod)
+        else:
             answer = cluster.core.read_namespaced_pod_log(
-                pod.name, pod.namespace, container=pod.container, follow=follow, _preload_content=False
+                pod.name, pod.namespace, container=pod.container, _preload_content=False
             )
             yield pod, whole_lines(answer.stream())
+
+
+def _followed_pod(jobs: RetryingJobs, key: JobKey, pod: NodePod) -> Iterator[bytes]:
+    """Yield a pod's lines to the end of its container, across connections that break off or go silent."""
+    position = LogPosition()
+    while True:
+        try:
+            for moment, text in position.new_lines(jobs.log_stream(pod, since=position.since)):
+                position.add(moment)
+                yield text
+            return
+        except CUT_OFF:
+            time.sleep(retrying_jobs.RETRY_SECONDS)
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return
+            raise
+        if jobs.get(key) is None:  # it asks again while there is no answer
+            return
 
 
 def _nothing(key: JobKey, chosen: Selection) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,14 +12,43 @@ from typing import Any, Protocol
 import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from kubernetes.stream import ws_client
 from kubernetes.stream.ws_client import portforward_call, websocket_call
-from websocket import WebSocketConnectionClosedException
+from websocket import (
+    WebSocket,
+    WebSocketBadStatusException,
+    WebSocketConnectionClosedException,
+    WebSocketException,
+    WebSocketTimeoutException,
+)
 
 from infra.errors import Problem, TrainyardError
 from trainyard import plain
 from trainyard.jobs import UNAUTHORIZED
 
 ERROR_CHANNEL = 3
+PING_SECONDS = 10.0
+"""Seconds between two pings, which the API server answers; they also keep an idle connection open."""
+PONG_SECONDS = 30.0
+"""Seconds without any frame after a ping, until the connection counts as cut."""
+
+
+class _ProbedWebSocket(WebSocket):
+    """A WebSocket whose calls end where its peer is gone: the client's own has no timeout, and no probes."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 -- the client's own
+        super().__init__(**options, sockopt=plain.socket_options())
+        self.settimeout(PONG_SECONDS)
+
+    def recv_data_frame(self, control_frame: bool = False) -> Any:  # noqa: ANN401 -- the client's own
+        try:
+            return super().recv_data_frame(control_frame)
+        except (OSError, WebSocketTimeoutException) as error:
+            raise WebSocketConnectionClosedException(str(error)) from error
+
+
+_client: Any = ws_client
+_client.WebSocket = _ProbedWebSocket  # `create_websocket` passes no options of sockets on
 
 
 class PodContainer(Protocol):
@@ -62,23 +92,29 @@ class Remote:
         connection.run_forever(timeout=seconds)
         output += connection.read_channel(1)
         errors += connection.read_channel(2)
-        return ProgramExit(exit_code(connection), _text(output), _text(errors))
+        try:
+            code = exit_code(connection)
+        except ConnectionError:  # or it has not ended in time
+            code = 1
+        return ProgramExit(code, _text(output), _text(errors))
 
     def start(self, pod: PodContainer, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:  # noqa: ANN401
         """Return the connection to a program that has started, its channels as bytes.
 
+        Its reads raise ConnectionError once the connection is cut.
+
         Raises:
             TrainyardError: the pod cannot be entered.
             ApiException: the API server does not know the user (401).
+            ConnectionError: it does not answer.
         """
         channels = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
         given = {name: "true" for name, wanted in channels.items() if wanted}
         asked = {"container": pod.container, "command": list(command), **given}
         address = plain.url(self._api, _path(pod, "exec"), asked)
         try:
-            return with_optional_close_reply(
-                self._open(websocket_call, address, capture_all=False, binary=True)
-            )
+            opened = self._open(websocket_call, address, capture_all=False, binary=True)
+            return with_pings(with_optional_close_reply(opened))
         except ApiException as error:
             raise _refusal(pod, error) from error
 
@@ -126,6 +162,43 @@ def with_optional_close_reply(connection: Any) -> Any:  # noqa: ANN401 -- the cl
     return connection
 
 
+def with_pings(connection: Any) -> Any:  # noqa: ANN401 -- the client's own
+    """Return the connection, whose `update` raises ConnectionError where the server answers no ping.
+
+    Its `heard` is the time of the last frame, and `ping` asks for another.
+    """
+    update, receive = connection.update, connection.sock.recv_data_frame
+    connection.heard = pinged = time.monotonic()
+    unanswered_since: float | None = None
+
+    def recv_data_frame(*arguments: Any) -> Any:  # noqa: ANN401
+        nonlocal unanswered_since
+        found = receive(*arguments)
+        connection.heard, unanswered_since = time.monotonic(), None
+        return found
+
+    def ping() -> None:
+        nonlocal pinged, unanswered_since
+        pinged = time.monotonic()
+        unanswered_since = unanswered_since or pinged
+        connection.sock.ping()
+
+    def checked_update(timeout: float | None = 0) -> None:
+        update(timeout=timeout)
+        now = time.monotonic()
+        if not connection.is_open():
+            return
+        if unanswered_since is not None and now > unanswered_since + PONG_SECONDS:
+            connection.sock.shutdown()
+            raise ConnectionError(f"no answer for {now - unanswered_since:.0f} s")
+        if now > pinged + PING_SECONDS:
+            ping()
+
+    connection.sock.recv_data_frame, connection.update = recv_data_frame, checked_update
+    connection.ping = ping
+    return connection
+
+
 def rounds(connection: Any) -> Iterator[bool]:  # noqa: ANN401 -- the client's own
     """Yield whether the program runs, for a round of reads each, and once more after its end.
 
@@ -139,8 +212,10 @@ def rounds(connection: Any) -> Iterator[bool]:  # noqa: ANN401 -- the client's o
 
 
 def exit_code(connection: Any) -> int:  # noqa: ANN401 -- the client's own
-    """Return the exit code of a program that has ended; 1 where the connection broke off before."""
-    status = yaml.safe_load(_text(connection.read_channel(ERROR_CHANNEL))) or {}
+    """Return the exit code of a program that has ended. Raises ConnectionError if its connection broke."""
+    status = yaml.safe_load(_text(connection.read_channel(ERROR_CHANNEL)))
+    if not status:
+        raise ConnectionError("the connection broke off")
     if status.get("status") == "Success":
         return 0
     causes = (status.get("details") or {}).get("causes") or []
@@ -153,9 +228,12 @@ def _text(value: bytes | str) -> str:
 
 
 def _refusal(pod: PodContainer, error: ApiException) -> Exception:
-    """Return the error of a refused handshake, whose status the client hides: ApiException for a 401."""
-    if getattr(error.__context__, "status_code", None) == UNAUTHORIZED:
+    """Return the error of a failed handshake, whose cause the client hides: ApiException for a 401."""
+    cause = error.__context__
+    if getattr(cause, "status_code", None) == UNAUTHORIZED:
         return ApiException(status=UNAUTHORIZED, reason="Unauthorized")
+    if isinstance(cause, OSError | WebSocketException) and not isinstance(cause, WebSocketBadStatusException):
+        return ConnectionError(str(cause))
     return TrainyardError([_shut(pod, error)])
 
 

@@ -12,7 +12,7 @@ import pytest
 from kubernetes.stream import ws_client
 from websocket import ABNF, WebSocket
 
-from trainyard.member.remote import with_optional_close_reply
+from trainyard.member.remote import with_optional_close_reply, with_pings
 
 STDOUT, STDERR, STATUS = 1, 2, 3
 
@@ -29,8 +29,8 @@ class Program:
         )
         patch.setattr(ws_client, "create_websocket", lambda *_: client)
         client_of: Any = ws_client.WSClient
-        self.connection: Any = with_optional_close_reply(
-            client_of(None, "", {}, capture_all=False, binary=True)
+        self.connection: Any = with_pings(
+            with_optional_close_reply(client_of(None, "", {}, capture_all=False, binary=True))
         )
 
     def after_reading(self, channel: int, then: Callable[[], None]) -> None:
@@ -49,6 +49,9 @@ class Program:
     def writes(self, channel: int, data: bytes) -> None:
         frame = ABNF.create_frame(bytes([channel]) + data, ABNF.OPCODE_BINARY)
         self._server.sendall(frame.format())
+
+    def answers_ping(self) -> None:
+        self._server.sendall(ABNF.create_frame(b"", ABNF.OPCODE_PONG).format())
 
     def ends(self, code: int) -> None:
         causes = [{"reason": "ExitCode", "message": str(code)}]

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from io import StringIO
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine.progress import PlainProgress
 from infra.errors import InputError, TrainyardError
+from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.member.connections import STDOUT, Program
 from tests.trainyard.member.lists import train_job
+from trainyard import retrying_jobs
 from trainyard.jobs import JobKey
 from trainyard.live_logs import whole_lines
-from trainyard.member import logs
+from trainyard.member import logs, remote
 from trainyard.member.logs import READS, Selection, StoredLogs, _of_a_node, _records, ranks_per_node
 
 KEY = JobKey("research", "digits")
@@ -56,13 +62,19 @@ def test_a_rank_of_a_deleted_job_and_a_rank_together_with_a_node_are_refused() -
 class Connection:
     """A fake of the client's connection to a program that prints these chunks and exits with a code."""
 
-    def __init__(self, chunks: list[bytes], code: int = 0, errors: bytes = b"") -> None:
-        self._chunks, self._errors = chunks, errors
+    def __init__(self, chunks: Sequence[bytes | Exception], code: int = 0, errors: bytes = b"") -> None:
+        self._chunks, self._errors = list(chunks), errors
         causes = [{"reason": "ExitCode", "message": str(code)}]
         self._status = json.dumps({"status": "Failure" if code else "Success", "details": {"causes": causes}})
 
+        self.heard = math.inf
+        """Time of the last frame of the API server."""
+
     def is_open(self) -> bool:
         return bool(self._chunks)
+
+    def ping(self) -> None:
+        """Do nothing: `heard` says whether an answer comes."""
 
     def update(self, timeout: float) -> None:
         """Do nothing: all chunks have arrived."""
@@ -72,12 +84,15 @@ class Connection:
 
     def read_channel(self, channel: int) -> bytes:
         if channel == 1:
-            return self._chunks.pop(0) if self._chunks else b""
+            chunk = self._chunks.pop(0) if self._chunks else b""
+            if isinstance(chunk, Exception):
+                raise chunk
+            return chunk
         return self._errors if channel == 2 else self._status.encode()
 
 
 def records(connection: Connection) -> Iterator[bytes]:
-    return _records(connection, lambda: False)
+    return _records(connection)
 
 
 def test_lines_are_complete_however_frames_divide_them() -> None:
@@ -94,7 +109,7 @@ def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) 
 
     program.writes(STDOUT, b"one\n")
     program.after_reading(STDOUT, rest)
-    assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
+    assert list(_records(program.connection)) == [b"one", b"two"]
 
 
 def test_a_slow_client_gets_all_lines_although_the_server_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +117,7 @@ def test_a_slow_client_gets_all_lines_although_the_server_has_closed(monkeypatch
     program.writes(STDOUT, b"one\ntwo\n")
     program.ends(0)
     program.close()
-    assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
+    assert list(_records(program.connection)) == [b"one", b"two"]
 
 
 def test_a_job_that_has_ended_is_followed_until_no_more_lines_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +125,7 @@ def test_a_job_that_has_ended_is_followed_until_no_more_lines_come(monkeypatch: 
     monkeypatch.setattr("trainyard.member.logs.time.monotonic", lambda: next(now))
     chunks = [b"%d\n" % number for number in range(20)]
     follower = Connection([*chunks, *[b""] * 20])
-    assert list(_records(follower, lambda: True)) == [b"%d" % number for number in range(20)]
+    assert list(_records(follower, lambda: 0.0)) == [b"%d" % number for number in range(20)]
     assert not follower.is_open(), "it is closed by who follows"
 
 
@@ -119,13 +134,16 @@ def test_a_reader_that_fails_does_not_count_as_the_end_of_the_log() -> None:
         list(records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))
 
 
-def texts_of(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch, *, follow: bool = False) -> list[bytes]:
+def texts_of(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Return the lines that are shown where the reader's outputs follow each other, each with code 0."""
+    return [line.text for line in reading(outputs, monkeypatch).lines(Selection())]
+
+
+def reading(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> StoredLogs:
+    """Return stored logs whose reader prints the outputs, one per connection."""
     connections = iter([Connection([output]) for output in outputs])
     monkeypatch.setattr(StoredLogs, "_started", lambda *_: next(connections))
-    monkeypatch.setattr(StoredLogs, "_ended", lambda _: False)
-    stored: Any = StoredLogs.__new__(StoredLogs)
-    return [line.text for line in stored.lines(Selection(), follow=follow)]
+    return StoredLogs(SimpleNamespace(progress=PlainProgress(StringIO()), api=None), KEY)  # type: ignore[arg-type]
 
 
 def output(texts: str, end: str = "end\n") -> bytes:
@@ -157,9 +175,81 @@ def test_logs_that_are_never_whole_are_an_error(again: str, monkeypatch: pytest.
         texts_of(outputs, monkeypatch)
 
 
-def test_a_follower_whose_reader_ends_before_the_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TrainyardError, match="it ended before the job"):
-        texts_of([output("ab")], monkeypatch, follow=True)
+@pytest.fixture
+def _without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (logs, "LOOK_SECONDS"),
+        (logs, "LAST_LINES_SECONDS"),
+        (retrying_jobs, "RETRY_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 0)
+
+
+@pytest.mark.usefixtures("_without_waits")
+@pytest.mark.parametrize(
+    "cut",
+    [output("ab"), output("abc", end=""), output("ab", end="0 1 host 2026-11-26T1"), b""],
+    ids=["reader ended", "between lines", "in a line", "at once"],
+)
+@pytest.mark.parametrize("is_broken", [False, True], ids=["closed", "broken"])
+def test_a_follower_reads_on_after_a_cut_and_shows_each_line_once(
+    cut: bytes, is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Connection([cut, *([ConnectionResetError("reset")] if is_broken else [])])
+    last = Connection([output("abcd", end=""), *[b""] * 10_000])
+    connections = [broken, Connection([output("ab", end="")]), last]
+    stored = reading([], monkeypatch)
+    monkeypatch.setattr(StoredLogs, "_started", lambda *_: connections.pop(0))
+    monkeypatch.setattr(StoredLogs, "_ended", lambda _: None if connections else 0.0)
+    assert [line.text for line in stored.lines(Selection(), follow=True)] == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.usefixtures("_without_waits")
+def test_a_job_has_not_ended_for_a_follower_whose_connection_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last lines may not have come."""
+    silent = Connection([output("a", end=""), *[b""] * 100])
+    silent.heard = -1.0
+    last = Connection([output("ab", end=""), *[b""] * 10_000])
+    connections = [silent, last]
+    stored = reading([], monkeypatch)
+    monkeypatch.setattr(StoredLogs, "_started", lambda *_: connections.pop(0))
+    monkeypatch.setattr(StoredLogs, "_ended", lambda _: 0.0)
+    assert [line.text for line in stored.lines(Selection(), follow=True)] == [b"a", b"b"]
+
+
+@pytest.mark.usefixtures("_without_waits")
+def test_a_follower_whose_lines_were_moved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = reading([output("ab", end=""), output("axb", end="")], monkeypatch)
+    monkeypatch.setattr(StoredLogs, "_ended", lambda _: None)
+    with pytest.raises(TrainyardError, match="late lines have moved"):
+        list(stored.lines(Selection(), follow=True))
+
+
+def test_a_connection_that_answers_no_ping_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NAT has dropped it: the kernel sees no end, and nothing comes."""
+    monkeypatch.setattr(remote, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(remote, "PONG_SECONDS", 0.1)
+    program = Program(monkeypatch)
+    program.writes(STDOUT, b"one\n")
+    found = _records(program.connection, lambda: None)
+    assert next(found) == b"one"
+    with pytest.raises(ConnectionError, match="no answer for"):
+        next(found)
+
+
+def test_a_connection_that_answers_pings_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PONG_SECONDS", 0.0)
+    program = Program(monkeypatch)
+    before = program.connection.heard
+    program.connection.ping()
+    program.answers_ping()
+    program.connection.update(timeout=TIMEOUT_SECONDS)
+    assert program.connection.heard > before
+    program.connection.ping()
+    with pytest.raises(ConnectionError, match="no answer for"):
+        program.connection.update(timeout=0.01)
 
 
 def test_the_end_comes_only_after_a_reader_that_succeeds() -> None:
