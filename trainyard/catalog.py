@@ -11,10 +11,10 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 import catalog
 from catalog import Machine, MachineFilters, MissingPrice, Price, UnknownNameError
+from engine.tables import PlainTable
 from infra.errors import InputError, Problem
 from trainyard.forms import CatalogPart, ReportForm
 
@@ -60,12 +60,10 @@ def show_catalog(what: CatalogPart, filters: MachineFilters, form: ReportForm, c
         lines = [columns, ["---"] * len(columns), *([_text(row[key]) for key in columns] for row in rows)]
         sys.stdout.write("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, no_wrap=column in ("name", "machine"), overflow="fold")
+    table = PlainTable(*columns)
     for row in rows:
         table.add_row(*(_text(row[key]) for key in columns))
-    console.print(table)
+    table.show(console)
 
 
 def filters_of(**given: str) -> MachineFilters:

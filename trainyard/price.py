@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any, cast
 
 from rich.console import Console
-from rich.table import Table
 
 import catalog
 from catalog import (
@@ -27,6 +26,7 @@ from catalog import (
     StoragePurchase,
     TrafficPrice,
 )
+from engine.tables import PlainTable
 from infra.spec import Stack
 from infra.targets.registry import target_of
 from trainyard.forms import ReportForm
@@ -145,16 +145,14 @@ class PriceReport:
 
     def show(self, console: Console) -> None:
         """Print it."""
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in COLUMNS[:-1]:  # sources are long, and come below
-            table.add_column(column, no_wrap=column.startswith("USD"), overflow="fold")
+        table = PlainTable(*COLUMNS[:-1])  # sources are long, and come below
         for row in self._rows():
             table.add_row(*row[:-1])
-        console.print(table)
+        table.show(console)
         for source in sorted({row[-1] for row in self._rows()} - {""}):
-            console.print(f"[dim]source[/]  {source}", highlight=False)
+            console.print(f"[dim]source[/]  {source}", highlight=False, soft_wrap=True)
         for remark in self.remarks:
-            console.print(f"[yellow]![/] {remark}", highlight=False)
+            console.print(f"[yellow]![/] {remark}", highlight=False, soft_wrap=True)
 
     def markdown(self) -> str:
         """Return it as a part of a comment on a pull request."""
@@ -204,7 +202,7 @@ def show_price(stack: Stack, form: ReportForm, console: Console) -> None:
     elif found.why_nothing_bought:
         console.print(f"{stack.name} {found.why_nothing_bought}: nothing is bought", highlight=False)
         for transfer in found.transfers:
-            console.print(f"[yellow]![/] {transfer.remark}", highlight=False)
+            console.print(f"[yellow]![/] {transfer.remark}", highlight=False, soft_wrap=True)
     else:
         found.show(console)
 

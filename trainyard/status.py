@@ -5,11 +5,11 @@ from __future__ import annotations
 from kubernetes.client.exceptions import ApiException
 
 import catalog
+from engine.tables import PlainTable
 from infra import names
 from trainyard import nodes
 from trainyard.jobs import FORBIDDEN
 from trainyard.session import Session
-from trainyard.tables import plain_table
 
 COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "green", "failed": "red"}
 
@@ -23,12 +23,15 @@ def show_status(session: Session) -> None:
         _show_embedded(session)
     else:
         _show_remote(session)
-    jobs, reasons = plain_table("job", "team", "state", "flavor", "nodes"), []
+    jobs, reasons = PlainTable("job", "team", "state", "flavor", "nodes"), []
     for key in session.jobs.of_teams(session.namespaces):
         state = session.jobs.state(key)
         reasons += [f"{key.name}: {state.reason}"] if state.ended else []
         jobs.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
-    session.console.print(jobs if jobs.row_count else "no jobs; `trainyard submit` submits the stack's own")
+    if jobs.row_count:
+        jobs.show(session.console)
+    else:
+        session.console.print("no jobs; `trainyard submit` submits the stack's own")
     for reason in reasons:
         session.console.print(reason, highlight=False, markup=False, soft_wrap=True)
 
@@ -36,10 +39,10 @@ def show_status(session: Session) -> None:
 def _show_embedded(session: Session) -> None:
     status = session.cluster.status()
     session.console.print(f"[bold]{status.name}[/]: {status.state}, {status.endpoint}", highlight=False)
-    table = plain_table("node", "pool", "state", "GPUs (simulated)")
+    table = PlainTable("node", "pool", "state", "GPUs (simulated)")
     for node in status.nodes:
         table.add_row(node.name, node.pool, _coloured(node.state), str(node.gpus or "–"))
-    session.console.print(table)
+    table.show(session.console)
 
 
 def _show_remote(session: Session) -> None:
@@ -57,13 +60,13 @@ def _show_remote(session: Session) -> None:
     if not found:
         session.console.print(f"no node has the label {names.POOL_LABEL}")
         return
-    table = plain_table("node", "pool", "state", "accelerators")
+    table = PlainTable("node", "pool", "state", "accelerators")
     for node in sorted(found, key=lambda each: (nodes.pool_of(each), each.metadata.name)):
         offered = node.status.allocatable or {}
         number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
         state = _coloured("ready" if nodes.is_ready(node) else "not-ready")
         table.add_row(node.metadata.name, nodes.pool_of(node), state, str(number or "–"))
-    session.console.print(table)
+    table.show(session.console)
 
 
 def _coloured(state: str) -> str:

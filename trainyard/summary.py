@@ -8,10 +8,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.panel import Panel
-from rich.table import Table
+from rich.console import Console
+from rich.markup import escape
 
+from engine.tables import PlainTable
 from infra.spec.job import JobSpec
 from trainyard import run_folder, timeline
 from trainyard.follow import JobHistory, describe_phase
@@ -71,13 +71,12 @@ class Summary:
 def show(console: Console, summary: Summary) -> None:
     """Print the timeline, the figures and the next steps; draw the learning curve beside the checkpoints."""
     plot = draw(summary)
-    parts = Group(
-        timeline.table(summary.history.events), "", _figures(summary), "", _next_steps(summary, plot)
-    )
     colour = "green" if summary.history.state.phase == "complete" else "red"
-    console.print(
-        Panel(parts, title=f"{summary.job.name}: {summary.history.state.phase}", border_style=colour)
-    )
+    title = f"\n[bold {colour}]{summary.job.name}: {summary.history.state.phase}[/]\n"
+    console.print(title, highlight=False, soft_wrap=True)
+    for part in (timeline.table(summary.history.events), _figures(summary), _next_steps(summary, plot)):
+        part.show(console)
+        console.print()
 
 
 def draw(summary: Summary) -> Path | None:
@@ -102,37 +101,38 @@ def draw(summary: Summary) -> Path | None:
     return path
 
 
-def _figures(summary: Summary) -> Table:
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
+def _figures(summary: Summary) -> PlainTable:
+    grid = PlainTable("", "")
     history = summary.history
     if (seconds := summary.seconds_to_first_step) is not None:
-        grid.add_row("command to first step", f"{seconds:.1f} s")
+        grid.add_row(_dim("command to first step"), f"{seconds:.1f} s")
     for loss, seconds in summary.recoveries:
-        grid.add_row(f"{loss} → first new step", f"{seconds:.1f} s")
+        grid.add_row(_dim(f"{loss} → first new step"), f"{seconds:.1f} s")
     attempts = len({line["attempt"] for line in history.lines})
-    grid.add_row("attempts", str(attempts))
-    grid.add_row("steps computed twice", str(summary.repeated_steps))
+    grid.add_row(_dim("attempts"), str(attempts))
+    grid.add_row(_dim("steps computed twice"), str(summary.repeated_steps))
     evaluation = next((line for line in reversed(history.lines) if line["event"] == "evaluation"), None)
     if evaluation:
-        grid.add_row("held-out accuracy", f"{evaluation['accuracy']:.1%}")
+        grid.add_row(_dim("held-out accuracy"), f"{evaluation['accuracy']:.1%}")
     if history.finished:
-        grid.add_row("weights (sha256)", history.finished["sha256"])
+        grid.add_row(_dim("weights (sha256)"), history.finished["sha256"])
     return grid
 
 
-def _next_steps(summary: Summary, plot: Path | None) -> Table:
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
+def _next_steps(summary: Summary, plot: Path | None) -> PlainTable:
+    grid = PlainTable("", "")
     if plot is not None:
-        grid.add_row("learning curve", str(plot))
-    grid.add_row("checkpoints", str(summary.run_dir / "checkpoints"))
+        grid.add_row(_dim("learning curve"), escape(str(plot)))
+    grid.add_row(_dim("checkpoints"), escape(str(summary.run_dir / "checkpoints")))
     grid.add_row(
-        "see the cluster", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'
+        _dim("see the cluster"),
+        f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A',
     )
-    grid.add_row("preempt a node", "trainyard submit & trainyard preempt spot-0")
+    grid.add_row(_dim("preempt a node"), "trainyard submit & trainyard preempt spot-0")
     down = f"trainyard down -s {summary.stack}"
-    grid.add_row("remove it", f"{down}   (retains checkpoints; with --purge deletes them too)")
+    grid.add_row(_dim("remove it"), f"{down}   (retains checkpoints; with --purge deletes them too)")
     return grid
+
+
+def _dim(name: str) -> str:
+    return f"[dim]{escape(name)}[/]"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich.table import Table
 from rich.text import Text
+
+from engine.tables import PlainTable
 
 STYLES = {"cloud": "red", "queue": "cyan", "job": "green"}
 """The actors of a timeline, each with its colour."""
@@ -29,16 +30,12 @@ def merged(*sources: Iterable[TimelineEvent]) -> list[TimelineEvent]:
     return sorted({event for source in sources for event in source})
 
 
-def table(events: Sequence[TimelineEvent]) -> Table:
+def table(events: Sequence[TimelineEvent]) -> PlainTable:
     """Render the events with the clock and the seconds since the first."""
-    grid = Table(title="Timeline", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    grid.add_column("clock", style="dim")
-    grid.add_column("after", justify="right")
-    grid.add_column("who")
-    grid.add_column("what", overflow="fold")
+    grid = PlainTable("clock", "after", "who", "what", right=["after"])
     for event in events:
         style = STYLES[event.actor]
         clock = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
         after = f"{event.time - events[0].time:.1f} s"
-        grid.add_row(clock, after, Text(event.actor, style), Text(event.text))
+        grid.add_row(f"[dim]{clock}[/]", after, Text(event.actor, style), Text(event.text))
     return grid

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from engine.tables import PlainTable
 from infra.errors import ExitCode, HostError, Problem
 from local.toolchain.artifact import Action
 from local.toolchain.toolchain import Toolchain
@@ -76,19 +76,17 @@ class Diagnosis:
     def render(self, console: Console) -> None:
         """Print a table, and under it what to do about each problem."""
         colours = {DoctorStatus.OK: "green", DoctorStatus.TODO: "yellow", DoctorStatus.PROBLEM: "red"}
-        table = Table(box=None, pad_edge=False)
-        for column in ("", "what", "state", "detail"):
-            table.add_column(column, overflow="fold")
+        table = PlainTable("", "what", "state", "detail")
         area = ""
         for finding in self.findings:
             state = f"[{colours[finding.state]}]{finding.state}[/]"
             shown = "" if finding.area == area else finding.area
             table.add_row(shown, escape(finding.name), state, escape(finding.detail))
             area = finding.area
-        console.print(table)
+        table.show(console)
         for finding in self.findings:
             if finding.state is DoctorStatus.PROBLEM:
-                console.print(f"[red]{escape(finding.name)}[/]: {escape(finding.fix)}")
+                console.print(f"[red]{escape(finding.name)}[/]: {escape(finding.fix)}", soft_wrap=True)
 
 
 def diagnose(

@@ -108,5 +108,5 @@ def test_events_of_all_sources_share_one_clock() -> None:
 
 def test_the_timeline_has_errors_as_they_were_written() -> None:
     console = Console(width=120, record=True)
-    console.print(table([TimelineEvent(1, "job", "ends: [/src/pair.cc:545] Read error")]))
+    table([TimelineEvent(1, "job", "ends: [/src/pair.cc:545] Read error")]).show(console)
     assert "ends: [/src/pair.cc:545] Read error" in console.export_text()

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
+from engine.tables import PlainTable
 from infra import names
 from trainyard.forms import Form
 from trainyard.jobs import JOB, JobState, state_of
@@ -155,7 +155,10 @@ def _print(console: Console, found: Sequence[JobRow], form: Form) -> None:
     if form is Form.JSON:
         console.file.write(_json(found, indent=2) + "\n")
         return
-    console.print(_table(found) if found else "no jobs")
+    if not found:
+        console.print("no jobs")
+        return
+    _table(found).show(console)
     for row in found:
         if row.reason:
             console.print(f"{row.name}: {row.reason}", highlight=False, markup=False, soft_wrap=True)
@@ -166,10 +169,8 @@ def _json(found: Sequence[JobRow], indent: int | None) -> str:
     return json.dumps(plain, indent=indent)
 
 
-def _table(found: Sequence[JobRow]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("job", "team", "state", "GPUs", "flavor", "priority", "restarts", "age", "nodes"):
-        table.add_column(column, no_wrap=column != "nodes")
+def _table(found: Sequence[JobRow]) -> PlainTable:
+    table = PlainTable("job", "team", "state", "GPUs", "flavor", "priority", "restarts", "age", "nodes")
     for row in found:
         state = f"[{COLOURS.get(row.state, 'cyan')}]{row.state}[/]"
         number = "–" if row.accelerators is None else str(row.accelerators)

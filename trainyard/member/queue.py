@@ -12,6 +12,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 
+from engine.tables import PlainTable
 from infra import names
 from trainyard.forms import Form
 from trainyard.jobs import waiting_reason
@@ -22,7 +23,6 @@ from trainyard.member.flavors import FlavorLimits, node_labels
 from trainyard.member.listing import brief
 from trainyard.member.pools import Pool, max_accelerators, pools_of, usage
 from trainyard.session import Session
-from trainyard.tables import plain_table
 
 _NO_VISIBILITY = frozenset({403, 404, 503})
 """Statuses of an unavailable visibility API: members may not read it, Kueue does not serve it, or its server
@@ -317,17 +317,17 @@ def _iso(value: Any) -> str:  # noqa: ANN401 -- what JSON does not know
 def _print(console: Console, queue: Queue) -> None:
     console.print(f"[bold]queue {queue.name}[/] of {', '.join(queue.teams)}", highlight=False)
     if queue.pools:
-        table = plain_table("pool", "quota", "in use", "free")
+        table = PlainTable("pool", "quota", "in use", "free")
         for pool in queue.pools:
             table.add_row(pool.name, str(pool.quota), str(pool.used), str(pool.free))
-        console.print(table)
+        table.show(console)
     if not queue.waiting:
         console.print("none of your jobs waits")
     else:
-        table = plain_table("waits", "team", "GPUs", "priority", "since", "before it", "may start")
+        table = PlainTable("waits", "team", "GPUs", "priority", "since", "before it", "may start")
         for each in queue.waiting:
             table.add_row(*_row(each))
-        console.print(table)
+        table.show(console)
     for each in queue.waiting:
         for text in (each.reason, f"start: {each.start.basis}"):
             console.print(f"{each.job}: {text}", highlight=False, markup=False, soft_wrap=True)

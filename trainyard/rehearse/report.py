@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from engine.tables import PlainTable
 from infra.errors import TrainyardError
 from rehearsal.rehearse import Phase, Rehearsal
 
@@ -76,34 +76,36 @@ class RehearsalReport:
 
     def show(self, console: Console) -> None:
         """Print it."""
-        table = Table("phase", "resources", "seconds", box=None, pad_edge=False, header_style="dim")
+        table = PlainTable("phase", "seconds", "resources")
         for phase in self.rehearsal.phases:
-            table.add_row(phase.name, changes(phase), f"{phase.seconds:.1f}")
+            table.add_row(phase.name, f"{phase.seconds:.1f}", changes(phase))
             for note in phase.notes:
-                table.add_row("", escape(note), "")
-        table.add_row("all", _counted(self.types), f"{self.seconds:.1f}")
-        console.print(table)
+                table.add_row("", "", escape(note))
+        table.add_row("all", f"{self.seconds:.1f}", _counted(self.types))
+        table.show(console)
         for fault in self.rehearsal.happened:
-            console.print(f"[yellow]fault[/]    {fault}; the next `up` repaired it", highlight=False)
+            console.print(
+                f"[yellow]fault[/]    {fault}; the next `up` repaired it", highlight=False, soft_wrap=True
+            )
         for each in self.rehearsal.refused:
             text = f"{each.name}: {each.message}\n  fix: {each.fix}\n  known from: {each.source}"
-            console.print(f"[yellow]refused[/]  {escape(text)}", highlight=False)
+            console.print(f"[yellow]refused[/]  {escape(text)}", highlight=False, soft_wrap=True)
         for name in self.rehearsal.survived:
             reason = "the stack requests nothing that this refusal affects"
             console.print(f"[green]survived[/] {escape(name)}: {reason}")
         path = " → ".join(step.label for step in self.rehearsal.critical_path)
         if path:
-            console.print(f"[dim]longest chain[/]  {path}", highlight=False)
+            console.print(f"[dim]longest chain[/]  {path}", highlight=False, soft_wrap=True)
         if self.rehearsal.retained:
             retained = ", ".join(label(urn) for urn in self.rehearsal.retained)
-            console.print(f"[dim]retained after destroy[/]  {retained}", highlight=False)
+            console.print(f"[dim]retained after destroy[/]  {retained}", highlight=False, soft_wrap=True)
         console.print(
             "[green]Proven[/]: input types, order and policies; a second `up` changes nothing, and `destroy`"
             " leaves only what is retained.",
             highlight=False,
         )
         for sentence in self.unproven:
-            console.print(f"[yellow]Not proven[/]: {sentence}", highlight=False)
+            console.print(f"[yellow]Not proven[/]: {sentence}", highlight=False, soft_wrap=True)
 
     def markdown(self) -> str:
         """Return it as a part of a comment on a pull request."""
