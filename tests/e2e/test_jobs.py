@@ -15,9 +15,10 @@ import psutil
 import pytest
 
 from engine.paths import REPOSITORY
+from infra import names
 from infra.platform.fabric import with_fabric
 from infra.platform.runtimes import EX_NO_FABRIC
-from tests.e2e import manifests
+from tests.e2e import manifests, packages_inside
 from tests.e2e.jobs import conditions, logs, logs_of_completed
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
@@ -332,3 +333,32 @@ def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack
     body = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
     output = logs_of_completed(stack, body, "Succeeded")
     assert output.count("sum of 1 to 2 is 3") == 2
+
+
+@pytest.fixture(scope="module")
+def as_on_clouds(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A runtime whose image has the packages, on nodes that have this image; its pods mount none."""
+    packages_inside.put_on(stack, sorted(SPOT), tmp_path_factory.mktemp("image"))
+    runtime = stack.get("clustertrainingruntime", "torch-none")
+    runtime["metadata"] = {"name": "torch-inside", "labels": runtime["metadata"]["labels"]}
+    [replicated] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [each for each in pod["volumes"] if each["name"] != names.TRAINING_ENV_CLAIM]
+    [container] = pod["containers"]
+    mounts = container["volumeMounts"]
+    container["volumeMounts"] = [each for each in mounts if each["name"] != names.TRAINING_ENV_CLAIM]
+    container["image"] = packages_inside.IMAGE
+    assert len(container["volumeMounts"]) == len(mounts) - 1
+    stack.apply(runtime)
+    yield "torch-inside"
+    stack.kubectl("delete", "clustertrainingruntime", "torch-inside")
+
+
+def test_a_job_of_an_image_with_the_packages_inside_trains_to_its_end(
+    stack: LocalStack, as_on_clouds: str
+) -> None:
+    settings = ["data.name=digits", "steps=5", f"run_dir={CHECKPOINTS}/inside/run-001"]
+    command = ["python3", "-m", "training.train", *(f"--set={each}" for each in settings)]
+    body = manifests.train_job("inside", runtime=as_on_clouds, num_nodes=2, command=command)
+    logs_of_completed(stack, body, "Complete", num_pods=2)
+    assert stack.run_of("inside").step == 5
