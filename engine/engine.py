@@ -240,25 +240,16 @@ class Engine:
         )
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
-        """Copy the stack file to where the engine may write the salt of its secrets into it; return the copy.
-
-        A stack that does not exist yet is initialized.
-        """
+        """Return the engine's copy of the stack file; a stack that does not exist yet is initialized."""
         folder = self._paths.engine / "config"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        copy = folder / f"Pulumi.{stack}.yaml"
         if not self.exists(stack):
             # `stack init` requires a project file, and writes the stack's salt beside it.
             project = {"name": self._project["name"], "runtime": "python"}
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
             options = ["--no-select", "--cwd", str(folder), *self._secrets(stack)]
             self._ask(stack, "stack", "init", stack, *options)
-        text = self._paths.stack_file(stack).read_text()
-        known, declared = (_encryption(each) for each in (copy.read_text() if copy.exists() else "", text))
-        if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written other settings
-            text = f"{without_encryption(text).rstrip()}\n{yaml.safe_dump(known | declared)}"
-        copy.write_text(text)
-        return copy
+        return config_file(self._paths, stack)
 
     def _secrets(self, stack: str) -> list[str]:
         """Return the options with the stack's secrets provider: that of its file, else of the environment."""
@@ -298,6 +289,18 @@ class Engine:
 _WRITTEN = frozenset({"encryptionsalt", "encryptedkey"})
 """Keys that the engine writes into a new stack's configuration: salt, or encrypted data key."""
 _ENCRYPTION = ("secretsprovider", *sorted(_WRITTEN))
+
+
+def config_file(paths: Paths, stack: str) -> Path:
+    """Copy the stack file to where the engine may write the salt of its secrets into it; return the copy."""
+    copy = paths.engine / "config" / f"Pulumi.{stack}.yaml"
+    copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = paths.stack_file(stack).read_text()
+    known, declared = (_encryption(each) for each in (copy.read_text() if copy.exists() else "", text))
+    if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written other settings
+        text = f"{without_encryption(text).rstrip()}\n{yaml.safe_dump(known | declared)}"
+    copy.write_text(text)
+    return copy
 
 
 def _encryption(config: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.progress import Progress, Task
-from infra.errors import GO_ON, Problem
+from infra.errors import GO_ON, Problem, problems_in
 
 DONE_WORDS = {
     "create": "created",
@@ -34,7 +34,11 @@ SUMMARY_WORDS = {
 
 Advice = Callable[[str], str]
 """Function from a provider's message to the next step; the step is empty where none is known."""
-GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
+GENERIC = re.compile(
+    r"(update|preview|destroy|refresh) failed"
+    r"|(an unhandled error occurred: )?Program exited with non-zero exit code: \d+"
+)
+"""Last errors of the engine, which follow from others."""
 
 
 UNREACHABLE = re.compile(
@@ -135,7 +139,7 @@ class EventReporter:
 
         An API server that does not answer fails every object in it: only the first is reported.
         """
-        causes = [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
+        causes = [problem for problem in self.problems if not GENERIC.fullmatch(problem.got)] or self.problems
         silent = [problem for problem in causes if UNREACHABLE.search(problem.got)]
         return [problem for problem in causes if problem not in silent[1:]]
 
@@ -169,8 +173,8 @@ class EventReporter:
         if event.get("ephemeral"):
             self.task.advanced(self._done, text=f"{label(urn)}: {message}")
         elif severity == "error":
-            fix = self.advise(message) or GO_ON
-            self.problems.append(Problem(label(urn) or "the stack", message, "no error", fix))
+            general = Problem(label(urn) or "the stack", message, "no error", self.advise(message) or GO_ON)
+            self.problems += problems_in(message) or [general]
         else:
             where = f"{label(urn)}: " if urn else ""
             self.progress.log(f"{severity.partition('#')[0]}: {where}{message}")

@@ -36,8 +36,7 @@ def main() -> None:
     try:
         outputs = run(pulumi.get_stack())
     except TrainyardError as error:
-        pulumi.log.error(str(error))
-        sys.exit(error.exit_code)
+        raise pulumi.RunError(str(error)) from None  # which the SDK shows without a traceback
     for name, value in outputs.items():
         pulumi.export(name, value)
 

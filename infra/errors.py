@@ -5,6 +5,7 @@ A leaf module: `local`, `trainyard` and `rehearsal` import it too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -47,6 +48,17 @@ class Problem:
         where = f"{self.path} ({self.location})" if self.location else self.path
         lines = [where, f"  got:     {self.got}", f"  allowed: {self.allowed}", f"  fix:     {self.fix}"]
         return "\n".join(lines)
+
+
+_FORM = re.compile(
+    r"^(\S[^\n]*)\n  got:     (.*?)\n  allowed: (.*?)\n  fix:     (.*?)(?:\n(?=\S)|\s*\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def problems_in(text: str) -> list[Problem]:
+    """Return the problems of a text that consists of problems alone, such as a program's last message."""
+    return [] if _FORM.sub("", text) else [Problem(*found.groups()) for found in _FORM.finditer(text)]
 
 
 class TrainyardError(Exception):

@@ -14,6 +14,8 @@ class PolicyConfigError(ValueError):
     """Configuration that cannot be understood; the run stops before anything is evaluated."""
 
 
+_MIDNIGHT = " 00:00:00 +0000 UTC"
+"""The engine's end of a date that is written without quotes."""
 FIELDS = ("policy", "resource", "owner", "reason", "expires")
 
 
@@ -42,7 +44,7 @@ class Exemption:
         if unexpected := set(data) - set(FIELDS):
             raise PolicyConfigError(f"{where}: got {sorted(unexpected)}; allowed: {', '.join(FIELDS)}")
         try:
-            expires = date.fromisoformat(data["expires"])
+            expires = date.fromisoformat(data["expires"].removesuffix(_MIDNIGHT))
         except ValueError as error:
             raise PolicyConfigError(
                 f"{where}.expires: got {data['expires']!r}; allowed: a date such as 2027-03-31"

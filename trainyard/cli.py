@@ -484,7 +484,7 @@ def preempt(
 def env(stack: StackName = "local") -> None:
     """Print the environment for `pulumi`, `kubectl` and `helm` on this stack.
 
-    [dim]eval "$(trainyard env)" && pulumi preview -s local[/]
+    [dim]eval "$(trainyard env -s local)" && pulumi preview -s local --config-file "$TRAINYARD_CONFIG"[/]
     """
     from trainyard.environment import exports
 

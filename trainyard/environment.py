@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 
+from engine.engine import config_file
 from trainyard.session import Session
 from trainyard.up import engine_parts
 
@@ -15,7 +16,8 @@ def exports(session: Session) -> str:
     if not session.is_fleet:
         session.packages.ensure(session.progress)
     session.toolchain.ensure(*engine_parts(session))
-    values = session.environment()
+    # `pulumi` writes the salt of secrets into its configuration file, and reformats it: not the user's file.
+    values = session.environment() | {"TRAINYARD_CONFIG": str(config_file(session.paths, session.stack_name))}
     if not session.is_fleet and session.kubeconfig.exists():
         values["KUBECONFIG"] = str(session.kubeconfig)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

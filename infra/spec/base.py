@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import IPv4Network
 from typing import Annotated, Any
 
@@ -132,3 +133,29 @@ Boolean = Annotated[bool, Strict()]
 Cidr = Annotated[IPv4Network, BeforeValidator(_ipv4_network)]
 Positive = Annotated[Integer, Field(ge=1)]
 NonNegative = Annotated[Integer, Field(ge=0)]
+
+
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|\+00:00| \+0000 UTC)"
+"""Format of a UTC time. Without quotes, the engine writes it as Go does (infra/spec/scalars.py), and YAML
+loaders with timestamps write a space instead of T and an offset instead of Z."""
+
+
+def _in_one_form(value: str) -> str:
+    """Normalize a time to AWS's format; refuse a date that does not exist, such as February 30."""
+    try:
+        return f"{datetime.fromisoformat(value.removesuffix(' +0000 UTC')):%Y-%m-%dT%H:%M:%SZ}"
+    except ValueError as error:
+        raise wrong("time", "a valid time", f"correct it: {error}") from None
+
+
+def _as_text(value: object) -> object:
+    """Convert a YAML timestamp back to text."""
+    return str(value) if isinstance(value, datetime) else value
+
+
+Time = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    matching("time", _TIME, "a time in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
+    AfterValidator(_in_one_form),
+]

@@ -9,8 +9,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -19,7 +17,7 @@ from pydantic import (
 
 import catalog
 from catalog import Architecture, Machine, find_machine, find_rack
-from infra.spec.base import Name, NonNegative, Positive, Spec, matching, wrong
+from infra.spec.base import Name, NonNegative, Positive, Spec, Time, matching
 from infra.spec.fabric import FabricClass
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
@@ -38,32 +36,6 @@ class AcceleratorSpec(Spec):
 
     model: Name = Field(description="model of the accelerator; `simulated` on the local target")
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
-
-
-_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|\+00:00)"
-"""Format of a UTC time. YAML loaders with timestamps write a space instead of T, and an offset instead of
-Z."""
-
-
-def _in_one_form(value: str) -> str:
-    """Normalize a time to AWS's format; refuse a date that does not exist, such as February 30."""
-    try:
-        return f"{datetime.fromisoformat(value):%Y-%m-%dT%H:%M:%SZ}"
-    except ValueError as error:
-        raise wrong("time", "a valid time", f"correct it: {error}") from None
-
-
-def _as_text(value: object) -> object:
-    """Convert a YAML timestamp back to text."""
-    return str(value) if isinstance(value, datetime) else value
-
-
-Time = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    matching("time", _TIME, "a time in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
-    AfterValidator(_in_one_form),
-]
 
 
 class ReservationSpec(Spec):

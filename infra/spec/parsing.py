@@ -11,7 +11,7 @@ from pydantic import ValidationError, create_model
 from infra.errors import InputError
 from infra.spec.base import Spec
 from infra.spec.finding import Check, run
-from infra.spec.problems import problems
+from infra.spec.problems import changed_times, problems
 from infra.spec.source import SpecSource
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def parsed(
 
     `machines` are those that the file declares. Raises InputError with every problem.
     """
-    found, whole = list(source.problems), None
+    found, whole = [*source.problems, *changed_times(model, data, source)], None
     context = {"machines": machines}
     try:
         whole = model.model_validate(data, context=context)

@@ -13,6 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from infra.errors import Problem, did_you_mean, nearest
+from infra.spec.base import Time
+from infra.spec.scalars import time_of
 from infra.spec.source import KeyPath, SpecSource
 
 _ALSO_CALLED = {
@@ -54,14 +56,28 @@ def problems(
 ) -> Iterator[Problem]:
     """Translate the model's errors about `data`, without those that only follow from another one."""
     located = [(_in_data((*e["loc"], *e.get("ctx", {}).get("below", ())), data), e) for e in errors]
+    found = {problem.path for problem in source.problems}
     unknown = {path for path, error in located if error["type"] == "extra_forbidden"}
     for path, error in located:
         emptied = error["type"] == "too_short" and any(_is_below(other, path) for other, _ in located)
         misspelled = error["type"] == "missing" and any(
             path[:-1] == other[:-1] and nearest(str(path[-1]), [str(other[-1])]) for other in unknown
         )
-        if not emptied and not misspelled:
+        if not emptied and not misspelled and source.show(path) not in found:
             yield _problem(model, error, path, data, source)
+
+
+def changed_times(model: type[BaseModel], data: Any, source: SpecSource) -> Iterator[Problem]:  # noqa: ANN401
+    """Refuse unquoted times where text is read: the program gets them in another format."""
+    for path, text in source.texts.items():
+        if not time_of(text):
+            continue
+        field = _fields(model, path[:-1], data).get(str(path[-1]))
+        if not field or Time not in (field.annotation, *get_args(field.annotation)):
+            fix = f'write it in quotes: "{text}"'
+            yield Problem(
+                source.show(path), text, "text, which YAML would change", fix, source.location(path)
+            )
 
 
 def _is_below(path: KeyPath, above: KeyPath) -> bool:
@@ -76,7 +92,12 @@ def _problem(
     source: SpecSource,
 ) -> Problem:
     allowed, fix = _explain(model, error, path, data)
-    got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
+    value = _value(path, data)
+    got = "nothing" if error["type"] == "missing" else source.texts.get(path, _short(value))
+    if error["type"] in {"string_type", "literal_error"} and isinstance(value, int | float):
+        written = source.texts.get(path, str(value))
+        if error["type"] == "string_type" or repr(written) in allowed:
+            fix = f'write it in quotes: "{written}"'
     if "secrets" in path and error["type"] in {"extra_forbidden", "model_type", "tuple_type"}:
         got = "a value (not shown)"  # the user may have written the secret itself here
     if error["loc"][-1:] == ("[key]",):

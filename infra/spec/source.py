@@ -4,7 +4,6 @@ answers, and finds duplicate and unread keys.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from infra.errors import InputError, Problem, did_you_mean
 from infra.spec import answers
 from infra.spec.answers import Override, answered, is_answerable, overrides, path_of
+from infra.spec.scalars import LEADING_ZERO, NO_NUMBER, is_changed, value_of
 
 KeyPath = answers.KeyPath
 show = answers.show
@@ -28,25 +28,19 @@ CONFIG_KEYS = (STACK_KEY, FLEET_KEY, BACKEND_KEY, *POLICY_KEYS)
 """Keys of our namespace that are read; keys of other namespaces belong to the engine and the user."""
 
 
-_RESOLVERS = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-"""Resolvers of YAML 1.2 scalars, like the engine's: `off`, `no` and dates are text."""
+_PLAIN, _MERGE = "!plain", "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.CSafeLoader):
-    yaml_implicit_resolvers = _RESOLVERS
+    """Reads plain scalars as the engine does, so that a program gets what `validate` has checked."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:  # noqa: ANN401
+        if kind is yaml.ScalarNode and implicit[0]:
+            return _MERGE if value == "<<" else _PLAIN
+        return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
 
 
-class _ExplainingLoader(yaml.SafeLoader):
-    """Reports what it found, where libyaml's loader reports what is missing; takes ten times as long."""
-
-    yaml_implicit_resolvers = _RESOLVERS
-
-
-for _first, _word in (("t", "true"), ("f", "false")):
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(f"^{_word}$"), [_first])
+_Loader.add_constructor(_PLAIN, lambda _, node: value_of(node.value))
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,8 @@ class SpecSource:
     """Configuration key that contains the data."""
     overrides: tuple[Override, ...] = ()
     """Values of the data that answers have replaced."""
+    texts: Mapping[KeyPath, str] = field(default_factory=dict)
+    """Numbers and times as they are written, without quotes, where the program gets another text for them."""
 
     def show(self, path: KeyPath) -> str:
         """Spell a path as it is read; the whole is called by its key."""
@@ -147,8 +143,9 @@ def _composed(path: Path) -> yaml.Node | None:
 
 
 def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
+    """Return what libyaml's parser, ten times as fast, reports in other words: what it found."""
     try:
-        yaml.compose(path.read_text(encoding="utf-8"), Loader=_ExplainingLoader)
+        yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.YAMLError as explained:
         return explained
     return error
@@ -158,10 +155,33 @@ def _of(path: Path, node: yaml.MappingNode, key: str) -> tuple[Any, SpecSource]:
     try:
         twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
         marks = dict(_marks(node, ()))
+        texts = dict(_texts(node, ()))
     except RecursionError:
         fix = "remove the alias (`*name`), and write the value"
         raise InputError([Problem(str(path), "a value within itself", "values that end", fix)]) from None
-    return _constructed(path, node), SpecSource(str(path), marks, twice, key)
+    source = SpecSource(str(path), marks, twice, key, texts=texts)
+    return _constructed(path, node), replace(source, problems=(*twice, *_misread(source)))
+
+
+def _texts(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the unquoted scalars of which the program gets another text."""
+    if node.tag == _PLAIN and (NO_NUMBER.fullmatch(node.value) or is_changed(node.value)):
+        yield path, node.value
+    for key, _, value in _items(node):
+        yield from _texts(value, (*path, key))
+
+
+def _misread(source: SpecSource) -> Iterator[Problem]:
+    """Refuse numbers that mean something else than they seem to, and those that the engine cannot pass on."""
+    for path, text in source.texts.items():
+        if NO_NUMBER.fullmatch(text):
+            allowed, fix = "a finite number; JSON has no other", "correct it"
+        elif LEADING_ZERO.fullmatch(text):
+            allowed = f"no leading zeros without quotes, which YAML reads as {value_of(text)}"
+            fix = "write the number without them"
+        else:
+            continue
+        yield Problem(source.show(path), text, allowed, f'{fix}, or as text: "{text}"', source.location(path))
 
 
 def _constructed(path: Path, node: yaml.MappingNode) -> dict[str, Any]:
@@ -188,6 +208,9 @@ def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -
             yield Problem(
                 f"config.{name}", "an answer without a question", allowed, f"write it into {key}", where
             )
+        elif value.tag == _PLAIN and is_changed(value.value):
+            got, fix = value.value, f'write it in quotes: "{value.value}"'
+            yield Problem(f"config.{name}", got, "a value that YAML reads as it is written", fix, where)
 
 
 def holds(path: Path, key: str) -> bool:

@@ -50,8 +50,8 @@ POLICY = Policy(
     name="spot-checkpoint-time",
     title="A checkpoint completes before the node is terminated",
     reason="With a notice shorter than a checkpoint every reclaim loses all steps since the last one.",
-    remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`), make"
-    " checkpoints faster, or ask for a longer notice.",
+    remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`, in a"
+    " rehearsal with `--assume-checkpoint SECONDS`), make checkpoints faster, or ask for a longer notice.",
     types=("trainyard:infra:*Cluster",),
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-10",),

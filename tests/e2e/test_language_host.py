@@ -12,13 +12,18 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from engine import plugins
 from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
 from engine.recovery import MARKER
+from infra.spec.scalars import value_of
 from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
+from tests.infra.spec.test_scalars import PASSED
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
 pytestmark = pytest.mark.engine
@@ -178,6 +183,50 @@ def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(pr
     code, output = project.run("up", "--yes", "--skip-preview", "--expect-no-changes")
     assert code == 0, output
     assert left_running(project) == []
+
+
+WORDS = st.sampled_from([*PASSED, "0", "00", "true", "FALSE", "null", "~", "+1", "1e-7", "-1_0", "0O7", "0X"])
+PIECES = st.lists(st.sampled_from([*"0123456789", *"_.-+:eExXoObBTZaf ", "2026-", "11:"]), max_size=12)
+
+
+def is_plain(text: str) -> bool:
+    """Whether YAML reads the text as one unquoted scalar, and JSON can express it."""
+    try:
+        node = yaml.compose(f"key: {text}")
+    except yaml.YAMLError:
+        return False
+    value = node.value[0][1] if isinstance(node, yaml.MappingNode) and len(node.value) == 1 else None
+    return (
+        isinstance(value, yaml.ScalarNode) and value.value == text and not text.startswith("0000")
+    )  # Go has a year 0
+
+
+def test_every_unquoted_scalar_is_passed_to_the_program_as_the_stack_files_reader_reads_it(
+    project: PulumiProject,
+) -> None:
+    (project.program / "__main__.py").write_text(
+        "import os\nopen('seen.json', 'w').write(os.environ['PULUMI_CONFIG'])"
+    )
+    [file] = project.program.glob("Pulumi.*.yaml")
+    before = yaml.safe_load(file.read_text())
+
+    @settings(max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(st.sets(WORDS | PIECES.map("".join).filter(is_plain), min_size=100, max_size=200))
+    def holds(texts: set[str]) -> None:
+        written = dict(enumerate(sorted(texts)))
+        lines = [f"    k{number}: {text}" for number, text in written.items()]
+        head = yaml.safe_dump({key: value for key, value in before.items() if key != "config"})
+        config = yaml.safe_dump({"config": before["config"]})
+        file.write_text("\n".join([f"{head}{config}  tiny:scalars:", *lines, ""]))
+        code, output = project.run("preview")
+        assert code == 0, output
+        seen = json.loads(json.loads((project.program / "seen.json").read_text())["tiny:scalars"])
+        found = {text: seen[f"k{number}"] for number, text in written.items()}
+        assert {text: repr(value) for text, value in found.items()} == {
+            text: repr(value_of(text)) for text in found
+        }
+
+    holds()
 
 
 def test_a_policy_pack_evaluates_a_preview(project: PulumiProject) -> None:

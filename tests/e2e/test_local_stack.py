@@ -89,10 +89,10 @@ def test_status_shows_every_node_and_that_there_is_no_job(stack: LocalStack) -> 
 
 
 def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
-    config = stack.folder / "by-hand.yaml"
-    config.write_text(stack.file.read_text())
+    written = stack.file.read_bytes()
     printed = run_by(__file__, REPOSITORY / "README.md").text
-    preview = stack.by_hand(printed.replace("-s local", f"-s {NAME} --config-file {config}"))
+    preview = stack.by_hand(printed.replace("-s local", f"-s {NAME}"))
+    assert stack.file.read_bytes() == written
     assert "unchanged" in preview.out
     assert not [word for word in ("update", "create", "delete", "replace") if f"to {word}" in preview.out], (
         preview.out

@@ -245,7 +245,7 @@ def test_a_lost_state_is_rebuilt_and_a_stack_adopts_what_destroy_retained(stack:
 
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
     output = rehearse(tmp_path, "aws", code=1)
-    assert "trainyard/spot-checkpoint-time" in output
+    assert "trainyard/spot-checkpoint-time" in output and "--assume-checkpoint SECONDS" in output
 
 
 @pytest.mark.soak

@@ -23,7 +23,7 @@ from engine.engine import Engine
 from engine.events import EventReporter, OperationResult, label
 from engine.paths import REPOSITORY, Paths
 from engine.recovery import MARKER
-from infra.errors import ExitCode, TrainyardError
+from infra.errors import ExitCode, Problem, TrainyardError
 from infra.targets.advice import next_step
 from tests.engine.progress import RecordedProgress
 from tests.processes import TIMEOUT_SECONDS, wait_for
@@ -390,6 +390,17 @@ def test_a_failure_is_reported_once_by_its_cause() -> None:
     assert [problem.got for problem in report.specific()] == ["update failed"]
     report.take(event(diagnosticEvent={"urn": URN, "message": "no quota", "severity": "error"}))
     assert [problem.got for problem in report.specific()] == ["no quota"]
+
+
+def test_the_programs_own_problems_are_reported_as_they_are_and_not_with_a_second_next_step() -> None:
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
+    own = [Problem("pools[0].zones", "[]", "one or more\nof the region", "add one", "Pulumi.a.yaml:3:1")]
+    own.append(Problem("name", "'A'", "lower case", "write 'a'"))
+    ended = "an unhandled error occurred: Program exited with non-zero exit code: 1"
+    for message in (str(TrainyardError(own)), ended, "preview failed"):
+        report.take(event(diagnosticEvent={"urn": URN, "message": message, "severity": "error"}))
+    assert "\n".join(map(str, report.specific())) == "\n".join(map(str, own))
 
 
 def test_an_api_server_that_does_not_answer_is_reported_once_with_the_next_step() -> None:

@@ -23,6 +23,12 @@ def test_an_exemption_applies_through_its_last_day() -> None:
     assert exemption.expired(date(2027, 4, 1))
 
 
+def test_its_date_needs_no_quotes_in_a_stack_file() -> None:
+    """The engine passes an unquoted date as Go prints a time."""
+    [passed] = parse_exemptions([{**DATA, "expires": "2027-03-31 00:00:00 +0000 UTC"}], "exemptions")
+    assert [passed] == list(parse_exemptions([DATA], "exemptions"))
+
+
 def test_it_covers_its_policy_and_its_resources_only() -> None:
     exemption = Exemption.parse(DATA, "exemptions[0]")
     assert exemption.covers("residency-region", "aws:s3/bucket:Bucket", "public-maps")
