@@ -47,36 +47,23 @@ SLOWLY = overrides(pace_seconds=1.0)
 """Makes the job last for two more `up`, on a busy host too; the weights do not depend on it."""
 
 
-def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
+def test_up_follows_the_run_after_ctrl_c_and_completes_the_preemption_in_which_it_was_killed(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("interrupted")
-    with stack.declared(job("interrupted"), SLOWLY):
+    with stack.declared(job("interrupted", {"at_step": 15, "notice_seconds": 0}), SLOWLY):
         up = stack.start("up")
         submitted = at_work(stack, up, run)
         up.signal(signal.SIGINT)
         up.end(130)
         up = stack.start("up")
-        up.prints("first of attempt")
+        up.prints("cloud .* is terminated")
         up.signal(signal.SIGKILL)
         up.end(-9)
         assert run.step < JOB["steps"]
         stack.trainyard("up")
     assert uid(stack, "interrupted") == submitted
-    assert len(run.nodes) == 1
-    assert run.sha256 == uninterrupted.sha256
-
-
-def test_up_completes_a_preemption_during_which_it_was_killed(
-    stack: LocalStack, uninterrupted: TrainingRun
-) -> None:
-    run = stack.run_of("half-lost")
-    with stack.declared(job("half-lost", {"at_step": 15, "notice_seconds": 0})):
-        up = stack.start("up")
-        up.prints("cloud .* is terminated")
-        up.signal(signal.SIGKILL)
-        up.end(-9)
-        stack.trainyard("up")
+    assert len(run.nodes) == 2
     assert run.sha256 == uninterrupted.sha256
     run.assert_no_checkpointed_step_was_lost()
     assert stack.trainyard("status").out.count(" ready ") == 5
