@@ -43,6 +43,15 @@ class _Loader(yaml.CSafeLoader):
 _Loader.add_constructor(_PLAIN, lambda _, node: value_of(node.value))
 
 
+class _OwnLoader(_Loader):
+    """Reads files that the engine never sees: what YAML would spell otherwise stays as written, 3e-4."""
+
+
+_OwnLoader.add_constructor(
+    _PLAIN, lambda _, node: node.value if is_changed(node.value) else value_of(node.value)
+)
+
+
 @dataclass(frozen=True)
 class SpecSource:
     """Origin of data: file and locations; data without them (the engine's configuration) has no lines."""
@@ -82,20 +91,26 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     node = _child(config, key)
     if not isinstance(node, yaml.MappingNode):
         raise InputError([_missing_key(path, key), *_unread_keys(path, config, key, None)])
-    data, source = _of(path, node, key)
+    data, source = _constructed(path, node), _source_of(path, node, key)
+    source = replace(source, texts=dict(_texts(node, ())))
     unread = tuple(_unread_keys(path, config, key, data))
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
     marks = {**source.marks, **{at: _line_and_column(each) for at, each in given.items()}}
     values = {at: each.value for at, each in given.items()}
     changed = tuple(_with_locations(each, source, marks) for each in overrides(data, values, key))
     return answered(data, values), replace(
-        source, marks=marks, problems=(*unread, *source.problems), overrides=changed
+        source, marks=marks, problems=(*unread, *source.problems, *_misread(source)), overrides=changed
     )
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
     """Read all of a stack file's `config`, without checks. Raises InputError where the file is no YAML."""
-    node = _child(_composed(path), "config")
+    return dict(document(path).get("config") or {})
+
+
+def document(path: Path) -> dict[str, Any]:
+    """Return a whole stack file as the engine reads it. Raises InputError where the file is no YAML."""
+    node = _composed(path)
     return _constructed(path, node) if isinstance(node, yaml.MappingNode) else {}
 
 
@@ -128,7 +143,7 @@ def read_whole(path: Path) -> tuple[Any, SpecSource]:
     if not isinstance(node, yaml.MappingNode):
         allowed, fix = "a mapping: `key: value` lines", "write the keys of docs/stack-file.md, `job`"
         raise InputError([Problem(str(path), "not a mapping", allowed, fix, str(path))])
-    return _of(path, node, path.name)
+    return _constructed(path, node, _OwnLoader), _source_of(path, node, path.name)
 
 
 def _composed(path: Path) -> yaml.Node | None:
@@ -151,16 +166,14 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-def _of(path: Path, node: yaml.MappingNode, key: str) -> tuple[Any, SpecSource]:
+def _source_of(path: Path, node: yaml.MappingNode, key: str) -> SpecSource:
     try:
         twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
         marks = dict(_marks(node, ()))
-        texts = dict(_texts(node, ()))
     except RecursionError:
         fix = "remove the alias (`*name`), and write the value"
         raise InputError([Problem(str(path), "a value within itself", "values that end", fix)]) from None
-    source = SpecSource(str(path), marks, twice, key, texts=texts)
-    return _constructed(path, node), replace(source, problems=(*twice, *_misread(source)))
+    return SpecSource(str(path), marks, twice, key)
 
 
 def _texts(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
@@ -184,10 +197,10 @@ def _misread(source: SpecSource) -> Iterator[Problem]:
         yield Problem(source.show(path), text, allowed, f'{fix}, or as text: "{text}"', source.location(path))
 
 
-def _constructed(path: Path, node: yaml.MappingNode) -> dict[str, Any]:
+def _constructed(path: Path, node: yaml.MappingNode, loader: type[_Loader] = _Loader) -> dict[str, Any]:
     """Return a mapping's data. Raises InputError where its tags or keys allow none."""
     try:
-        return dict(_Loader("").construct_document(node))
+        return dict(loader("").construct_document(node))
     except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:  # such as of `!!timestamp x`
         raise InputError([_not_yaml(path, error)]) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ import yaml
 
 from engine.engine import without_encryption
 from engine.paths import Paths
+from infra.spec.source import document
 from rehearsal.leaks import Leak, leaks_in, lines_of
 from trainyard.measure import assume
 from trainyard.session import Session
@@ -47,12 +49,11 @@ class RehearsalProject:
         return self.session.stack_file
 
     def rewrite(self, data: Mapping[str, Any]) -> None:
-        """Write the copy of the stack file."""
-        self.file.write_text(yaml.safe_dump(dict(data), sort_keys=False))
+        """Write the copy of the stack file, as JSON: the YAML writer omits quotes that the engine needs."""
+        self.file.write_text(json.dumps(data))
 
     def read(self) -> dict[str, Any]:
-        data: dict[str, Any] = yaml.safe_load(self.file.read_text())
-        return data
+        return document(self.file)
 
 
 def leaks_left(paths: Paths) -> list[Leak]:

@@ -11,7 +11,7 @@ import yaml
 from infra.errors import InputError
 from infra.spec import load
 from infra.spec.scalars import value_of
-from infra.spec.source import read
+from infra.spec.source import read, read_whole
 from tests.infra.golden import CASES
 
 PASSED: dict[str, Any] = {
@@ -142,6 +142,17 @@ def test_numbers_of_any_notation_are_numbers_where_one_is_read(tmp_path: Path) -
     stack = loaded(tmp_path, ("quota: 16", "quota: 0x10"), ("size_gib: 2400", "size_gib: 2_400"))
     assert stack.queues[0].flavors[0].quota == 16
     assert stack.storage.checkpoints.size_gib == 2400
+
+
+def test_a_file_that_the_engine_does_not_see_is_read_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("command: [python, train.py, 3e-4, 012, 2026-12-01, 1_0, .inf]\nnum_nodes: 2\n")
+    data, source = read_whole(file)
+    assert data == {
+        "command": ["python", "train.py", "3e-4", "012", "2026-12-01", "1_0", ".inf"],
+        "num_nodes": 2,
+    }
+    assert not source.problems
 
 
 def test_merged_mappings_are_read() -> None:
