@@ -53,6 +53,13 @@ def is_changed(text: str) -> bool:
     return value is not None and not isinstance(value, bool) and str(value) != text
 
 
+def written_value_of(text: str) -> Scalar:
+    """Return the value of an unquoted scalar, or its text where a program would get another one."""
+    if not is_changed(text):
+        return value_of(text)
+    return float(text) if re.fullmatch(r"[-+]?[0-9]+[.][0-9]*", text) else text
+
+
 def time_of(text: str) -> str | None:
     """Return a time as Go prints it, `2026-12-01 11:30:00 +0000 UTC`; None for text that is no time."""
     if not (found := _TIME.fullmatch(text)):

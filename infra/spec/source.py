@@ -14,7 +14,7 @@ import yaml
 from infra.errors import InputError, Problem, did_you_mean
 from infra.spec import answers
 from infra.spec.answers import Override, answered, is_answerable, overrides, path_of
-from infra.spec.scalars import LEADING_ZERO, NO_NUMBER, is_changed, value_of
+from infra.spec.scalars import LEADING_ZERO, NO_NUMBER, is_changed, value_of, written_value_of
 
 KeyPath = answers.KeyPath
 show = answers.show
@@ -47,9 +47,7 @@ class _OwnLoader(_Loader):
     """Reads files that the engine never sees: what YAML would spell otherwise stays as written, 3e-4."""
 
 
-_OwnLoader.add_constructor(
-    _PLAIN, lambda _, node: node.value if is_changed(node.value) else value_of(node.value)
-)
+_OwnLoader.add_constructor(_PLAIN, lambda _, node: written_value_of(node.value))
 
 
 @dataclass(frozen=True)
