@@ -3,6 +3,8 @@
 # The caller gives it a mount namespace of its own (`unshare --mount`). An empty file system covers the working
 # folder, and the paths are mounted on it, a folder before what is in it.
 set -eu
+# This namespace's copies of mounts would keep the loop devices of a cluster's volumes in use.
+awk '$3 ~ /^7:/ { print $5 }' /proc/self/mountinfo | xargs --no-run-if-empty umount --lazy
 root=$PWD
 whole=$(mktemp -d)
 mount --bind "$root" "$whole"
