@@ -95,8 +95,11 @@ class Engine:
         *,
         policy_packs: Sequence[Path] = (),
         writes_state_once: bool = False,
+        refresh: bool = False,
     ) -> OperationResult:
         """Create the resources that the program declares. Raises TrainyardError with all errors.
+
+        With `refresh` the state is compared with what exists first, and what is gone is created again.
 
         There is no preview: if policies over several resources apply to the stack, call `preview` first.
 
@@ -104,6 +107,7 @@ class Engine:
         for a stack that is created from nothing, and would start again after a kill.
         """
         flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
+        flags += ["--refresh"] if refresh else []
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if writes_state_once else {})
 
     def preview(

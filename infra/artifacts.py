@@ -107,7 +107,7 @@ class Artifacts:
         """Return the training environment; HostError where there is none."""
         if self.training_env is None:
             raise HostError(_missing("TRAINYARD_TRAINING_ENV", LINKS / "training-env"))
-        return self.training_env
+        return self.training_env.resolve()  # into the cache, which all clones share
 
 
 def _missing(variable: str, path: Path) -> list[Problem]:

@@ -131,7 +131,11 @@ class KubernetesObject(pulumi.CustomResource):
     ) -> None:
         """Declare it; `cluster` distinguishes objects of the same name where a stack has several clusters."""
         if manifest["kind"] == "Secret":
-            secret = pulumi.ResourceOptions(additional_secret_outputs=["data", "stringData"])
+            # A controller fills a Secret that is declared empty; a refreshed state would replace it for that.
+            filled = [] if manifest.keys() & {"data", "stringData"} else ["data"]
+            secret = pulumi.ResourceOptions(
+                additional_secret_outputs=["data", "stringData"], ignore_changes=filled
+            )
             opts = pulumi.ResourceOptions.merge(opts, secret)
         token = type_token(manifest["apiVersion"], manifest["kind"])
         name = logical_name(manifest)

@@ -53,7 +53,8 @@ CHECKPOINTS_MOUNT = "/mnt/checkpoints"
 BUCKET_CLAIM = "bucket"
 DATASETS_CLAIM = "datasets"
 DATASETS_MOUNT = "/mnt/datasets"
-TRAINING_ENV_CLAIM = "training-env"
+TRAINING_ENV = "training-env"
+"""Volume of pods with the training environment; its claim's name also has a digest of the environment."""
 TRAINING_ENV_MOUNT = "/opt/trainyard/env"
 CODE_STORE = f"{CHECKPOINTS_MOUNT}/.trainyard/code"
 """Folder in a team's volume with packed code, by digest; the leading dot avoids clashes with names of
@@ -120,6 +121,11 @@ def logs_reader(team: str) -> str:
 def runtime(framework: str, fabric: str) -> str:
     """Name of a training runtime: `torch-none`."""
     return f"{framework}-{fabric}"
+
+
+def training_env_claim(folder: str) -> str:
+    """Name of the claims to a training environment: jobs keep theirs when the stack gets another one."""
+    return f"{TRAINING_ENV}-{hashlib.sha256(folder.encode()).hexdigest()[:8]}"
 
 
 def fit(name: str, limit: int = MAX_LABEL) -> str:

@@ -56,6 +56,9 @@ Context = Annotated[
 def up(
     stack: StackName = "local",
     job: Annotated[bool, typer.Option(help="Also run the stack's training job.")] = True,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")
+    ] = False,
 ) -> None:
     """Create or update the stack's cluster, and run its training job.
 
@@ -64,7 +67,7 @@ def up(
     """
     from trainyard.up import bring_up
 
-    bring_up(Session(stack), run_job=job)
+    bring_up(Session(stack), run_job=job, refresh=refresh)
 
 
 @app.command()

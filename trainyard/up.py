@@ -15,26 +15,26 @@ from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time, planned_by_one
 
 
-def bring_up(session: Session, *, run_job: bool) -> None:
+def bring_up(session: Session, *, run_job: bool, refresh: bool = False) -> None:
     """Create the stack's resources, then run its job and summarize it."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
         with planned_by_one(session.paths, stack.name):
-            _change(session)
+            _change(session, refresh=refresh)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
     session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
 
 
-def _change(session: Session) -> None:
+def _change(session: Session, *, refresh: bool) -> None:
     """Create, change and delete resources until the stack is as declared."""
     prepare_host(session)
     session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
     is_first = session.engine.is_empty(session.stack_name)
-    _settle(session, is_first=is_first)
+    is_incomplete = _settle(session, is_first=is_first)
     if not session.is_embedded:  # the policies evaluate each object before its creation
         _preview(session)
     result = session.engine.up(
@@ -42,20 +42,28 @@ def _change(session: Session) -> None:
         session.progress,
         policy_packs=[session.paths.policies],
         writes_state_once=is_first and session.is_embedded,
+        refresh=refresh or is_incomplete,
     )
     _report(session, result)
     if not session.is_embedded:  # an embedded `up` waits for its nodes
         report_missing_capacity(session)
 
 
-def _settle(session: Session, *, is_first: bool) -> None:
-    """Reconcile the state with what an interrupted `up` left: adopt it, delete it or restart it."""
+def _settle(session: Session, *, is_first: bool) -> bool:
+    """Reconcile the state with what an interrupted `up` left: adopt it, delete it or restart it.
+
+    Returns whether the state has objects that are gone.
+    """
     if session.is_searchable and is_first:
         _adopt(session)
     elif session.cluster_exists and is_first:
         session.cluster.down()  # a first `up` was killed: no state has its objects
     elif session.cluster_exists:
         session.cluster.up()  # restarts processes that died (a reboot, a kill)
+        from trainyard.environments import remove_unused  # imports the client of Kubernetes
+
+        return remove_unused(session.api)
+    return False
 
 
 def adopt_what_exists(session: Session) -> None:

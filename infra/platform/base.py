@@ -41,6 +41,16 @@ class PlatformContext:
     """Regions where data may be (`trainyard:residency`); None: no restriction."""
 
     @property
+    def training_env_claim(self) -> str:
+        """Claim of the training environment, where pods mount it."""
+        return names.training_env_claim(self.settings.training_env or "")
+
+    def claim(self, volume: str, *, read_only: bool) -> dict[str, Any]:
+        """Return the source of a pod's volume: a claim of its name, or of the present environment."""
+        name = self.training_env_claim if volume == names.TRAINING_ENV else volume
+        return {"claimName": name, "readOnly": read_only}
+
+    @property
     def system_selector(self) -> dict[str, str]:
         """Node selector of the pool that runs operators."""
         return {names.CAPACITY_LABEL: "system"}

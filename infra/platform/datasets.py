@@ -131,7 +131,7 @@ def _pod(context: PlatformContext, dataset: DatasetSpec, staging: StagingVolume)
         **({"initContainers": [stage]} if views else {}),
         "containers": [_show(context, dataset, stage) if views else stage],
         "volumes": [
-            {"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
+            {"name": name, "persistentVolumeClaim": context.claim(name, read_only=read_only)}
             for name, read_only in mounted.items()
         ],
     }
@@ -176,7 +176,7 @@ def _stage(
 def _environment_mounts(context: PlatformContext) -> list[dict[str, Any]]:
     if not context.settings.training_env:
         return []
-    return [{"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
+    return [{"name": names.TRAINING_ENV, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
 
 
 def _where(context: PlatformContext, staging: StagingVolume) -> dict[str, Any]:

@@ -272,8 +272,8 @@ def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[
         "containers": [{**_container(context, pools), **container}],
         "volumes": [
             *(
-                {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
-                for claim, read_only in claims.items()
+                {"name": name, "persistentVolumeClaim": context.claim(name, read_only=read_only)}
+                for name, read_only in claims.items()
             ),
             {"name": names.JOB_VOLUME, "emptyDir": _IN_MEMORY},
         ],
@@ -332,9 +332,7 @@ def _mounts(context: PlatformContext) -> list[dict[str, Any]]:
         {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT},
     ]
     if context.settings.training_env:
-        mounts.append(
-            {"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}
-        )
+        mounts.append({"name": names.TRAINING_ENV, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True})
     if context.stack.datasets:
         mounts.append({"name": names.DATASETS_CLAIM, "mountPath": names.DATASETS_MOUNT, "readOnly": True})
     return mounts

@@ -54,6 +54,8 @@ class _Volume:
     access: Access
     revision: str = ""
     """Part of the volume's name, since a bound volume can be neither changed nor removed."""
+    retained: bool = False
+    """Whether volume and claim remain when the stack no longer has them, for the pods that have the claim."""
 
 
 class StorageLayer(Layer):
@@ -83,7 +85,7 @@ class StorageLayer(Layer):
         for volume in _team_volumes(context, outputs):
             self._claim(volume)
         if context.stack.datasets and context.settings.training_env:
-            self._claim(_training_env(context.settings.training_env, names.STORAGE_NAMESPACE))
+            self._claim(_training_env(context, names.STORAGE_NAMESPACE))
         if context.stack.logs.kept:
             self._logs_claim(outputs)
         for namespace, given in outputs.service_accounts.items():
@@ -120,10 +122,11 @@ class StorageLayer(Layer):
         namespace = self._namespaces.by_name[volume.namespace]
         parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
         name = names.fit("-".join(part for part in parts if part))
-        made = self.add(_persistent_volume(name, volume), [self._class])
+        retained = pulumi.ResourceOptions(retain_on_delete=volume.retained)
+        made = self.add(_persistent_volume(name, volume), [self._class], retained)
         # A static volume is as large as the filesystem beneath it, and its claim cannot be resized.
-        sizes_ignored = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
-        return self.add(_persistent_volume_claim(name, volume), [made, namespace], sizes_ignored)
+        options = pulumi.ResourceOptions(ignore_changes=["spec.resources"], retain_on_delete=volume.retained)
+        return self.add(_persistent_volume_claim(name, volume), [made, namespace], options)
 
 
 def _shared_sizes(context: PlatformContext) -> dict[str, int]:
@@ -152,7 +155,7 @@ def _team_volumes(context: PlatformContext, outputs: ClusterOutputs) -> Iterator
         if outputs.volume_source and context.stack.datasets:
             yield _datasets_volume(context, outputs.volume_source, team.name)
         if context.settings.training_env:
-            yield _training_env(context.settings.training_env, namespace)
+            yield _training_env(context, namespace)
         if outputs.bucket_source:
             bucket = outputs.bucket_source(names.team_folder(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
@@ -195,10 +198,12 @@ def _same_folder(source: VolumeSource, path: str, team: str) -> Mapping[str, Any
     return found
 
 
-def _training_env(folder: str, namespace: str) -> _Volume:
-    environment = {"hostPath": {"path": folder, "type": "Directory"}}
+def _training_env(context: PlatformContext, namespace: str) -> _Volume:
+    environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
     # Kubernetes requires a size, but does not enforce it for a static volume.
-    return _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", _digest([folder]))
+    # Jobs keep theirs; `up` deletes it later (trainyard/environments.py), and the cluster's end all of them.
+    retained = context.access.deleted_with is not None
+    return _Volume(context.training_env_claim, namespace, environment, 1, "ReadOnlyMany", retained=retained)
 
 
 def _host_volumes(context: PlatformContext, namespace: str) -> Iterator[_Volume]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from infra import names
+from infra.artifacts import LINKS
+
 Manifest = dict[str, Any]
 NAMESPACE, QUEUE = "team-research", "research"
 HOME = "/home/trainyard"
 GPU = {"nvidia.com/gpu": "1"}
+ENV_CLAIM = names.training_env_claim(str((LINKS / "training-env").resolve()))
 SSHD = ["/usr/sbin/sshd", "-De", "-f", f"{HOME}/.sshd_config"]
 
 OPEN_MPI_5 = {
@@ -44,9 +48,7 @@ def pod_spec(main: Manifest) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [main],
-        "volumes": [
-            {"name": "env", "persistentVolumeClaim": {"claimName": "training-env", "readOnly": True}}
-        ],
+        "volumes": [{"name": "env", "persistentVolumeClaim": {"claimName": ENV_CLAIM, "readOnly": True}}],
     }
 
 

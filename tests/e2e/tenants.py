@@ -15,7 +15,17 @@ import yaml
 from typer.testing import CliRunner
 
 from local.cluster.pki import Authority, CertificateSubject
-from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
+from tests.e2e.manifests import (
+    ENV_CLAIM,
+    GPU,
+    NAMESPACE,
+    QUEUE,
+    Manifest,
+    container,
+    legacy_job,
+    mpi_job,
+    pod_spec,
+)
 from tests.e2e.stack import SECONDS, LocalStack
 from trainyard.cli import app
 
@@ -342,7 +352,7 @@ ATTACKS: Mapping[str, Attack] = {
     "a finalizer on pods": Attack({"metadata": {"finalizers": ["example.com/mine"]}}, "finalizers"),
     "a shared claim, writable": Attack(
         _spec(
-            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": False}}],
+            volumes=[{"persistentVolumeClaim": {"claimName": ENV_CLAIM, "readOnly": False}}],
             containers=[
                 {"volumeMounts": [{"name": "env", "mountPath": "/opt/trainyard/env", "readOnly": False}]}
             ],
@@ -353,7 +363,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "a shared claim, given to the pod's group": Attack(
         _spec(
-            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": False}}],
+            volumes=[{"persistentVolumeClaim": {"claimName": ENV_CLAIM, "readOnly": False}}],
             securityContext={"fsGroup": 4242},
         ),
         "read only",
@@ -369,7 +379,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "a folder in a shared claim": Attack(
         _spec(
-            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": True}}],
+            volumes=[{"persistentVolumeClaim": {"claimName": ENV_CLAIM, "readOnly": True}}],
             containers=[{"volumeMounts": [{"name": "env", "mountPath": "/env", "subPath": "numpy"}]}],
         ),
         "by subPath",

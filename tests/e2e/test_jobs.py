@@ -348,10 +348,10 @@ def as_on_clouds(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) ->
     runtime["metadata"] = {"name": "torch-inside", "labels": runtime["metadata"]["labels"]}
     [replicated] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     pod = replicated["template"]["spec"]["template"]["spec"]
-    pod["volumes"] = [each for each in pod["volumes"] if each["name"] != names.TRAINING_ENV_CLAIM]
+    pod["volumes"] = [each for each in pod["volumes"] if each["name"] != names.TRAINING_ENV]
     [container] = pod["containers"]
     mounts = container["volumeMounts"]
-    container["volumeMounts"] = [each for each in mounts if each["name"] != names.TRAINING_ENV_CLAIM]
+    container["volumeMounts"] = [each for each in mounts if each["name"] != names.TRAINING_ENV]
     container["image"] = packages_inside.IMAGE
     assert len(container["volumeMounts"]) == len(mounts) - 1
     stack.apply(runtime)

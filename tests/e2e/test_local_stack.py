@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,35 @@ def test_what_holds_a_secret_is_readable_by_its_owner_only(stack: LocalStack) ->
 def _files_below(folder: Path) -> Iterator[Path]:
     """Return all files; unlike `rglob`, pass over folders that a running node removes meanwhile."""
     return (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+
+
+def environments(stack: LocalStack, namespace: str = NAMESPACE) -> set[str]:
+    """Return the claims of training environments in a namespace."""
+    return {each for each in stack.names("pvc", "-n", namespace) if each.startswith("training-env-")}
+
+
+def test_jobs_keep_their_training_environment_when_the_stack_gets_another_one_and_the_first_again(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    stack.apply(pod("ended", container(stack.training_image, ["true"])))
+    stack.wait_until_pod_ends("ended")
+    first = environments(stack)
+    stack.environment["TRAINYARD_TRAINING_ENV"] = str(tmp_path)
+    up = stack.start("up", "--no-job")
+    up.prints("created +core/v1:PersistentVolumeClaim")
+    up.signal(signal.SIGKILL)
+    up.end(-9)
+    stack.trainyard("up", "--no-job")
+    second = environments(stack) - first
+    assert len(second) == len(first) == 1
+    runtime = stack.kubectl("get", "clustertrainingruntime", "torch-none", "-o", "yaml")
+    assert second.pop() in runtime and not [each for each in first if each in runtime]
+    del stack.environment["TRAINYARD_TRAINING_ENV"]
+    stack.trainyard("up", "--no-job")
+    stack.kubectl("delete", "pvc", *first, "-n", "team-platform")
+    stack.trainyard("up", "--no-job")
+    assert environments(stack) == first == environments(stack, "team-platform")
+    stack.kubectl("delete", "pod", "-n", NAMESPACE, "ended")
 
 
 def smaller_quota(declaration: Declaration) -> None:

@@ -182,7 +182,7 @@ def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
 
 def _read_only_claims(context: PlatformContext, *, shared: bool) -> list[str]:
     """Return the claims that teams only read; private copies of datasets are none, since Jobs fill them."""
-    common = [names.TRAINING_ENV_CLAIM, *([names.DATASETS_CLAIM] if shared else [])]
+    common = [names.TRAINING_ENV, *([names.DATASETS_CLAIM] if shared else [])]
     paths: Mapping[str, bool] = {
         path: each.writable for fabric in context.fabrics for path, each in host_paths(fabric).items()
     }

@@ -102,6 +102,8 @@ _AS_THE_STACK_HAS_IT = (
 )
 """CEL condition that a root daemon's container is exactly the stack's: a changed one would run a team's
 program as root."""
+_IS_READ_ONLY = f"(claim in allowed.read_only_claims || claim.startsWith('{names.TRAINING_ENV}-'))"
+"""CEL condition on a claim; jobs may still have the claim of a former training environment."""
 _WRITES_NO_PATH_OF_A_DAEMON = (
     "c.?volumeMounts.orValue([]).all(mount, pod.?spec.?volumes.orValue([]).all(volume,"
     " volume.name != mount.name || [volume.?persistentVolumeClaim.?claimName.orValue('')].all(claim,"
@@ -290,8 +292,8 @@ IDENTITY: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "read-only-claims",
-        "pod.?spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
-        " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
+        "pod.?spec.?volumes.orValue([]).all(volume, [volume.?persistentVolumeClaim.?claimName.orValue('')]"
+        f".all(claim, !{_IS_READ_ONLY}) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
         # The kubelet changes the group of every file of a writable volume to the pod's fsGroup.
         " (!pod.?spec.?securityContext.?fsGroup.hasValue() && containers.all(c,"
         " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
@@ -300,7 +302,7 @@ IDENTITY: Sequence[AdmissionRule] = (
         " && containers.all(c, c.?volumeMounts.orValue([]).all(mount, (!has(mount.subPath) &&"
         " !has(mount.subPathExpr)) || pod.?spec.?volumes.orValue([]).all(volume, mount.name != volume.name ||"
         " [volume.?persistentVolumeClaim.?claimName.orValue('')].all(claim,"
-        " !(claim in allowed.read_only_claims) && !claim.startsWith('host-')))))",
+        f" !{_IS_READ_ONLY} && !claim.startsWith('host-')))))",
         "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true in"
         " persistentVolumeClaim, and mount neither these nor paths of the node by subPath or subPathExpr.",
     ),

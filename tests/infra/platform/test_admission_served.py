@@ -233,7 +233,7 @@ def claimed(**fields: Any) -> dict[str, Any]:
 
 def mounted(read_only: bool, **user: Any) -> dict[str, Any]:
     """A pod that mounts a claim of all teams read only in its container."""
-    source = {"claimName": names.TRAINING_ENV_CLAIM, "readOnly": read_only}
+    source = {"claimName": names.TRAINING_ENV, "readOnly": read_only}
     asked = pod(volumeMounts=[{"name": "env", "mountPath": "/env", "readOnly": True}])
     asked["spec"] |= {"volumes": [{"name": "env", "persistentVolumeClaim": source}]}
     asked["spec"]["securityContext"] = {**USER, **user}
@@ -285,8 +285,8 @@ SECRET = {"secretRef": {"name": "mine"}}
         (mounted(read_only=False, fsGroup=4242), "set readOnly: true in persistentVolumeClaim"),
         (mounted(read_only=False), ""),
         (mounted(read_only=True, fsGroup=4242), ""),
-        (in_folder(names.TRAINING_ENV_CLAIM, subPath="numpy"), "by subPath"),
-        (in_folder(names.TRAINING_ENV_CLAIM, subPathExpr="$(NAME)"), "by subPath"),
+        (in_folder(names.TRAINING_ENV, subPath="numpy"), "by subPath"),
+        (in_folder(names.TRAINING_ENV, subPathExpr="$(NAME)"), "by subPath"),
         (in_folder("host-sys", subPath="fs/cgroup/mine"), "by subPath"),
         (in_folder(names.CHECKPOINTS_CLAIM, subPath="run-1"), ""),
         ({**pod(), "metadata": {**ABOUT, "finalizers": [TRACKING]}}, ""),

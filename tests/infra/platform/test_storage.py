@@ -21,7 +21,7 @@ def test_each_team_has_a_separate_shared_volume_and_the_environment_read_only(
     for team in local.teams:
         namespace = names.team_namespace(team.name)
         checkpoints = claims[f"{namespace}/{names.CHECKPOINTS_CLAIM}"]["spec"]
-        environment = claims[f"{namespace}/{names.TRAINING_ENV_CLAIM}"]["spec"]
+        environment = claims[f"{namespace}/{names.training_env_claim(str(TRAINING_ENV))}"]["spec"]
         assert checkpoints["accessModes"] == ["ReadWriteMany"]
         assert environment["accessModes"] == ["ReadOnlyMany"]
         folder = volumes[checkpoints["volumeName"]]["spec"]["hostPath"]["path"]
@@ -103,13 +103,17 @@ def test_the_buckets_folder_exists_before_the_store_serves(local_plan: Plan) -> 
     assert any(":Job::" in urn for urn in store.dependencies)
 
 
-def test_another_training_environment_is_another_volume(
+def test_another_training_environment_has_other_claims_and_volumes_and_the_former_ones_remain(
     local: Stack, local_plan: Plan, rendered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def volume(found: Plan) -> str:
-        claim = found.named("PersistentVolumeClaim")[f"team-research/{names.TRAINING_ENV_CLAIM}"]
-        name: str = claim["spec"]["volumeName"]
-        return name
+    def volumes(found: Plan) -> dict[str, str]:
+        claims = found.named("PersistentVolumeClaim").items()
+        return {name: each["spec"]["volumeName"] for name, each in claims if names.TRAINING_ENV in name}
 
+    before = volumes(local_plan)
+    retained = [each.name for each in local_plan.resources if each.retained]
+    assert {*before, *before.values()} <= set(retained)
     monkeypatch.setattr("tests.infra.plan.TRAINING_ENV", Path("/opt/other-env"))
-    assert volume(plan(local, rendered)) != volume(local_plan)
+    after = volumes(plan(local, rendered))
+    assert len(after) == len(before)
+    assert not before.keys() & after.keys() and not set(before.values()) & set(after.values())
