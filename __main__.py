@@ -1,5 +1,5 @@
 """Starts the provider when Pulumi runs this repository as a plugin (`pulumi package add`)."""
 
-from engine.provider import main
+from trainyard_start import start
 
-main()
+start("engine.provider")

@@ -1,8 +1,9 @@
-"""Builds the wheel: packs the files that commands read, and puts the tree on Python's path.
+"""Builds the wheel: packs the files that commands read, and the module that starts them.
 
 Commands read more than modules: versions.yaml, locks, Go modules and images to build, the program and the
 policies that the engine starts. They find them by their path in a clone, so the wheel has that tree as one
-folder. All else about the distribution stands in pyproject.toml; an editable install takes nothing from here.
+folder. Its packages have common names: only our own processes have it on Python's path (trainyard_start.py).
+All else about the distribution stands in pyproject.toml; an editable install takes nothing from here.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from setuptools.command.build_py import build_py
 
 TREE = "trainyard_tree"
 """In site-packages; not a package itself."""
-PATHS = (".", "training/src")
-"""Folders of the tree that hold packages."""
+START = "trainyard_start.py"
 CONTENTS = (
     "LICENSE", "Pulumi.yaml", "catalog", "engine", "infra", "local", "policies", "rehearsal", "requirements",
-    "training/configs", "training/images", "training/src", "trainyard", "versions.yaml",
+    "training/configs", "training/images", "training/src", "trainyard", START, "versions.yaml",
 )  # fmt: skip
 LEFT_OUT = ("__pycache__", "*.egg-info", "*.in", "bootstrap.sh", "examples")
 """What a build leaves, and what only a clone is for."""
@@ -41,8 +41,9 @@ class BuildTree(build_py):
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
             else:
                 shutil.copy(source, target)
-        lines = (f"{TREE}/{path}".removesuffix("/.") for path in PATHS)
-        (library / "trainyard.pth").write_text("".join(f"{line}\n" for line in lines))
+        shutil.copy(START, library)
+        # The training package has a name of ours alone.
+        (library / "trainyard.pth").write_text(f"{TREE}/training/src\n")
 
 
 setup(cmdclass={"build_py": BuildTree})

@@ -11,6 +11,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 """Root of the clone, or of the copy that a wheel contains (setup.py)."""
+START = "trainyard_start.py"
+"""Script in the root that starts a module of ours, with our tree first on Python's path."""
 
 
 @dataclass(frozen=True)

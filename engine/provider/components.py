@@ -7,14 +7,14 @@ only. The process reads the engine's request on stdin and answers on stdout. Its
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+from engine.paths import REPOSITORY, START
 
 COMPONENTS: Mapping[str, str] = {
     "trainyard:index:Cluster": "trainyard.component",
@@ -22,7 +22,6 @@ COMPONENTS: Mapping[str, str] = {
     "trainyard:index:TrainingJob": "trainyard.component",
 }
 """Component's type token → module that constructs the component (`python -m`)."""
-ROOT = Path(__file__).resolve().parents[2]
 REFUSED = 2
 """Exit code of a process that answers with an error status: the input is wrong."""
 GRACE_SECONDS = 1.0
@@ -45,14 +44,11 @@ class Components:
 
     def construct(self, token: str, request: bytes, engine: str) -> ComponentResult:
         """Declare one component, in a process that runs to its end."""
-        # A plugin that pip has not installed (`pulumi package add`) finds its modules by the path alone.
-        paths = [str(ROOT), str(ROOT / "training/src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", COMPONENTS[token], engine],
+            [sys.executable, "-P", str(REPOSITORY / START), COMPONENTS[token], engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         self._running.add(process)
         try:

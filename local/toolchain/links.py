@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine import plugins
-from engine.paths import Paths
+from engine.paths import START, Paths
 from engine.settings import FOR_ANY_PULUMI
 from local.toolchain.sbom import FILE
 from local.toolchain.search import find_on_path
@@ -116,8 +116,9 @@ def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:
 
 def _wrapper(toolchain: LinkedArtifacts, module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
+    start = shlex.quote(str(toolchain.paths.repository / START))
     # -P: the engine starts plugins in the program's folder, whose `platform` must not shadow Python's.
-    return f'#!/bin/sh\nexec {python} -P -m {module} "$@"\n'
+    return f'#!/bin/sh\nexec {python} -P {start} {module} "$@"\n'
 
 
 def _link(link: Path, target: Path) -> None:

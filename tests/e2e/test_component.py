@@ -109,9 +109,9 @@ def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
-def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
+def preview(folder: Path, environment: dict[str, str], *options: str, code: int = 0) -> Any:
     """Preview; return the engine's report, or its error if `code` is not 0."""
-    ended = pulumi(folder, environment, "preview", "-s", "dev", "--diff" if code else "--json")
+    ended = pulumi(folder, environment, "preview", "-s", "dev", "--diff" if code else "--json", *options)
     assert (ended.returncode != 0) == bool(code), (ended.stdout + ended.stderr)[-3000:]
     return ended.stdout + ended.stderr if code else json.loads(ended.stdout)
 
@@ -159,9 +159,17 @@ def own_program(folder: Path) -> None:
 def test_a_component_is_what_our_program_declares(
     environment: dict[str, str], program: dict[Any, Any], project: Path
 ) -> None:
-    """The first preview has the same types, names and inputs below the component."""
+    """The first preview has the same types, names and inputs below the component.
+
+    The program has packages with names of ours, and our policy pack evaluates it.
+    """
     in_python(project, {"research": shipped()})
-    report = preview(project, environment)
+    for name in ("catalog", "engine", "infra", "policies", "trainyard"):
+        (project / name).mkdir()
+        (project / name / "__init__.py").write_text("OWN = True\n")
+    (project / "__main__.py").write_text(f"import catalog, infra\nassert catalog.OWN and infra.OWN\n{PYTHON}")
+    variables = {**environment, "PYTHONPATH": "."}
+    report = preview(project, variables, "--policy-pack", str(REPOSITORY / "policies"))
     assert parts(report, f"{shipped()['name']}/") == program
     below = [step["urn"] for step in report["steps"] if step["newState"]["type"].startswith("kubernetes:")]
     assert below and all(f"::{TYPE}$" in urn for urn in below)

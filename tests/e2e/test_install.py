@@ -20,7 +20,8 @@ pytestmark = pytest.mark.engine
 UV = ROOT / ".venv/bin/uv"
 STACKS = sorted(file.stem.removeprefix("Pulumi.") for file in (ROOT / "stacks").glob("Pulumi.*.yaml"))
 ALL = """
-import importlib, json, pkgutil, sys
+import importlib, json, pkgutil, sys, trainyard_start
+trainyard_start.put_tree_first()
 import trainyard
 from trainyard.cli import app
 for module in pkgutil.walk_packages(trainyard.__path__, "trainyard."):
@@ -70,8 +71,12 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCommand]
     }
     variables = {**plain_environment(folder), **caches, "HOME": str(home), "COLUMNS": "200"}
     variables["PATH"] = f"{home / '.local/bin'}:{os.environ['PATH']}"
-    for name in ("PYTHONPATH", "TRAINYARD_STACKS", "VIRTUAL_ENV", "XDG_DATA_HOME"):
+    for name in ("TRAINYARD_STACKS", "VIRTUAL_ENV", "XDG_DATA_HOME"):
         variables.pop(name, None)
+    for name in ("catalog", "infra", "trainyard"):  # the project's own, which no process of ours imports
+        (project / name).mkdir()
+        (project / name / "__init__.py").write_text("raise ImportError(__file__)\n")
+    variables["PYTHONPATH"] = "."
     found = InstalledCommand(home, project, variables)
     lock = ROOT / "requirements/local.txt"
     installed = found.run(str(UV), "tool", "install", "--constraints", str(lock), str(copy))
@@ -99,6 +104,12 @@ def test_the_command_line_alone_is_put_on_path(tool: InstalledCommand) -> None:
     assert [each.name for each in (tool.home / ".local/bin").iterdir() if "trainyard" in each.name] == [
         "trainyard"
     ]
+
+
+def test_no_other_process_of_the_environment_finds_our_packages(tool: InstalledCommand) -> None:
+    find = "from importlib.util import find_spec; print(*map(find_spec, ('engine', 'local', 'policies')))"
+    found = tool.run(str(tool.environment / "bin/python"), "-P", "-c", find)
+    assert found.stdout == "None None None\n"
 
 
 def test_commands_without_requests_work_without_a_clone(tool: InstalledCommand) -> None:

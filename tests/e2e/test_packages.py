@@ -14,6 +14,7 @@ PARTS = (
     "catalog", "engine", "infra", "local", "policies", "rehearsal", "requirements", "stacks", "training",
     "trainyard",
 )  # fmt: skip
+FILES = ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "trainyard_start.py", "versions.yaml")
 PRICES = """
 from trainyard.cli import app
 for stack in ("local", "aws", "gcp", "azure", "coreweave", "onprem"):
@@ -35,7 +36,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     for part in PARTS:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=NOT_COPIED)
-    for file in ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "versions.yaml"):
+    for file in FILES:
         shutil.copy(REPOSITORY / file, folder)
     subprocess.run([folder / "local" / "bootstrap.sh", "local"], check=True, capture_output=True, timeout=600)
     return folder

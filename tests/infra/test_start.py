@@ -42,15 +42,14 @@ def test_a_relative_pythonpath_leaves_the_standard_librarys_platform(pythonpath:
 
 
 def test_the_programs_modules_load_with_a_relative_pythonpath() -> None:
-    code = "import pulumi, kubernetes, infra.program as program; print(program.Platform.__module__)"
+    first = "import pulumi, kubernetes; from trainyard_start import put_tree_first; put_tree_first()"
+    code = f"{first}; import infra.program as program; print(program.Platform.__module__)"
     assert run(".", code) == "infra.platform.platform"
 
 
 def test_our_plugins_start_with_a_relative_pythonpath() -> None:
     for plugin in ("engine.provider", "engine.language_host"):
-        code = (
-            f"import runpy, sys; sys.argv[1:] = ['127.0.0.1:1']; runpy.run_module({plugin!r}, alter_sys=True)"
-        )
+        code = f"import sys, trainyard_start as s; sys.argv[1:] = ['127.0.0.1:1']; s.start({plugin!r})"
         environment = {**os.environ, "PYTHONPATH": "."}
         process = subprocess.Popen(
             [sys.executable, "-c", code], cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from engine.paths import REPOSITORY, START
 from infra.errors import TrainyardError
 from trainyard.member.folder import Listing, list_files
 from trainyard.member.pack import Pack, pack
@@ -42,7 +43,8 @@ class Packing:
         """Start the process. It packs the folder before the job is known: most list no more files."""
         self._output = tempfile.TemporaryDirectory(prefix="trainyard-")
         # -P: the user's folder may have modules with names of ours. Ctrl-C does not reach a new session.
-        command = [sys.executable, "-P", "-m", __name__, str(folder), self._output.name]
+        start = str(REPOSITORY / START)
+        command = [sys.executable, "-P", start, __name__, str(folder), self._output.name]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

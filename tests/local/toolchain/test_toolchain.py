@@ -270,7 +270,8 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
     host = (workshop.paths.bin / "pulumi-language-python").read_text()
-    assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m engine.language_host "$@"\n'
+    start = f"{workshop.paths.venv}/bin/python -P {workshop.paths.repository}/trainyard_start.py"
+    assert host == f'#!/bin/sh\nexec {start} engine.language_host "$@"\n'
 
 
 def test_an_installation_from_a_wheel_uses_the_running_environment(

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.paths import REPOSITORY, START
 from infra.errors import ExitCode, HostError, InputError
 from trainyard import cli
 from trainyard.member.folder import list_files
@@ -59,7 +60,14 @@ def test_its_errors_are_those_of_a_call(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_file_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "trainyard.member.packing", str(folder), str(tmp_path / "gone")]
+    command = [
+        sys.executable,
+        "-P",
+        str(REPOSITORY / START),
+        "trainyard.member.packing",
+        str(folder),
+        str(tmp_path / "gone"),
+    ]
     asked = pickle.dumps(())
     error = pickle.loads(subprocess.run(command, input=asked, stdout=subprocess.PIPE, check=True).stdout)
     assert isinstance(error, FileNotFoundError)
@@ -100,7 +108,8 @@ def test_nothing_remains_of_it_when_the_options_are_wrong(
 
 def test_it_starts_before_the_options_are_read(folder: Path) -> None:
     program = """
-import sys
+import sys, trainyard_start
+trainyard_start.put_tree_first()
 from trainyard import cli
 from trainyard.member import packing
 class Started(BaseException): ...
