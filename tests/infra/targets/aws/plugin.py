@@ -23,6 +23,7 @@ from moto.server import ThreadedMotoServer
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
+from engine.paths import REPOSITORY
 from rehearsal.cloud import Made, RequestedResource
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.wire import plain
@@ -30,6 +31,9 @@ from rehearsal.wire import plain
 FAKE_PLUGIN = f"""\
 #!{sys.executable}
 import signal
+import sys
+
+sys.path.insert(0, "{REPOSITORY}")
 
 from rehearsal.aws import models
 from rehearsal.aws.account import MotoAccount
