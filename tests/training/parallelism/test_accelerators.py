@@ -1,6 +1,6 @@
 """GPUs that a pod asked for and that cannot be used: the rank ends with the reason, before its first step.
 
-The driver's library is a stand-in that is loaded by its name, as the driver's own; PyTorch is the real one.
+The driver's library is a fake that is loaded by its name, as the driver's own; PyTorch is the real one.
 """
 
 from __future__ import annotations
