@@ -104,6 +104,7 @@ check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff format --check --quiet .
 	@$(BEHIND) $(BIN)/mypy $(PACKAGES)
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.arrows
 	@$(BIN)/hadolint training/images/*/Dockerfile
 	@$(BIN)/shellcheck --severity=warning $$(git ls-files '*.sh')
 

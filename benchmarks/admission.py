@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import Figure, Repeats, in_both_orders
-from infra import names
-from infra.artifacts import LINKS
-from infra.spec import load
+from infra.common import names
+from infra.common.artifacts import LINKS
+from infra.stackfile import load
 from tests.infra.api_server import JOB_CONTROLLER, ApiServer, Manifest, api_server
 from tests.infra.plan import plan, stack_file
 from tests.processes import wait_for

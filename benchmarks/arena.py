@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engine.paths import Paths
 from engine.progress import PlainProgress
-from trainyard.session import Session
+from trainyard.stack.session import Session
 from trainyard_train.observability.metrics import FILE, read_metrics
 
 STEP_SECONDS = 600.0

@@ -20,8 +20,8 @@ from pulumi import _types
 from engine.engine import Engine
 from engine.events import OperationResult
 from engine.paths import Paths
-from infra.artifacts import ROOT
-from infra.spec import Stack
+from infra.common.artifacts import ROOT
+from infra.stackfile import Stack
 from rehearsal import sdk
 from tests.infra.plan import plan
 

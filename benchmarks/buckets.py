@@ -22,9 +22,9 @@ import yaml
 from benchmarks.figures import Figure
 from benchmarks.policies import NONE, PACKS, WHOLE, Arm, Taken, figures, pack_of, plot, take
 from engine.paths import Paths
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from rehearsal.fake_provider import FakeProvider
-from trainyard.session import Session
+from trainyard.stack.session import Session
 
 SIZES = (500, 1000, 2000)
 PROGRAM = """

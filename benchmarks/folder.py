@@ -22,8 +22,8 @@ import yaml
 
 from benchmarks.arena import STEP_SECONDS, Arena, arena
 from benchmarks.figures import Figure, Repeats, alternating
-from infra.spec import parse_job
-from trainyard.jobs import manifest
+from infra.stackfile import parse_job
+from trainyard.jobs.records import manifest
 
 FILES, LINES = 5000, 40
 ROUNDS = 3

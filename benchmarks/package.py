@@ -15,9 +15,9 @@ from benchmarks.bare import check_same, engine, write_project
 from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
 from engine.events import OperationResult
-from infra.artifacts import ROOT
-from infra.spec.source import STACK_KEY
-from trainyard.parts import PACKAGE_PARTS
+from infra.common.artifacts import ROOT
+from infra.stackfile.source import STACK_KEY
+from trainyard.stack.parts import PACKAGE_PARTS
 
 ROUNDS = 3
 COMPONENT = "trainyard:index:Cluster"

@@ -22,7 +22,7 @@ import yaml
 from benchmarks.arena import quiet
 from benchmarks.figures import RESULTS, Figure, Repeats, in_both_orders
 from benchmarks.pools import STACK, attached, generated, our_program
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 
 POOLS = (90, 210, 430)
 """Numbers of pools; each pool adds four resources to about 280, so the stacks have 638, 1,118 and 1,998."""

@@ -21,12 +21,12 @@ from benchmarks.bare import check_same, engine, write_bare, write_project
 from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
 from engine.paths import Paths
-from infra.artifacts import ROOT
-from infra.spec import parse
+from infra.common.artifacts import ROOT
+from infra.stackfile import parse
 from rehearsal.cloud import Anything
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.rehearse import ANY_VERSION
-from trainyard.session import Session
+from trainyard.stack.session import Session
 
 SIZES = (50, 100, 200)
 ROUNDS = 1

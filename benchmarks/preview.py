@@ -12,7 +12,7 @@ from benchmarks.arena import arena, quiet
 from benchmarks.bare import check_same, engine, write_bare
 from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 
 ROUNDS = 3
 

@@ -8,8 +8,8 @@ import time
 
 from benchmarks.arena import Arena, arena
 from benchmarks.figures import Figure, Repeats
-from trainyard.jobs import JobKey, manifest
-from trainyard.session import next_run
+from trainyard.jobs.records import JobKey, manifest
+from trainyard.stack.session import next_run
 
 REPEATS = 3
 NOTICE_SECONDS = 15.0

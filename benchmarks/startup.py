@@ -20,10 +20,10 @@ import yaml
 
 from benchmarks.arena import Arena, arena, quiet
 from benchmarks.figures import Figure, Repeats, alternating
-from infra.artifacts import Artifacts
+from infra.common.artifacts import Artifacts
 from local.cluster import ClusterConfig, EmbeddedCluster
 from tests.infra.plan import Plan, plan
-from trainyard.jobs import manifest
+from trainyard.jobs.records import manifest
 
 CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
 WEBHOOK_GROUPS = ("kueue.x-k8s.io", "trainer.kubeflow.org")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pulumi
 
-from infra import names, team_queues
-from infra.platform.object_store import endpoint
-from infra.spec import Stack
+from infra import team_queues
+from infra.common import names
+from infra.platform.storage.object_store import endpoint
+from infra.stackfile import Stack
 from infra.targets.base import Cluster
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pulumi
 
 import catalog
-from infra.artifacts import ROOT, Artifacts
+from infra.common.artifacts import ROOT, Artifacts
+from infra.common.target_registry import target_of
 from infra.errors import InputError, Problem
 from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
-from infra.spec import Fleet, Stack, parse, parse_fleet
-from infra.spec.answers import answered, answers_in, overrides, without_secrets
-from infra.spec.source import FLEET_KEY, STACK_KEY, SpecSource, read
-from infra.targets.registry import target_of
+from infra.stackfile import Fleet, Stack, parse, parse_fleet
+from infra.stackfile.answers import answered, answers_in, overrides, without_secrets
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, SpecSource, read
 
 
 def run(name: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra import names
-from infra.spec.queue import TeamSpec
+from infra.common import names
+from infra.stackfile.queue import TeamSpec
 
 KEYS: Mapping[str, str] = {
     "local_queue": "localQueue",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.targets.registry import TARGETS, target_of
+from infra.common.target_registry import TARGETS, target_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCTION = ("catalog", "engine", "infra", "local", "rehearsal", "trainyard")
@@ -73,7 +73,7 @@ def test_such_checks_are_found(text: str) -> None:
 @pytest.mark.parametrize("kind", TARGETS)
 def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
     program = (
-        "import sys; from pathlib import Path; from infra.spec import load;"
+        "import sys; from pathlib import Path; from infra.stackfile import load;"
         f" load(Path('stacks/Pulumi.{kind}.yaml'));"
         f" print([name for name in {SDKS!r} if name in sys.modules])"
     )

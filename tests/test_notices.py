@@ -7,7 +7,7 @@ import re
 from typing import get_args
 
 import catalog
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from trainyard import cli
 from trainyard_train.config import TrainConfig
 from trainyard_train.elasticity.instance_metadata import metadata_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from tests import versions
 from trainyard.component.schema import package_schema
 

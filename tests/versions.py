@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 
 STATED: Mapping[str, str] = {
     "pyproject.toml": r'^version = "(.+)"$',

@@ -3,7 +3,7 @@
 import gc
 import os
 
-from trainyard import client_imports
+from trainyard.stack import client_imports
 
 # Most objects of a command, above all its modules, live until it ends. With Python's default threshold for
 # garbage collection a start takes a fifth longer, and a rehearsal, whose fakes retain resources, a sixth.

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.errors import ExitCode, HostError, InputError, InterruptedByUser, Problem, TrainyardError
-from infra.spec.source import FLEET_KEY, STACK_KEY, read
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, read
+from trainyard.commands import member
+from trainyard.commands.member import Output, StackName
 from trainyard.forms import CatalogPart, Form, ReportForm
-from trainyard.member import commands as member
-from trainyard.member.commands import Output, StackName
-from trainyard.session import Session
+from trainyard.stack.session import Session
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def up(
     A second run applies only changes of the stack file. Ctrl-C is safe at any time: run it again, and it
     continues.
     """
-    from trainyard.up import bring_up
+    from trainyard.commands.up import bring_up
 
     bring_up(Session(stack), run_job=job, refresh=refresh)
 
@@ -76,7 +76,7 @@ def down(
     purge: Annotated[bool, typer.Option(help="Also delete the checkpoints and the object store.")] = False,
 ) -> None:
     """Drain the queues and delete the cluster. Checkpoints are retained, unless --purge."""
-    from trainyard.down import take_down
+    from trainyard.commands.down import take_down
 
     take_down(Session(stack), purge=purge)
 
@@ -84,7 +84,7 @@ def down(
 @app.command()
 def preview(stack: StackName = "local") -> None:
     """Show what `up` would change, under all policies; change nothing."""
-    from trainyard.up import show_preview
+    from trainyard.commands.up import show_preview
 
     show_preview(Session(stack))
 
@@ -104,7 +104,7 @@ def bootstrap_backend(
     [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
     pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]
     """
-    from trainyard.bootstrap import bootstrap
+    from trainyard.commands.bootstrap import bootstrap
 
     bootstrap(Session(stack), bucket, region, output)
 
@@ -125,7 +125,7 @@ def deploy_role(
     [dim]trainyard deploy-role -s aws --github team/research
     trainyard deploy-role -s aws --github team/research --read[/]
     """
-    from trainyard.deploy_role import pipeline_of, show_deploy_role
+    from trainyard.commands.deploy_role import pipeline_of, show_deploy_role
 
     show_deploy_role(Session(stack), pipeline_of(github, gitlab, read_only=read, branch=branch, host=host))
 
@@ -140,7 +140,7 @@ def adopt(stack: StackName = "local") -> None:
 
     [dim]trainyard adopt -s aws && pulumi preview -s aws[/]
     """
-    from trainyard.up import adopt_what_exists
+    from trainyard.commands.up import adopt_what_exists
 
     adopt_what_exists(Session(stack))
 
@@ -208,8 +208,8 @@ def rehearse_stack(
     trainyard rehearse aws --refuse spot-empty          what would a user see?
     trainyard rehearse aws --crash-after 40[/]
     """
-    from trainyard.rehearse.command import faults_of, refusing, run_rehearsal
-    from trainyard.rehearse.project import Assumption
+    from trainyard.commands.rehearse.command import faults_of, refusing, run_rehearsal
+    from trainyard.commands.rehearse.project import Assumption
 
     faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after, slow=slow)
     session = Session(name or stack)
@@ -244,11 +244,11 @@ def images(
     trainyard images onprem -o json | jq -r '.images[]'[/]
     """
     if lock:
-        from trainyard.lock import lock_images
+        from trainyard.images.lock import lock_images
 
         lock_images(Session(name or stack))
         return
-    from trainyard.images import show_images
+    from trainyard.images.images import show_images
 
     show_images(Session(name or stack), output, check=check, archive=archive)
 
@@ -265,7 +265,7 @@ def price(
     [dim]trainyard price aws
     trainyard price aws -o json | jq .usdPerHour[/]
     """
-    from trainyard.price import show_price
+    from trainyard.cost.price import show_price
 
     session = Session(name or stack)
     show_price(session.stack, output, session.console)
@@ -296,7 +296,7 @@ def measure(
     trainyard measure -s aws                       after a checkpoint of the stack's job
     trainyard measure runs/run-1/metrics.jsonl -s aws[/]
     """
-    from trainyard import measure as measuring
+    from trainyard.commands import measure as measuring
 
     session = Session(stack, context=context)
     session.stack  # noqa: B018 -- wrong input ends here
@@ -326,7 +326,7 @@ def list_catalog(
     trainyard catalog prices --cloud aws --region us-east-2
     trainyard catalog regions --cloud gcp -o json[/]
     """
-    from trainyard.catalog import filters_of, show_catalog
+    from trainyard.commands.catalog import filters_of, show_catalog
 
     filters = filters_of(cloud=cloud, accelerator=accelerator, fabric=fabric, region=region)
     show_catalog(what, filters, output, _console())
@@ -335,7 +335,7 @@ def list_catalog(
 @app.command()
 def validate(stack: StackName = "local") -> None:
     """Check the stack file, and report every problem with its line."""
-    from trainyard.state import declared_backend
+    from trainyard.stack.state import declared_backend
 
     session = Session(stack)
     if session.is_fleet:
@@ -373,8 +373,8 @@ def schema(
 
         sys.stdout.write(of_package.as_text(of_package.package_schema()))
         return
-    from trainyard.reference import page
-    from trainyard.schema import as_text, file_schema
+    from trainyard.commands.reference import page
+    from trainyard.stack.schema import as_text, file_schema
 
     found = file_schema()
     sys.stdout.write(as_text(found) if output is ReportForm.JSON else page(found))
@@ -392,7 +392,7 @@ def migrate(
 
     [dim]trainyard migrate stacks/Pulumi.prod.yaml --write[/]
     """
-    from trainyard.migrate import migrate_file
+    from trainyard.commands.migrate import migrate_file
 
     migrate_file(file, _console(), write=write, since=since)
 
@@ -404,7 +404,7 @@ def status(stack: StackName = "local", context: Context = "") -> None:
     [dim]trainyard status -s aws
     trainyard status --context datacenter[/]
     """
-    from trainyard.status import show_status
+    from trainyard.commands.status import show_status
 
     show_status(Session(stack, context=context))
 
@@ -412,7 +412,7 @@ def status(stack: StackName = "local", context: Context = "") -> None:
 @app.command()
 def doctor(stack: StackName = "local") -> None:
     """Show what this host, with -s also the cloud account, has and lacks, and what `up` would install."""
-    from trainyard.doctor import examine
+    from trainyard.commands.doctor import examine
 
     raise typer.Exit(examine(Session(stack)))
 
@@ -424,7 +424,7 @@ def prepare(
     tests: Annotated[bool, typer.Option(help="Also for Trainyard's own tests.")] = False,
 ) -> None:
     """Install, download or build everything that `up` needs; start nothing."""
-    from trainyard.up import prepare_host
+    from trainyard.commands.up import prepare_host
 
     prepare_host(Session(stack), for_package=package, for_tests=tests)
 
@@ -443,7 +443,7 @@ def submit(
     [dim]trainyard submit -s aws
     trainyard submit -s aws --context research --no-follow[/]
     """
-    from trainyard.run import submit_stack_job
+    from trainyard.jobs.submit import submit_stack_job
 
     submit_stack_job(Session(stack, context=context), follows=follow, run=run)
 
@@ -455,7 +455,7 @@ def search(
     context: Context = "",
 ) -> None:
     """Submit a hyperparameter search: each trial is a job in the queue; poor trials end early."""
-    from trainyard.search import submit_search
+    from trainyard.commands.search import submit_search
 
     submit_search(Session(stack, context=context), file)
 
@@ -474,7 +474,7 @@ def preempt(
     trainyard preempt spot-0 --no-notice     killed without a notice
     trainyard preempt spot-0 --return        capacity is back[/]
     """
-    from trainyard.spot import give_node_back, take_node
+    from trainyard.jobs.spot import give_node_back, take_node
 
     session = Session(stack)
     if give_back:
@@ -489,7 +489,7 @@ def env(stack: StackName = "local") -> None:
 
     [dim]eval "$(trainyard env -s local)" && pulumi preview -s local --config-file "$TRAINYARD_CONFIG"[/]
     """
-    from trainyard.environment import exports
+    from trainyard.commands.environment import exports
 
     sys.stdout.write(exports(Session(stack)))
 
@@ -502,7 +502,7 @@ def credential(
 ) -> None:
     """Print a credential for Kubernetes clients whose kubeconfig names this command."""
     from infra.targets.kubeconfig import credential as found
-    from trainyard.access_export import member_credential
+    from trainyard.commands.access_export import member_credential
 
     made = member_credential(Session(stack), member) if member else found(context)
     sys.stdout.write(json.dumps(made))
@@ -529,7 +529,7 @@ def export_access(
     [dim]trainyard access export --team research -s aws
     trainyard access export --team research -s onprem --sign-in 'kubectl oidc-login get-token …'[/]
     """
-    from trainyard.access_export import export_access as export
+    from trainyard.commands.access_export import export_access as export
 
     session = Session(stack)
     session.console.print(export(session, team, sign_in, to), highlight=False)
@@ -596,7 +596,7 @@ def main() -> None:
 
 
 def _report_usage(error: typer.TyperException) -> ExitCode:
-    from trainyard.usage import problem_of
+    from trainyard.commands.usage import problem_of
 
     if problem := problem_of(error):
         return _report(InputError([problem]))

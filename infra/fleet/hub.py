@@ -7,14 +7,14 @@ from typing import Any
 
 import pulumi
 
-from infra import names, quantities
-from infra.charts import Manifest
+from infra.common import names, quantities
+from infra.common.charts import Manifest
+from infra.common.kubernetes_objects import Access, KubernetesObject, RotatedKubeconfig
 from infra.fleet.runtimes import runtimes
 from infra.fleet.worker import KUEUE, Worker, local_queue
-from infra.kubernetes_objects import Access, KubernetesObject, RotatedKubeconfig
-from infra.platform import kueue
 from infra.platform.base import metadata
-from infra.spec.fleet import DispatchSpec, Fleet, WorkerSpec
+from infra.platform.operators import kueue
+from infra.stackfile.fleet import DispatchSpec, Fleet, WorkerSpec
 
 _API = f"{KUEUE}/v1beta2"
 _CONTROLLER = "kueue.x-k8s.io/multikueue"

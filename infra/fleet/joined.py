@@ -8,11 +8,11 @@ from typing import Any
 
 import pulumi
 
+from infra.common.kubernetes_objects import connect
 from infra.fleet.hub import Hub
 from infra.fleet.stacks import Stacks
 from infra.fleet.worker import Worker
-from infra.kubernetes_objects import connect
-from infra.spec.fleet import Fleet
+from infra.stackfile.fleet import Fleet
 
 
 class FleetLinks(pulumi.ComponentResource):

@@ -12,11 +12,11 @@ from typing import Any
 
 import pulumi
 
+from infra.common.kubernetes_objects import Access, ExistingObject, KubernetesObject
 from infra.errors import Problem
 from infra.fleet.worker import Worker
-from infra.kubernetes_objects import Access, ExistingObject, KubernetesObject
 from infra.platform.base import metadata
-from infra.spec.fleet import Fleet
+from infra.stackfile.fleet import Fleet
 
 _API, _KIND = "trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"
 _HUB = "the hub"

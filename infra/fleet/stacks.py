@@ -10,11 +10,12 @@ from typing import Any
 
 import pulumi
 
-from infra import names, team_queues
+from infra import team_queues
+from infra.common import names
 from infra.errors import Problem
-from infra.spec.finding import Finding, unknown
-from infra.spec.fleet import DispatchSpec, Fleet
-from infra.spec.source import KeyPath, show
+from infra.stackfile.finding import Finding, unknown
+from infra.stackfile.fleet import DispatchSpec, Fleet
+from infra.stackfile.source import KeyPath, show
 
 _FACTS = ("place", "queues", "datasets", "runtimes")
 Facts = Mapping[str, Any]

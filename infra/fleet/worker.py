@@ -7,12 +7,12 @@ from typing import Any
 
 import pulumi
 
-from infra import names
-from infra.charts import Manifest
+from infra.common import names
+from infra.common.charts import Manifest
+from infra.common.kubernetes_objects import KubernetesObject, connect
 from infra.fleet.stacks import Facts, Stacks
-from infra.kubernetes_objects import KubernetesObject, connect
 from infra.platform.base import metadata
-from infra.spec.fleet import Fleet, WorkerSpec
+from infra.stackfile.fleet import Fleet, WorkerSpec
 
 KUEUE = "kueue.x-k8s.io"
 _RBAC = "rbac.authorization.k8s.io"

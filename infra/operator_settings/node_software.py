@@ -11,8 +11,8 @@ from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import NetworkOperatorSettings
-from infra.spec.fabric import FabricClass
-from infra.spec.mirror import MirrorSpec
+from infra.stackfile.fabric import FabricClass
+from infra.stackfile.mirror import MirrorSpec
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from typing import Any
 import pulumi
 
 from catalog import fabric_lint
-from infra import names
-from infra.artifacts import Artifacts
-from infra.charts import Manifest, Renderer
-from infra.kubernetes_objects import (
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.charts import Manifest, Renderer
+from infra.common.images import with_images
+from infra.common.kubernetes_objects import (
     MANAGED_BY,
     Access,
     KubernetesObject,
     ServingWebhooks,
     known_once_served,
 )
-from infra.platform.images import with_images
-from infra.spec import Stack
-from infra.spec.queue import TeamSpec
+from infra.stackfile import Stack
+from infra.stackfile.queue import TeamSpec
 from infra.targets.base import ClusterSettings, PoolSettings
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import catalog
 from catalog import Claim, Fabric, HostPath, Sidecar, fabric_lint
 from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
-from infra.charts import Manifest
+from infra.common.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
 from infra.platform.programs import on_fabric, program
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pulumi
 
-from infra import names
-from infra.kubernetes_objects import KubernetesObject
+from infra.common import names
+from infra.common.kubernetes_objects import KubernetesObject
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.fabric import privileged_daemons
-from infra.spec.queue import TeamSpec
+from infra.stackfile.queue import TeamSpec
 
 EXCEPTION = "trainyard.dev/pod-security-exception"
 """Annotation of a team's namespace that is not `restricted`, with the reason and its source."""

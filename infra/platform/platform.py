@@ -6,30 +6,30 @@ from collections.abc import Callable, Mapping
 
 import pulumi
 
-from infra.artifacts import Artifacts
-from infra.charts import Renderer
-from infra.platform import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
+from infra.common.artifacts import Artifacts
+from infra.common.charts import Renderer
 from infra.platform.admission import Admission
-from infra.platform.autoscaler import Autoscaler
 from infra.platform.base import PlatformContext
-from infra.platform.datasets import Datasets
-from infra.platform.device_plugins import DevicePlugins
-from infra.platform.limits import Limits
-from infra.platform.logs import Logs
+from infra.platform.jobs.resource_claims import ResourceClaims
+from infra.platform.jobs.runtimes import Runtimes
+from infra.platform.jobs.topologies import Topologies, topologies_of
 from infra.platform.namespaces import Namespaces
-from infra.platform.networks import Networks
-from infra.platform.node_software import NodeSoftware
-from infra.platform.object_store import ObjectStoreLayer
-from infra.platform.operator import DefinitionsLayer, Operator, OperatorPlan
-from infra.platform.queues import Queues
-from infra.platform.resource_claims import ResourceClaims
-from infra.platform.role_bindings import RoleBindings
-from infra.platform.runtimes import Runtimes
-from infra.platform.storage import StorageLayer
-from infra.platform.topologies import Topologies, topologies_of
-from infra.platform.uploads import Uploads
-from infra.spec import Stack
-from infra.spec.operators import OperatorsSpec
+from infra.platform.node_software.device_plugins import DevicePlugins
+from infra.platform.node_software.node_software import NodeSoftware
+from infra.platform.operators import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform.operators.autoscaler import Autoscaler
+from infra.platform.operators.operator import DefinitionsLayer, Operator, OperatorPlan
+from infra.platform.storage.datasets import Datasets
+from infra.platform.storage.logs import Logs
+from infra.platform.storage.object_store import ObjectStoreLayer
+from infra.platform.storage.storage import StorageLayer
+from infra.platform.teams.limits import Limits
+from infra.platform.teams.networks import Networks
+from infra.platform.teams.queues import Queues
+from infra.platform.teams.role_bindings import RoleBindings
+from infra.platform.teams.uploads import Uploads
+from infra.stackfile import Stack
+from infra.stackfile.operators import OperatorsSpec
 from infra.targets.base import Cluster
 
 PLANS: Mapping[str, Callable[[PlatformContext], OperatorPlan]] = {

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 from typing import Any, Protocol
 
 from infra.errors import Problem
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.finder import Finder

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 import pulumi
 
 import catalog
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import Access
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import Access
 from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings
-from infra.spec import Stack
-from infra.spec.amd import AmdSpec
-from infra.spec.fabric import FabricClass
-from infra.spec.node_pool import Capacity, NodePoolSpec
-from infra.spec.provider import ProviderKind
+from infra.stackfile import Stack
+from infra.stackfile.amd import AmdSpec
+from infra.stackfile.fabric import FabricClass
+from infra.stackfile.node_pool import Capacity, NodePoolSpec
+from infra.stackfile.provider import ProviderKind
 
 TAINT_EFFECTS = {
     "NoSchedule": "NO_SCHEDULE",

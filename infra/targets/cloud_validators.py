@@ -11,13 +11,13 @@ from typing import Protocol
 
 import catalog
 from catalog import Cloud, Machine, PurchaseKind
-from infra.spec.finding import Finding, unknown
-from infra.spec.machine import MachineSpec
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ProviderSpec, supported_minors
-from infra.spec.queue import QueueSpec, TeamSpec
-from infra.spec.source import KeyPath
-from infra.spec.storage import StorageSpec
+from infra.stackfile.finding import Finding, unknown
+from infra.stackfile.machine import MachineSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.provider import ProviderSpec, supported_minors
+from infra.stackfile.queue import QueueSpec, TeamSpec
+from infra.stackfile.source import KeyPath
+from infra.stackfile.storage import StorageSpec
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import catalog
-from infra.spec.finding import Finding
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.source import KeyPath
+from infra.stackfile.finding import Finding
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.source import KeyPath
 
 
 class Feature(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from infra import names
+from infra.common import names
 
 UNKNOWN_SIZE = "?"
 _PER_ZONE = frozenset({"nodeCount"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import names
+from infra.common import names
 
 
 @dataclass(frozen=True)

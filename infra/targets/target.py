@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from catalog import TargetPurchases
-from infra.spec.finding import Check, Finding
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ProviderKind, ProviderSpec
+from infra.common.target_registry import imported
+from infra.stackfile.finding import Check, Finding
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.provider import ProviderKind, ProviderSpec
 from infra.targets.advice import Advice, next_step
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
-from infra.targets.registry import imported
 
 if TYPE_CHECKING:
     from infra.targets.account import Account

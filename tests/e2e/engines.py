@@ -20,15 +20,15 @@ from engine.paths import Paths
 from engine.progress import for_stream
 from engine.provider.operations import OperationThreads
 from engine.provider.service import ProviderService
-from infra.artifacts import ROOT
-from infra.spec import load
+from infra.common.artifacts import ROOT
+from infra.stackfile import load
 from local.toolchain import Toolchain, load_versions
 from rehearsal.fake import fake_of
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.rehearse import ANY_VERSION, with_common
 from tests.e2e.rehearsed import plain_environment
-from trainyard.parts import PACKAGE_PARTS
+from trainyard.stack.parts import PACKAGE_PARTS
 
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
 """Our provider from this clone; `pulumi package add` has separate tests."""

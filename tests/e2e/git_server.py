@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine.provider.service import VERSION
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from tests import versions
 
 PRINTED = "https://github.com/your-organisation/trainyard"

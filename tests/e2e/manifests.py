@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from infra import names
-from infra.artifacts import LINKS
+from infra.common import names
+from infra.common.artifacts import LINKS
 
 Manifest = dict[str, Any]
 NAMESPACE, QUEUE = "team-research", "research"

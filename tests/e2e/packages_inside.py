@@ -14,8 +14,8 @@ import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from infra import names
-from infra.artifacts import LINKS
+from infra.common import names
+from infra.common.artifacts import LINKS
 from local.cluster.commands import program
 from local.cluster.containerd import SOCKET
 from local.cluster.layout import Layout

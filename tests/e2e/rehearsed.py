@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from rehearsal.leaks import Leak, leaks_in
 
 PLUGIN = """\

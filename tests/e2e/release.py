@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from tests import versions
 from tests.e2e.engines import engine_for
 

@@ -12,14 +12,14 @@ import yaml
 from engine.engine import Engine
 from engine.paths import Paths
 from engine.recovery import Found, Unfinished
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from infra.targets.aws.account.find import AwsFinder
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import clients
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.rehearse import ANY_VERSION
 from tests.engine.progress import RecordedProgress
-from trainyard.session import Session
+from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
 

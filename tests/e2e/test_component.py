@@ -16,11 +16,11 @@ import yaml
 
 from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
-from infra.spec.source import STACK_KEY
+from infra.stackfile.source import STACK_KEY
 from local.toolchain import Toolchain, load_versions
-from tests.trainyard.wrong_arguments import WRONG, with_wrong
+from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
 from trainyard.component.schema import PATH
-from trainyard.parts import PACKAGE_PARTS
+from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = pytest.mark.engine
 

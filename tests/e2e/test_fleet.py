@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import names
+from infra.common import names
 from local.cluster.commands import program, run
 from local.cluster.layout import Layout
 from tests.e2e.machine import Traces

@@ -22,9 +22,9 @@ import pytest
 from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.s3.models import FakeBucket
 
-from infra.artifacts import ROOT
-from infra.spec import load
-from infra.targets.registry import target_of
+from infra.common.artifacts import ROOT
+from infra.common.target_registry import target_of
+from infra.stackfile import load
 from rehearsal.fake import fake_of
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import leaks_in

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from tests.e2e.rehearsed import plain_environment
 
 pytestmark = pytest.mark.engine

@@ -15,14 +15,14 @@ import psutil
 import pytest
 
 from engine.paths import REPOSITORY
-from infra import names
+from infra.common import names
 from infra.platform.fabric import with_fabric
-from infra.platform.runtimes import EX_NO_FABRIC
+from infra.platform.jobs.runtimes import EX_NO_FABRIC
 from tests.e2e import manifests, packages_inside
 from tests.e2e.jobs import conditions, logs, logs_of_completed
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
-from trainyard.jobs import CHECKPOINTS
+from trainyard.jobs.records import CHECKPOINTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}

@@ -20,10 +20,10 @@ from engine import plugins
 from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
 from engine.recovery import MARKER
-from infra.spec.scalars import value_of
+from infra.stackfile.scalars import value_of
 from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
-from tests.infra.spec.test_scalars import PASSED
+from tests.infra.stackfile.test_scalars import PASSED
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
 pytestmark = pytest.mark.engine

@@ -23,13 +23,13 @@ from rich.console import Console
 
 from engine.paths import REPOSITORY
 from infra.errors import ExitCode, InputError, TrainyardError
-from infra.spec import load
+from infra.stackfile import load
 from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
-from trainyard.jobs import manifest
-from trainyard.member.forward import forward_port
-from trainyard.session import Session
+from trainyard.jobs.forward import forward_port
+from trainyard.jobs.records import manifest
+from trainyard.stack.session import Session
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -12,12 +12,12 @@ import pytest
 from engine.paths import Paths
 from engine.progress import for_stream
 from engine.provider.service import VERSION
-from infra.spec import load
+from infra.stackfile import load
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.engines import engine_for
 from tests.e2e.git_server import Release, published, run
 from tests.e2e.rehearsed import plain_environment
-from trainyard.parts import PACKAGE_PARTS
+from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 

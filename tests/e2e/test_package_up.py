@@ -17,8 +17,8 @@ import yaml
 from engine.paths import Paths
 from engine.progress import for_stream
 from engine.provider.service import VERSION
-from infra.artifacts import ROOT
-from infra.spec.source import STACK_KEY
+from infra.common.artifacts import ROOT
+from infra.stackfile.source import STACK_KEY
 from local.cluster.network import run_folders
 from local.toolchain import Toolchain, load_versions
 from rehearsal.leaks import leaks_in
@@ -28,7 +28,7 @@ from tests.e2e.guide import blocks, paste
 from tests.e2e.leftovers import exclusive, remove
 from tests.e2e.machine import Traces
 from tests.e2e.rehearsed import plain_environment
-from trainyard.parts import PACKAGE_PARTS
+from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
 

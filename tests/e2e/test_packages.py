@@ -22,7 +22,7 @@ for stack in ("local", "aws", "gcp", "azure", "coreweave", "onprem"):
 """
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 ENSURE = """
-from trainyard.session import Session
+from trainyard.stack.session import Session
 session = Session("coreweave")
 assert [each.name for each in session.packages.missing()] == ["pulumi-coreweave"]
 session.packages.ensure(session.progress)

@@ -11,10 +11,10 @@ import pytest
 from engine.paths import Paths
 from rehearsal.faults import Faults
 from rehearsal.rehearse import Rehearsal
-from trainyard.rehearse import command
-from trainyard.rehearse.operations import EngineOperations
-from trainyard.rehearse.project import Assumption
-from trainyard.session import Session
+from trainyard.commands.rehearse import command
+from trainyard.commands.rehearse.operations import EngineOperations
+from trainyard.commands.rehearse.project import Assumption
+from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
 

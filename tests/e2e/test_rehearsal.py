@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.artifacts import ROOT
-from infra.spec import Stack, load
+from infra.common.artifacts import ROOT
+from infra.stackfile import Stack, load
 from rehearsal.fake import refusals_of
 from tests.e2e.rehearsed import rehearse
 from tests.infra.golden import CASES, VARIANTS, subject

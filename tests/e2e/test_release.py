@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.spec.migrations import migrate
+from infra.stackfile.migrations import migrate
 from tests.e2e.engines import PLUGIN, engine_for
 from tests.e2e.release import PROJECT, STATE, own_program
 

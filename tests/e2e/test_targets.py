@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from engine.paths import REPOSITORY
-from infra import names
-from infra.artifacts import LINKS
-from infra.spec import Stack, load
+from infra.common import names
+from infra.common.artifacts import LINKS
+from infra.stackfile import Stack, load
 from infra.targets.base import PoolSettings
 from tests.e2e.guide import run_by
 from tests.e2e.stack import Declaration, LocalStack

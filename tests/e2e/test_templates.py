@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from engine.paths import Paths
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
 from rehearsal.fake_provider import FakeProvider
@@ -24,8 +24,8 @@ from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.store import ResourceStore, StoredResource
 from tests.e2e.engines import OwnFakeProvider, ProjectEngine, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
-from trainyard.access import kubeconfig_for
-from trainyard.session import Session
+from trainyard.stack.access import kubeconfig_for
+from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
 

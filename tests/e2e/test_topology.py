@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra import names
+from infra.common import names
 from tests.e2e.stack import Declaration, LocalStack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]

@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from engine.paths import Paths
+from infra.common import target_registry as registry
 from infra.errors import InputError
-from infra.targets import registry
 from rehearsal import fake
 from rehearsal.faults import Faults
 from tests.infra.plan import stack_file
-from trainyard.rehearse.command import rehearse_isolated
-from trainyard.rehearse.project import Assumption
-from trainyard.session import Session
+from trainyard.commands.rehearse.command import rehearse_isolated
+from trainyard.commands.rehearse.project import Assumption
+from trainyard.stack.session import Session
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.live import Live
 
 from engine.tables import PlainTable
-from infra.spec import load
+from infra.stackfile import load
 from tests.infra.plan import stack_file
+from trainyard.cost.price import show_price
 from trainyard.forms import ReportForm
-from trainyard.member.listing import JobRow, _table
-from trainyard.price import show_price
+from trainyard.jobs.listing import JobRow, _table
 
 NAME = "a-name-of-a-job-that-is-almost-as-long-as-kubernetes-permits-0"
 NODES = "ip-10-0-123-45.us-east-2.compute.internal, ip-10-0-123-46.us-east-2.compute.internal"

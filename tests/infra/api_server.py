@@ -13,7 +13,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 
 ADMIN, JOB_CONTROLLER = "admin", "job-controller"

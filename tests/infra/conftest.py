@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.artifacts import LINKS
-from infra.spec import Stack, load
+from infra.common.artifacts import LINKS
+from infra.stackfile import Stack, load
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, stack_file
 

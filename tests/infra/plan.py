@@ -14,12 +14,12 @@ from pulumi.runtime import rpc
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
 from pulumi.runtime.stack import run_pulumi_func
 
-from infra.artifacts import ROOT, Artifacts
+from infra.common.artifacts import ROOT, Artifacts
+from infra.common.target_registry import target_of
 from infra.program import declare
 from infra.sdk_overhead import forget_programs_before, reduce_overhead
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.base import PoolSettings
-from infra.targets.registry import target_of
 from tests.infra.targets.aws.answers import computed, identity
 from tests.infra.targets.azure import answers as azure
 from tests.infra.targets.gcp import answers as gcp

@@ -9,9 +9,9 @@ import pytest
 
 from catalog import fabric_lint
 from catalog.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
-from infra.spec.job import JobSpec
+from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
-from trainyard.jobs import manifest
+from trainyard.jobs.records import manifest
 
 POD: dict[str, Any] = {
     "nodeSelector": {FABRIC_LABEL: "ib-ndr"},

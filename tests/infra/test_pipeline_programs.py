@@ -15,12 +15,12 @@ import flask
 import pytest
 from werkzeug.serving import make_server
 
-from infra.artifacts import ROOT
-from infra.targets.registry import TARGETS, target_of
+from infra.common.artifacts import ROOT
+from infra.common.target_registry import TARGETS, target_of
 from local.toolchain import load_versions
 from tests.infra.plan import stack_file
-from trainyard.session import Session
-from trainyard.up import engine_parts, wanted_artifacts
+from trainyard.commands.up import engine_parts, wanted_artifacts
+from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from policies import pack
 from policies.config import EvaluatedStack
 from policies.exemptions import PolicyConfigError, parse_exemptions

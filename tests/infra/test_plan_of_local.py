@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra.names import HOSTNAME_LABEL, LEAF_LABEL
-from infra.platform.runtimes import EX_HELD, EX_NO_FABRIC
-from infra.spec import Stack
+from infra.common.names import HOSTNAME_LABEL, LEAF_LABEL
+from infra.platform.jobs.runtimes import EX_HELD, EX_NO_FABRIC
+from infra.stackfile import Stack
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of

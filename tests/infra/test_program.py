@@ -10,7 +10,7 @@ import pulumi
 import pytest
 import yaml
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from infra.errors import InputError
 from infra.program import _residency, load_stack
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 
 FOLDER = ROOT / "infra"
 RELATIVE = ["", ".", ":/nowhere", "/nowhere:", "./", "../infra"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from rehearsal.leaks import SECRET, Leak, kinds_in, known_in, leaks_in, lines_of
 
 BYTES = base64.b64encode(bytes(range(150, 214))).decode()

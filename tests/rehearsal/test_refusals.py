@@ -10,8 +10,8 @@ import pytest
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2
 
+from infra.common.target_registry import target_of
 from infra.errors import GO_ON, InputError, Problem, TrainyardError
-from infra.targets.registry import target_of
 from rehearsal.cloud import Anything, RequestedResource
 from rehearsal.fake import FAKES, refusals_of
 from rehearsal.faults import Faults, Injector
@@ -20,8 +20,8 @@ from rehearsal.rehearse import FakeProviders
 from rehearsal.rehearse import rehearse as rehearse_on
 from tests.rehearsal.test_fake_provider import serving
 from tests.rehearsal.test_rehearse import FakeEngine, settled
-from trainyard.rehearse.command import ALL, refusing
-from trainyard.session import Session
+from trainyard.commands.rehearse.command import ALL, refusing
+from trainyard.stack.session import Session
 
 ROWS = [(kind, each) for kind in FAKES for each in refusals_of(kind).values()]
 URN = "urn:pulumi:s::p::aws:ec2/subnet:Subnet::private"

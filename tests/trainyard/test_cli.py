@@ -17,7 +17,7 @@ from websocket import WebSocketConnectionClosedException
 
 from infra.errors import ExitCode, InputError, Problem
 from trainyard import cli
-from trainyard.member import commands
+from trainyard.commands import member as commands
 
 
 def ends_with(outcome: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int | str | None:

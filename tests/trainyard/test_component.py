@@ -22,19 +22,19 @@ from pulumi.runtime import rpc
 from pulumi.runtime.proto import errors_pb2
 
 from infra import team_queues
-from infra.artifacts import ROOT, Artifacts
+from infra.common.artifacts import ROOT, Artifacts
+from infra.common.target_registry import TARGETS, target_of
 from infra.errors import HostError, InputError, Problem
-from infra.spec import parse
-from infra.spec.job_file import parse_job
-from infra.spec.source import FLEET_KEY, STACK_KEY
-from infra.spec.stack import Stack
-from infra.targets.registry import TARGETS, target_of
+from infra.stackfile import parse
+from infra.stackfile.job_file import parse_job
+from infra.stackfile.source import FLEET_KEY, STACK_KEY
+from infra.stackfile.stack import Stack
 from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches
 from tests.infra.golden_plans import golden_plan
-from tests.trainyard.wrong_arguments import WRONG, with_wrong
+from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _known, _secrets_in, _status, whole_numbers
@@ -42,7 +42,7 @@ from trainyard.component.guards import check_stack, no_policy_warning, unused_pr
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 from trainyard.component.training_job import check, local_queue
-from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
+from trainyard.stack.parts import CHART_PARTS, CLUSTER_PARTS
 
 SCHEMA = package_schema()
 BY_NAME_ALONE = r"(?:pipx?|uv tool|uv pip) install (?:-\S+ )*['\"]?trainyard(?![\w.-])(?!\[?\w*\]? @)"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from trainyard.cli import app
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -33,13 +33,13 @@ def run(module: str, handler: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
 
 
-@pytest.mark.parametrize("module", ["trainyard.cli", "typer", "yaml", "trainyard.session"])
+@pytest.mark.parametrize("module", ["trainyard.cli", "typer", "yaml", "trainyard.stack.session"])
 def test_an_interrupt_while_it_imports_ends_it_quietly(module: str) -> None:
     ended = run(module, "default_int_handler")
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_a_program_in_the_background_ignores_interrupts() -> None:
-    ended = run("trainyard.session", "SIG_IGN")
+    ended = run("trainyard.stack.session", "SIG_IGN")
     assert ended.returncode == 0
     assert "Usage: trainyard" in ended.stdout

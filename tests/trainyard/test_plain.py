@@ -13,7 +13,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from trainyard import plain
+from infra.clients import plain
 
 
 class EchoApiHandler(BaseHTTPRequestHandler):

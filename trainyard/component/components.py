@@ -13,12 +13,12 @@ from typing import Any
 import pulumi
 
 from infra import team_queues
+from infra.common.kubernetes_objects import named_after
 from infra.errors import InputError, Problem
-from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
-from infra.spec import Fleet, Stack, parse, parse_fleet
-from infra.spec.job_file import parse_job
-from infra.spec.source import SpecSource
+from infra.stackfile import Fleet, Stack, parse, parse_fleet
+from infra.stackfile.job_file import parse_job
+from infra.stackfile.source import SpecSource
 from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import (
     check_fleet,

@@ -16,8 +16,8 @@ from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 from engine.provider.components import REFUSED
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
-from infra.spec.answers import KeyPath, answered, answers_to, overrides, show, without_secrets
-from infra.spec.source import NAMESPACE
+from infra.stackfile.answers import KeyPath, answered, answers_to, overrides, show, without_secrets
+from infra.stackfile.source import NAMESPACE
 from policies.config import EvaluatedStack as Run
 from trainyard.component.components import COMPONENTS, Component, Kind
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pulumi
 
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
+from infra.common.target_registry import target_of
 from infra.errors import InputError, Problem
-from infra.spec import Fleet, Stack
-from infra.targets.registry import target_of
+from infra.stackfile import Fleet, Stack
 from policies import presence
 from policies.config import NAMESPACE
 from policies.config import EvaluatedStack as Run

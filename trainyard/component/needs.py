@@ -20,13 +20,13 @@ from pathlib import Path
 import pulumi
 
 from engine.paths import Paths
-from infra.artifacts import Artifacts
+from infra.common.artifacts import Artifacts
+from infra.common.target_registry import target_of
 from infra.errors import HostError, Problem
-from infra.spec import Stack
-from infra.targets.registry import target_of
+from infra.stackfile import Stack
 from infra.targets.target import Target
-from trainyard.host import check_host
-from trainyard.parts import CHART_PARTS, CLUSTER_PARTS, host_parts
+from trainyard.stack.host import check_host
+from trainyard.stack.parts import CHART_PARTS, CLUSTER_PARTS, host_parts
 
 Log = Callable[[str], None]
 LINES_SHOWN = 6

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.provider import service
-from infra.spec.source import FLEET_KEY, STACK_KEY
+from infra.stackfile.source import FLEET_KEY, STACK_KEY
 from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_types
-from trainyard.schema import REFERENCES, file_schema
+from trainyard.stack.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
 """Maximum number of choices of an enum; a longer list (machines, regions) becomes text, since no editor can

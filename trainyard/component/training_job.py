@@ -21,13 +21,13 @@ from typing import Any
 import pulumi
 
 import catalog
-from infra import names
+from infra.common import names
+from infra.common.kubernetes_objects import ExistingObject, KubernetesObject
 from infra.errors import InputError, Problem, did_you_mean
-from infra.kubernetes_objects import ExistingObject, KubernetesObject
-from infra.spec.finding import unknown
-from infra.spec.job import JobSpec
-from infra.spec.source import show
-from trainyard.jobs import CHECKPOINTS, QUEUE, manifest
+from infra.stackfile.finding import unknown
+from infra.stackfile.job import JobSpec
+from infra.stackfile.source import show
+from trainyard.jobs.records import CHECKPOINTS, QUEUE, manifest
 
 LOCAL_QUEUES = ("kueue.x-k8s.io/v1beta2", "LocalQueue")
 Queues = Any

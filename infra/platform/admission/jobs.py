@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra import names
+from infra.common import names
 from infra.platform.admission.rules import (
     CLAIM_OF_NO_VOLUME,
     NO_NEW_FINALIZERS,

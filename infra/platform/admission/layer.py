@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pulumi
 
-from infra import names
+from infra.common import names
 from infra.platform.admission.jobs import JOB_KINDS, JobKind
 from infra.platform.admission.parameters import config_map, lists_of_stack
 from infra.platform.admission.policies import StackRules, manifests
 from infra.platform.base import Layer, PlatformContext
 from infra.platform.namespaces import Namespaces
-from infra.spec.operators import OperatorsSpec
+from infra.stackfile.operators import OperatorsSpec
 from infra.targets.base import ClusterOutputs
 
 

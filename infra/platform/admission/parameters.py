@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import catalog
 from catalog import Sidecar
-from infra import names
-from infra.charts import Manifest
+from infra.common import names
+from infra.common.charts import Manifest
 from infra.platform.base import PlatformContext, metadata
 from infra.platform.fabric import claims, host_claim, host_paths, pod_annotations, privileged_daemons
-from infra.platform.runtimes import longest_grace_seconds, runtimes_of
-from infra.spec.limits import limits_of
-from infra.spec.queue import TeamSpec
+from infra.platform.jobs.runtimes import longest_grace_seconds, runtimes_of
+from infra.stackfile.limits import limits_of
+from infra.stackfile.queue import TeamSpec
 from infra.targets.base import PoolSettings
 
 PARAMETERS = "teams"

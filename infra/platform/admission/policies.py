@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra import names
-from infra.charts import Manifest
+from infra.common import names
+from infra.common.charts import Manifest
 from infra.platform.admission.jobs import (
     CONTAINERS_OF_OBJECT,
     FABRIC_RULE,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import catalog
-from infra import names
+from infra.common import names
 
 Of = Literal["any", "whole", "pod", "created-pod"]
 """Objects of a rule. `any`: pods, pod templates and a TrainJob's overrides of its runtime. `whole`: pods

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import dropwhile
 
 import catalog
-from infra import names
+from infra.common import names
 
 
 def program(name: str, **values: str) -> str:

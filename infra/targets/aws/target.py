@@ -5,10 +5,10 @@ it lacks the others.
 from __future__ import annotations
 
 from catalog.purchases import aws
-from infra.targets.aws.spec.advice import ADVICE
-from infra.targets.aws.spec.pool_types import POOL_TYPES
-from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.aws.spec.validators import CHECKS
+from infra.targets.aws.stackfile.advice import ADVICE
+from infra.targets.aws.stackfile.pool_types import POOL_TYPES
+from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.validators import CHECKS
 from infra.targets.features import Feature
 from infra.targets.target import Target
 

@@ -5,10 +5,10 @@ the others.
 from __future__ import annotations
 
 from catalog.purchases import coreweave
-from infra.targets.coreweave.spec.advice import ADVICE
-from infra.targets.coreweave.spec.pool_types import POOL_TYPES
-from infra.targets.coreweave.spec.provider import CoreweaveSpec
-from infra.targets.coreweave.spec.validators import CHECKS
+from infra.targets.coreweave.stackfile.advice import ADVICE
+from infra.targets.coreweave.stackfile.pool_types import POOL_TYPES
+from infra.targets.coreweave.stackfile.provider import CoreweaveSpec
+from infra.targets.coreweave.stackfile.validators import CHECKS
 from infra.targets.features import Feature
 from infra.targets.target import Target
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from catalog.purchases import gcp
 from infra.targets.features import Feature
-from infra.targets.gcp.spec.advice import ADVICE
-from infra.targets.gcp.spec.pool_types import POOL_TYPES
-from infra.targets.gcp.spec.provider import GcpSpec
-from infra.targets.gcp.spec.validators import CHECKS
+from infra.targets.gcp.stackfile.advice import ADVICE
+from infra.targets.gcp.stackfile.pool_types import POOL_TYPES
+from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.validators import CHECKS
 from infra.targets.target import Target
 
 TARGET = Target(

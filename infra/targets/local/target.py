@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from catalog.purchases import local
 from infra.targets.features import Feature
-from infra.targets.local.spec.pool_types import POOL_TYPES
-from infra.targets.local.spec.provider import LocalSpec
-from infra.targets.local.spec.validators import CHECKS
+from infra.targets.local.stackfile.pool_types import POOL_TYPES
+from infra.targets.local.stackfile.provider import LocalSpec
+from infra.targets.local.stackfile.validators import CHECKS
 from infra.targets.target import Target
 
 TARGET = Target(

@@ -12,7 +12,7 @@ import pytest
 
 from infra.fleet.stacks import faults
 from infra.program import declare_fleet
-from infra.spec import Fleet, load_fleet, parse_fleet
+from infra.stackfile import Fleet, load_fleet, parse_fleet
 from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, record, stack_file

@@ -22,11 +22,11 @@ import pytest
 import yaml
 
 from engine.paths import REPOSITORY
-from infra.spec import parse_job
+from infra.stackfile import parse_job
 from local.toolchain.images import environment
 from tests.infra.golden import GOLDEN
 from tests.infra.golden_plans import LAYERS, golden_plan
-from trainyard.jobs import manifest
+from trainyard.jobs.records import manifest
 
 OURS = environment(REPOSITORY / "training/images/torch/Dockerfile")
 CODE = REPOSITORY / "training/src"

@@ -12,16 +12,16 @@ import pytest
 
 from infra.clients.gcp import GcpClient, GcpRefusedError
 from infra.errors import InputError
-from infra.spec import load
+from infra.stackfile import load
 from infra.targets.aws.account import backend as aws
 from infra.targets.backend import StateLocation
 from infra.targets.gcp.account import backend as gcp
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.stackfile.provider import GcpSpec
 from policies.config import Residency
 from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
-from trainyard.bootstrap import check_residency, residency
+from trainyard.commands.bootstrap import check_residency, residency
 
 pytestmark = pytest.mark.clouds
 

@@ -8,13 +8,13 @@ from typing import Any
 import pulumi
 import pytest
 
+from infra.common.target_registry import TARGETS, target_of
 from infra.errors import InputError
-from infra.spec import Stack, parse
-from infra.spec.node_pool import NodePoolSpec
+from infra.stackfile import Stack, parse
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets import features
 from infra.targets.base import Cluster
 from infra.targets.features import Feature
-from infra.targets.registry import TARGETS, target_of
 from tests.infra.plan import Plan, artifacts, record, stack_file
 
 pytestmark = pytest.mark.clouds

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.artifacts import ROOT
-from infra.spec import Stack, load
+from infra.common.artifacts import ROOT
+from infra.common.target_registry import target_of
+from infra.stackfile import Stack, load
 from infra.targets.azure.account.rights import PRIVILEGED
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
-from infra.targets.registry import target_of
 from tests.infra.plan import cluster_plan, stack_file
 
 pytestmark = pytest.mark.clouds

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from engine.provider.api_server import connect
-from infra.artifacts import ROOT
+from infra.common.artifacts import ROOT
 from infra.errors import InputError
 from infra.targets.kubeconfig import (
     EXEC_API,

@@ -16,10 +16,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra import names
+from infra.common import names
 from infra.errors import InputError
-from infra.spec import parse
-from infra.spec.source import STACK_KEY
+from infra.stackfile import parse
+from infra.stackfile.source import STACK_KEY
 from rehearsal.limits import LIMITS, MORE_LIMITS, Limit
 from tests.infra.golden import CASES
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file

@@ -14,7 +14,7 @@ import pytest
 
 import catalog
 from engine.paths import REPOSITORY
-from infra.platform.runtimes import _OF_THE_IMAGE
+from infra.platform.jobs.runtimes import _OF_THE_IMAGE
 from local.toolchain.images import USER, environment
 from local.toolchain.versions import Versions
 

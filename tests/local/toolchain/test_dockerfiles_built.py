@@ -24,7 +24,7 @@ from engine.paths import REPOSITORY
 from local.toolchain import oci
 from local.toolchain.images import USER, _mirrors, _suite, environment
 from local.toolchain.releases import ARCHITECTURE
-from trainyard.image_contents import ImageArchive, read_image
+from trainyard.images.contents import ImageArchive, read_image
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 BASE, TORCH, MPI = "localhost/base:test", "localhost/torch:test", "localhost/mpi:test"

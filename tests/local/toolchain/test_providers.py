@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.paths import REPOSITORY
+from infra.common.target_registry import TARGETS, target_of
 from infra.errors import HostError, TrainyardError
-from infra.targets.registry import TARGETS, target_of
 from local.toolchain.artifact import Action
 from local.toolchain.providers import ProviderPlugin
 from local.toolchain.releases import Releases

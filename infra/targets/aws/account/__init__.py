@@ -9,11 +9,11 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.account import Preflight
 from infra.targets.aws.account import backend, preflight, rights
 from infra.targets.aws.account.find import AwsFinder, Client
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.aws.stackfile.provider import AwsSpec
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 

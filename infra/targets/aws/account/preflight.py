@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError
 
 from catalog import find_quota
 from infra.errors import Problem
-from infra.spec import Stack
-from infra.spec.node_pool import ReservationSpec
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import ReservationSpec
 from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
 from infra.targets.aws.account.rights import TAG
-from infra.targets.aws.spec.groups import NodeGroup, groups
-from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
+from infra.targets.aws.stackfile.groups import NodeGroup, groups
+from infra.targets.aws.stackfile.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
 Client = Callable[[str], Any]
 """Function from a service's name to a boto3 client."""

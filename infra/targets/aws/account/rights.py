@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from infra.spec import Stack
-from infra.targets.aws.spec.partitions import partition_of
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.stackfile import Stack
+from infra.targets.aws.stackfile.partitions import partition_of
+from infra.targets.aws.stackfile.provider import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 TAG = "trainyard.dev/stack"

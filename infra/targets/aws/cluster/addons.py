@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from infra import names
+from infra.common import names
 from infra.targets.aws.cluster.identity import pod_role
 from infra.targets.aws.cluster.keys import use_of_data_key
 from infra.targets.aws.cluster.policy import Statement, allow

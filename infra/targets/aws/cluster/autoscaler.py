@@ -16,12 +16,12 @@ import pulumi
 import pulumi_aws as aws
 
 import catalog
-from infra import names
+from infra.common import names
 from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.targets.aws.cluster.identity import associate, pod_role
 from infra.targets.aws.cluster.policy import allow
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.groups import NodeGroup
+from infra.targets.aws.stackfile.groups import NodeGroup
 
 AUTOSCALED_TAG = "trainyard.dev/autoscaled"
 GPU_LABEL = "k8s.amazonaws.com/accelerator"

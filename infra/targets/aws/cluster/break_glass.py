@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi_aws as aws
 
-from infra import names
+from infra.common import names
 from infra.targets.aws.cluster.identity import MAX_ROLE_NAME
 from infra.targets.aws.cluster.policy import allow, document
 from infra.targets.aws.cluster.scope import Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.spec.storage import LifecycleSpec
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.policy import document
 from infra.targets.aws.cluster.scope import Scope

@@ -11,14 +11,14 @@ import pulumi
 import pulumi_aws as aws
 
 import catalog
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import connect
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
-from infra.spec import Stack
-from infra.spec.fabric import FabricClass
-from infra.spec.provider import ProviderKind
-from infra.spec.storage import LifecycleSpec, StorageSpec
+from infra.stackfile import Stack
+from infra.stackfile.fabric import FabricClass
+from infra.stackfile.provider import ProviderKind
+from infra.stackfile.storage import LifecycleSpec, StorageSpec
 from infra.targets.aws.cluster import autoscaler
 from infra.targets.aws.cluster.addons import addons_of_nodes, addons_on_nodes
 from infra.targets.aws.cluster.autoscaler import autoscaler_identity
@@ -47,9 +47,9 @@ from infra.targets.aws.cluster.keys import Keys, make_keys
 from infra.targets.aws.cluster.network import make_network
 from infra.targets.aws.cluster.pools import NodeGroupDeps, node_group, pool_settings
 from infra.targets.aws.cluster.scope import Scope, tags_of
-from infra.targets.aws.spec.groups import groups
-from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
-from infra.targets.aws.spec.registries import PINNED_AT, registry_of
+from infra.targets.aws.stackfile.groups import groups
+from infra.targets.aws.stackfile.provider import AwsSpec, LustreSpec
+from infra.targets.aws.stackfile.registries import PINNED_AT, registry_of
 from infra.targets.base import (
     INTERNET,
     Cluster,

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
-from infra.spec.queue import TeamSpec
+from infra.stackfile.queue import TeamSpec
 from infra.targets.aws.cluster.break_glass import break_glass_role
 from infra.targets.aws.cluster.identity import cluster_role
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.logs import log_group
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.provider import ExistingEksSpec
+from infra.targets.aws.stackfile.provider import ExistingEksSpec
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 # Viewers see no secrets; AmazonEKSAdminViewPolicy would show them.

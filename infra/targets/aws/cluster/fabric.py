@@ -10,7 +10,7 @@ import pulumi_aws as aws
 from catalog import Machine
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.nics import network_interfaces
+from infra.targets.aws.stackfile.nics import network_interfaces
 
 
 def efa_security_group(scope: Scope, network: Network) -> aws.ec2.SecurityGroup:

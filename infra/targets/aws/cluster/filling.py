@@ -15,10 +15,10 @@ from typing import Literal
 import pulumi
 import pulumi_aws as aws
 
-from infra import names
+from infra.common import names
 from infra.targets.aws.cluster.autoscaler import scaling_group
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.groups import NodeGroup
+from infra.targets.aws.stackfile.groups import NodeGroup
 
 DRAIN_BEFORE_END = timedelta(minutes=45)
 """Time before a capacity block's end at which its group is drained; EC2 terminates from 30 minutes before

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from infra import names
-from infra.spec.dataset import DatasetSpec
+from infra.common import names
+from infra.stackfile.dataset import DatasetSpec
 from infra.targets.aws.cluster.keys import use_of_data_key
 from infra.targets.aws.cluster.policy import Statement, allow, assumed_by, document
 from infra.targets.aws.cluster.scope import Scope

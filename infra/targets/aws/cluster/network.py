@@ -11,7 +11,7 @@ from typing import Literal
 import pulumi
 import pulumi_aws as aws
 
-from infra import subnets
+from infra.common import subnets
 from infra.targets.aws.cluster.identity import flow_log_role
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.logs import log_group

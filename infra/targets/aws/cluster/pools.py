@@ -13,8 +13,8 @@ import pulumi
 import pulumi_aws as aws
 
 import catalog
-from infra import names
-from infra.spec.node_pool import NodePoolSpec
+from infra.common import names
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.aws.cluster.autoscaler import GPU_LABEL, group_tags, let_it_resize
 from infra.targets.aws.cluster.control_plane import ControlPlane
 from infra.targets.aws.cluster.fabric import interfaces, placement_group
@@ -23,8 +23,8 @@ from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope, tag_value
 from infra.targets.aws.cluster.user_data import user_data
-from infra.targets.aws.spec.groups import NodeGroup
-from infra.targets.aws.spec.provider import LustreSpec
+from infra.targets.aws.stackfile.groups import NodeGroup
+from infra.targets.aws.stackfile.provider import LustreSpec
 from infra.targets.base import (
     TAINT_EFFECTS,
     CapacityMode,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from infra.clients.azure import AzureClient, NotAskedError, by_command_line
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.account import Preflight
 from infra.targets.azure.account import backend, preflight, rights
 from infra.targets.azure.account.find import Ask, AzureFinder
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 

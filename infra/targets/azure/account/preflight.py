@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from infra.errors import Problem
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 
 Ask = Callable[..., Any]
 """Function from the words of an `az` command to its answer."""

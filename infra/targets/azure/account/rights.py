@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from infra.spec import Stack
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.stackfile import Stack
+from infra.targets.azure.stackfile.provider import AzureSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
 
 PRIVILEGED = {

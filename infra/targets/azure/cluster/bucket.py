@@ -32,7 +32,7 @@ from pulumi_azure_native.storage.blob_service_properties import BlobServicePrope
 from pulumi_azure_native.storage.management_policy import ManagementPolicy
 from pulumi_azure_native.storage.storage_account import StorageAccount
 
-from infra.spec.storage import LifecycleSpec
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
 

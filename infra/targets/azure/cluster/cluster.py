@@ -11,17 +11,17 @@ import pulumi
 from pulumi_azure_native.provider import Provider as AzureProvider
 
 import catalog
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import connect
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import connect
+from infra.common.subnets import aks_ranges
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import NetworkOperatorSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
-from infra.spec import Stack
-from infra.spec.provider import ProviderKind
-from infra.spec.storage import LifecycleSpec
-from infra.subnets import aks_ranges
+from infra.stackfile import Stack
+from infra.stackfile.provider import ProviderKind
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.azure.cluster.bucket import BucketIds, make_bucket
 from infra.targets.azure.cluster.control_plane import ControlPlane, kubeconfig, make_control_plane
 from infra.targets.azure.cluster.dependencies import ClusterDeps, make_dependencies
@@ -43,7 +43,7 @@ from infra.targets.azure.cluster.pools import (
     system_pool,
 )
 from infra.targets.azure.cluster.scope import Scope
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 from infra.targets.base import (
     INTERNET,
     NVIDIA_RESOURCE,

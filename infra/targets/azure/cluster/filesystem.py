@@ -31,12 +31,12 @@ from pulumi_azure_native.storagecache._inputs import (
 )
 from pulumi_azure_native.storagecache.aml_filesystem import AmlFilesystem
 
-from infra.spec.storage import CheckpointsSpec
-from infra.subnets import aks_ranges
+from infra.common.subnets import aks_ranges
+from infra.stackfile.storage import CheckpointsSpec
 from infra.targets.azure.cluster.bucket import blob_account, container
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
-from infra.targets.azure.spec.provider import AzureLustreSpec, BlobNfsSpec, NetAppSpec
+from infra.targets.azure.stackfile.provider import AzureLustreSpec, BlobNfsSpec, NetAppSpec
 from infra.targets.base import VolumeSource
 
 LUSTRE_DRIVER = "azurelustre.csi.azure.com"

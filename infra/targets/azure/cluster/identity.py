@@ -12,9 +12,9 @@ from pulumi_azure_native.authorization.role_definition import RoleDefinition
 from pulumi_azure_native.managedidentity.federated_identity_credential import FederatedIdentityCredential
 from pulumi_azure_native.managedidentity.user_assigned_identity import UserAssignedIdentity
 
-from infra import names
-from infra.spec.dataset import DatasetSpec
-from infra.spec.queue import TeamSpec
+from infra.common import names
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.queue import TeamSpec
 from infra.targets.azure.cluster.scope import Groups, Scope
 
 ROLES = {

@@ -27,7 +27,7 @@ from pulumi_azure_native.keyvault._inputs import (
 from pulumi_azure_native.keyvault.key import Key
 from pulumi_azure_native.keyvault.vault import Vault
 
-from infra.names import fit
+from infra.common.names import fit
 from infra.targets.azure.cluster.identity import Identities, grant
 from infra.targets.azure.cluster.network import PrivateEndpoints
 from infra.targets.azure.cluster.scope import Groups, Scope

@@ -27,7 +27,7 @@ from pulumi_azure_native.privatedns._inputs import SubResourceArgs as ZoneSubRes
 from pulumi_azure_native.privatedns.private_zone import PrivateZone
 from pulumi_azure_native.privatedns.virtual_network_link import VirtualNetworkLink
 
-from infra.subnets import aks_ranges
+from infra.common.subnets import aks_ranges
 from infra.targets.azure.cluster.scope import Scope
 
 API_SERVER = "Microsoft.ContainerService/managedClusters"

@@ -17,8 +17,8 @@ from pulumi_azure_native.containerservice._inputs import (
 from pulumi_azure_native.containerservice.agent_pool import AgentPool
 
 import catalog
-from infra import names
-from infra.spec.node_pool import NodePoolSpec
+from infra.common import names
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.azure.cluster.control_plane import ControlPlane
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.identity import grant

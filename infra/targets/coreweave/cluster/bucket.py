@@ -7,9 +7,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_coreweave as coreweave
 
-from infra.bucket_policy import bucket_policy
-from infra.spec.storage import LifecycleSpec
-from infra.targets.coreweave.spec.provider import CoreweaveSpec
+from infra.common.bucket_policy import bucket_policy
+from infra.stackfile.storage import LifecycleSpec
+from infra.targets.coreweave.stackfile.provider import CoreweaveSpec
 
 
 def make_bucket(

@@ -11,13 +11,13 @@ import pulumi
 import pulumi_coreweave as coreweave
 import yaml
 
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import KubernetesObject, connect
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import KubernetesObject, connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
-from infra.spec import Stack
-from infra.spec.provider import ProviderKind
-from infra.spec.storage import LifecycleSpec
+from infra.stackfile import Stack
+from infra.stackfile.provider import ProviderKind
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.base import (
     INTERNET,
     Cluster,
@@ -30,7 +30,7 @@ from infra.targets.base import (
 )
 from infra.targets.coreweave.cluster.bucket import make_bucket
 from infra.targets.coreweave.cluster.pools import node_pool, pool_settings
-from infra.targets.coreweave.spec.provider import CoreweaveSpec, OidcSpec
+from infra.targets.coreweave.stackfile.provider import CoreweaveSpec, OidcSpec
 
 SHARED_CLASS = "shared-vast"
 """CoreWeave's storage class of volumes that many nodes mount (Distributed File Storage)."""

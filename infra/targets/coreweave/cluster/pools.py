@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import catalog
-from infra import names
-from infra.charts import Manifest
-from infra.spec.node_pool import NodePoolSpec
+from infra.common import names
+from infra.common.charts import Manifest
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
 
 BOOT_SECONDS = 3600

@@ -9,13 +9,13 @@ from typing import cast
 
 from infra.clients.gcp import GcpClient, GcpRefusedError
 from infra.errors import HostError
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.stackfile.provider import GcpSpec
 
 CHECKED = "account, rights, zones, quotas, reservations and bucket"
 

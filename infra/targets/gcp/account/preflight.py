@@ -10,12 +10,12 @@ import httpx
 
 from infra.clients.gcp import COMPUTE, Answer, GcpClient, GcpRefusedError
 from infra.errors import Problem
-from infra.spec import Stack
-from infra.spec.provider import minor_of
+from infra.stackfile import Stack
+from infra.stackfile.provider import minor_of
 from infra.targets.account import private_endpoint_is_unreachable
 from infra.targets.gcp.account.quotas import short_quotas
-from infra.targets.gcp.spec.groups import GkePool, groups
-from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
+from infra.targets.gcp.stackfile.groups import GkePool, groups
+from infra.targets.gcp.stackfile.provider import ExistingManagedLustreSpec, GcpSpec
 
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
 """APIs that every stack needs, besides the filesystem's."""

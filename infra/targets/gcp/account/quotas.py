@@ -9,9 +9,9 @@ from typing import Any
 from catalog import Quota, find_quota
 from infra.clients.gcp import COMPUTE, GcpClient, GcpRefusedError
 from infra.errors import Problem
-from infra.spec import Stack
-from infra.targets.gcp.spec.groups import GkePool
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.stackfile import Stack
+from infra.targets.gcp.stackfile.groups import GkePool
+from infra.targets.gcp.stackfile.provider import GcpSpec
 
 NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"

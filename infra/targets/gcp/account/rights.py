@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.stackfile.provider import GcpSpec
 
 _PROJECT_GRANT = "gcp:projects/iAMMember:IAMMember"
 _READS = re.compile(r"\.(get|list|getIamPolicy)$")

@@ -20,7 +20,7 @@ from pulumi_gcp.storage._inputs import (
 from pulumi_gcp.storage.bucket import Bucket
 from pulumi_gcp.storage.folder import Folder
 
-from infra.spec.storage import LifecycleSpec
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.gcp.cluster.identity import team_folder
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.scope import Scope

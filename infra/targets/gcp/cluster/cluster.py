@@ -10,14 +10,14 @@ from typing import Any, ClassVar, cast
 import pulumi
 from pulumi_gcp.provider import Provider as GcpProvider
 
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import connect
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import connect
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
-from infra.spec import Stack
-from infra.spec.provider import ProviderKind
-from infra.spec.storage import LifecycleSpec
+from infra.stackfile import Stack
+from infra.stackfile.provider import ProviderKind
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.base import (
     INTERNET,
     NODE_LOCAL_DNS,
@@ -46,8 +46,8 @@ from infra.targets.gcp.cluster.keys import Keys, make_keys
 from infra.targets.gcp.cluster.network import make_network
 from infra.targets.gcp.cluster.pools import NodePoolDeps, node_pool, pool_settings
 from infra.targets.gcp.cluster.scope import Scope, labels_of
-from infra.targets.gcp.spec.groups import groups
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.stackfile.groups import groups
+from infra.targets.gcp.stackfile.provider import GcpSpec
 
 BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
 """Labels with the location of a GPU node in Google Cloud's network, the widest first."""

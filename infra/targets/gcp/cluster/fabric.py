@@ -19,8 +19,8 @@ from pulumi_gcp.compute.network import Network as Vpc
 from pulumi_gcp.compute.subnetwork import Subnetwork
 
 import catalog
-from infra.kubernetes_objects import Access, KubernetesObject
-from infra.spec.node_pool import NodePoolSpec
+from infra.common.kubernetes_objects import Access, KubernetesObject
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.gcp.cluster.network import MTU, TCPXO_MTU
 from infra.targets.gcp.cluster.scope import Scope
 

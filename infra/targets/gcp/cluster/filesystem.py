@@ -14,12 +14,12 @@ from pulumi_gcp.filestore.instance import Instance as Filestore
 from pulumi_gcp.filestore.outputs import InstanceNetwork
 from pulumi_gcp.lustre.instance import Instance as Lustre
 
-from infra import names
+from infra.common import names
 from infra.targets.base import VolumeSource
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.network import Network
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.spec.provider import FilestoreSpec, ManagedLustreSpec
+from infra.targets.gcp.stackfile.provider import FilestoreSpec, ManagedLustreSpec
 
 LUSTRE_NAME = "training"
 """Name of the filesystem inside Lustre, at most eight characters."""

@@ -21,9 +21,9 @@ from pulumi_gcp.storage.folder import Folder
 from pulumi_gcp.storage.managed_folder import ManagedFolder
 from pulumi_gcp.storage.managed_folder_iam_member import ManagedFolderIamMember
 
-from infra import names
-from infra.spec.dataset import DatasetSpec
-from infra.spec.queue import TeamSpec
+from infra.common import names
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.queue import TeamSpec
 from infra.targets.gcp.cluster.scope import Scope
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")

@@ -31,14 +31,14 @@ from pulumi_gcp.container._inputs import (
 from pulumi_gcp.container.node_pool import NodePool
 
 import catalog
-from infra import names
-from infra.spec.node_pool import MAX_RUN_HOURS, NodePoolSpec
+from infra.common import names
+from infra.stackfile.node_pool import MAX_RUN_HOURS, NodePoolSpec
 from infra.targets.base import CAPACITY_MODES, TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
 from infra.targets.gcp.cluster.control_plane import ControlPlane
 from infra.targets.gcp.cluster.fabric import GkeNic
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.spec.groups import GkePool
+from infra.targets.gcp.stackfile.groups import GkePool
 
 BOOT_DISK_GIB = 200
 """Size of a boot disk: images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
@@ -52,7 +52,7 @@ MAX_NODE_POOL_NAME = 40
 MAX_RESOURCE_NAME = 63
 """Maximum length of a name (Compute Engine, naming resources)."""
 JOB_PODS, SYSTEM_PODS = 32, 110
-"""Maximum number of pods per node, which determines the node's number of addresses (infra/subnets.py)."""
+"""Maximum number of pods per node, which sets the node's number of addresses (infra/common/subnets.py)."""
 
 _TIMEOUTS = pulumi.CustomTimeouts(update="60m", delete="60m")
 """Timeouts of changes: a resize without capacity locks the node pool for 35 minutes

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.subnets import GkeRanges, gke_ranges
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.common.subnets import GkeRanges, gke_ranges
+from infra.targets.gcp.stackfile.provider import GcpSpec
 from infra.targets.scope import CloudScope
 
 SERVICE_AGENTS = {

@@ -14,12 +14,12 @@ import pulumi
 import yaml
 
 import catalog
-from infra import names
-from infra.artifacts import LINKS, Artifacts
-from infra.kubernetes_objects import connect
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ContextCluster, ProviderKind
+from infra.common import names
+from infra.common.artifacts import LINKS, Artifacts
+from infra.common.kubernetes_objects import connect
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.provider import ContextCluster, ProviderKind
 from infra.targets.base import (
     OTHERS_DNS,
     Cluster,
@@ -33,7 +33,7 @@ from infra.targets.base import (
 )
 from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.local.cluster import kind_config
-from infra.targets.local.spec.provider import LocalSpec
+from infra.targets.local.stackfile.provider import LocalSpec
 
 
 class EmbeddedCluster(pulumi.CustomResource):

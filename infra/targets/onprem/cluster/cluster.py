@@ -14,15 +14,15 @@ import pulumi
 import yaml
 
 import catalog
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import NodeLabels, connect
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import NodeLabels, connect
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
-from infra.spec import Stack
-from infra.spec.provider import ProviderKind
+from infra.stackfile import Stack
+from infra.stackfile.provider import ProviderKind
 from infra.targets.base import (
     INTERNET,
     NVIDIA_RESOURCE,
@@ -40,7 +40,7 @@ from infra.targets.base import (
 from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
-from infra.targets.onprem.spec.provider import OnpremSpec
+from infra.targets.onprem.stackfile.provider import OnpremSpec
 
 _ACCESS: Mapping[str, NicAccess] = {
     "ib-shared": "shared",

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import catalog
-from infra import names
-from infra.spec.node_pool import NodePoolSpec
+from infra.common import names
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.base import NVIDIA_RESOURCE, PoolSettings, fixed_pool, pool_labels
-from infra.targets.onprem.spec.provider import LeafSpec, OnpremSpec
+from infra.targets.onprem.stackfile.provider import LeafSpec, OnpremSpec
 
 
 def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:

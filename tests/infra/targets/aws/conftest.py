@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.spec import Stack, load
+from infra.stackfile import Stack, load
 from tests.infra.plan import Plan, plan, stack_file
 
 

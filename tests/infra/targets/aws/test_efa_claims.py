@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import catalog
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.targets.aws.spec.nics import network_interfaces
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.targets.aws.stackfile.nics import network_interfaces
 from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, plan
 

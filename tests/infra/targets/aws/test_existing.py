@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.spec import Stack
-from infra.targets.aws.spec.provider import (
+from infra.stackfile import Stack
+from infra.targets.aws.stackfile.provider import (
     AwsNetworkSpec,
     AwsSpec,
     EfsSpec,
@@ -19,7 +19,7 @@ from infra.targets.aws.spec.provider import (
     ExistingVpcSpec,
     LustreSpec,
 )
-from infra.targets.aws.spec.validators import ADDONS
+from infra.targets.aws.stackfile.validators import ADDONS
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
@@ -27,7 +27,7 @@ from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
-from trainyard.price import price_report
+from trainyard.cost.price import price_report
 
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
 SUBNETS = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "abc"}

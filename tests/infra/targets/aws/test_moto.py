@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.spec import Stack, load
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.stackfile import Stack, load
+from infra.targets.aws.stackfile.provider import AwsSpec
 from rehearsal.aws.account import MotoAccount
 from rehearsal.cloud import RefusedError, RequestedResource
 from rehearsal.leaks import SECRET

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from infra.spec import Stack, parse
+from infra.stackfile import Stack, parse
 from tests.infra.plan import cluster_plan
 
 

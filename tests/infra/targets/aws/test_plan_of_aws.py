@@ -7,8 +7,8 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from infra.spec import Stack
-from infra.targets.aws.spec.provider import AwsAccessSpec, AwsSpec
+from infra.stackfile import Stack
+from infra.targets.aws.stackfile.provider import AwsAccessSpec, AwsSpec
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.spec import Stack
-from infra.spec.dataset import DatasetSpec
-from infra.spec.storage import CheckpointsSpec
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.stackfile import Stack
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.storage import CheckpointsSpec
+from infra.targets.aws.stackfile.provider import AwsSpec
 from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.aws.test_plan_of_aws import with_provider

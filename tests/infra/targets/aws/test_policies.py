@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.spec import load
+from infra.stackfile import load
 from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, plan, stack_file
 

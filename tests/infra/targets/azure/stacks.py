@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import FlavorSpec, QueueSpec
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.queue import FlavorSpec, QueueSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 
 
 def with_provider(stack: Stack, **changes: Any) -> Stack:

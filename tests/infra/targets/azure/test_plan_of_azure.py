@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 from catalog import MissingPrice, StoragePurchase, fabric_lint
-from infra.artifacts import ROOT, Artifacts
-from infra.platform.topologies import topologies_of
-from infra.spec import Stack, load
-from infra.spec.dataset import DatasetSpec
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.storage import LifecycleSpec
+from infra.common.artifacts import ROOT, Artifacts
+from infra.platform.jobs.topologies import topologies_of
+from infra.stackfile import Stack, load
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.storage import LifecycleSpec
 from rehearsal import sdk
 from rehearsal.cloud import RequestedResource
 from rehearsal.fake import refusals_of
@@ -27,8 +27,8 @@ from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
 from tests.infra.targets.azure.stacks import with_pools, with_provider
-from trainyard.images import inventory
-from trainyard.price import price_report
+from trainyard.cost.price import price_report
+from trainyard.images.images import inventory
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
 """Parent of existing resources."""
@@ -464,8 +464,8 @@ def test_every_image_of_the_nodes_is_listed(azure: Stack) -> None:
 @pytest.mark.parametrize("name", ["local", "gcp"])
 def test_other_targets_do_not_import_azures_sdk(name: str) -> None:
     code = (
-        "import sys; from pathlib import Path; from infra.spec import load;"
-        " from infra.targets.registry import target_of;"
+        "import sys; from pathlib import Path; from infra.stackfile import load;"
+        " from infra.common.target_registry import target_of;"
         f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_azure')])"
     )

@@ -11,15 +11,15 @@ from typing import Any
 import yaml
 
 from catalog import fabric_lint
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.targets.coreweave.spec.provider import BucketPolicySpec
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.targets.coreweave.stackfile.provider import BucketPolicySpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
-from trainyard.price import price_report
+from trainyard.cost.price import price_report
 
 CHECKPOINT_SECONDS = 60
 

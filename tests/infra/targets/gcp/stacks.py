@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.spec import Stack, parse
-from infra.spec.node_pool import NodePoolSpec
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.stackfile import Stack, parse
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.targets.gcp.stackfile.provider import GcpSpec
 
 ZONE = "europe-west1-b"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pulumi.output import Unknown
 
-from infra.spec import Stack
-from infra.targets.gcp.spec.provider import (
+from infra.stackfile import Stack
+from infra.targets.gcp.stackfile.provider import (
     ExistingFilestoreSpec,
     ExistingGcpNetworkSpec,
     ExistingGkeSpec,

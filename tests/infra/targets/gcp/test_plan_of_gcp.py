@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.artifacts import ROOT
-from infra.spec import Stack, load
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.common.artifacts import ROOT
+from infra.stackfile import Stack, load
+from infra.targets.gcp.stackfile.provider import GcpSpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
@@ -154,8 +154,8 @@ def test_break_glass_members_may_grant_themselves_all_rights_for_an_hour_with_a_
 @pytest.mark.parametrize("name", ["local", "aws"])
 def test_other_targets_do_not_import_gcps_sdk(name: str) -> None:
     code = (
-        "import sys; from pathlib import Path; from infra.spec import load;"
-        " from infra.targets.registry import target_of;"
+        "import sys; from pathlib import Path; from infra.stackfile import load;"
+        " from infra.common.target_registry import target_of;"
         f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_gcp')])"
     )

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.spec import Stack
-from infra.spec.job import JobSpec
+from infra.stackfile import Stack
+from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan, plan
 from tests.infra.targets.gcp.stacks import pool, queue_on
-from trainyard.jobs import manifest
+from trainyard.jobs.records import manifest
 
 MEGA = {"machine": "a3-megagpu-8g"}
 SPOT: dict[str, Any] = {"name": "spot", "capacity": "spot"}

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from catalog import fabric_lint
-from infra.artifacts import Artifacts
-from infra.spec import Stack, load
+from infra.common.artifacts import Artifacts
+from infra.stackfile import Stack, load
 from tests.infra.evaluated import findings
 from tests.infra.golden import CASES
 from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, plan, pools_of
 from tests.infra.shown import blocks_of
-from trainyard.images import inventory
+from trainyard.images.images import inventory
 
 FABRIC = "roce-nvl72"
 CONCERNED = ("NodePool", "ResourcePolicy", "Topology", "ResourceFlavor", "ComputeDomain", "Release")

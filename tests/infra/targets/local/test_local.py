@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from infra.errors import InputError
-from infra.spec import Stack
-from infra.spec.provider import ContextCluster
+from infra.stackfile import Stack
+from infra.stackfile.provider import ContextCluster
 from infra.targets.local.cluster import cluster as local_cluster
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import IMAGE, Plan, plan

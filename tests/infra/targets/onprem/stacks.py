@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from infra.spec import Stack, parse
+from infra.stackfile import Stack, parse
 
 
 def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from infra.spec import Stack
+from infra.stackfile import Stack
 from tests.infra.evaluated import findings
 from tests.infra.golden_plans import assert_golden
 from tests.infra.kubeconfigs import TOKEN

@@ -11,16 +11,16 @@ import pytest
 
 import catalog
 from catalog import fabric_lint
-from infra.artifacts import ROOT, Artifacts
+from infra.common.artifacts import ROOT, Artifacts
+from infra.common.images import with_images
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import AddressPool, Link, NetworkOperatorSettings, NicAccess
 from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
-from infra.platform.gpu_operator import values as gpu_values
-from infra.platform.images import with_images
-from infra.platform.network_operator import images_used, networks, policy
-from infra.platform.network_operator import values as network_values
-from infra.spec import Stack
-from infra.targets.onprem.spec.validators import OLDEST_GPU_DRIVER
+from infra.platform.node_software.gpu_operator import values as gpu_values
+from infra.platform.node_software.network_operator import images_used, networks, policy
+from infra.platform.node_software.network_operator import values as network_values
+from infra.stackfile import Stack
+from infra.targets.onprem.stackfile.validators import OLDEST_GPU_DRIVER
 from tests.infra.plan import Plan, artifacts, plan
 from tests.infra.targets.onprem.stacks import on_infiniband
 from trainyard_train.parallelism.accelerators import OLDEST_DRIVERS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.errors import HostError, InputError, Problem
-from infra.spec import Stack
+from infra.stackfile import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.finder import Finder

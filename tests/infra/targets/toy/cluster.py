@@ -5,14 +5,14 @@ from typing import ClassVar, cast
 import pulumi
 from pulumi_kubernetes import Provider
 
-from infra import names
-from infra.artifacts import Artifacts
-from infra.kubernetes_objects import Access
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ProviderKind
+from infra.common import names
+from infra.common.artifacts import Artifacts
+from infra.common.kubernetes_objects import Access
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.provider import ProviderKind
 from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, PoolSettings, fixed_pool
-from tests.infra.targets.toy.spec import ToySpec
+from tests.infra.targets.toy.stackfile import ToySpec
 
 
 class ToyCluster(Cluster):

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from infra.targets import registry
+from infra.common import target_registry as registry
 
 cast(dict[str, Any], registry.TARGETS)["toy"] = "tests.infra.targets.toy.target:TARGET"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from catalog import TargetPurchases
 from infra.targets.features import Feature
 from infra.targets.target import Target
-from tests.infra.targets.toy.spec import CHECKS, ToySpec
+from tests.infra.targets.toy.stackfile import CHECKS, ToySpec
 
 TARGET = Target(
     kind="toy",

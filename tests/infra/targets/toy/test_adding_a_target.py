@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from infra.common import target_registry as registry
 from infra.errors import InputError
-from infra.spec import Stack, parse
-from infra.targets import registry
+from infra.stackfile import Stack, parse
 from tests.infra.plan import Plan, plan
+from trainyard.cost.price import show_price
 from trainyard.forms import ReportForm
-from trainyard.price import show_price
 
 
 @pytest.fixture(scope="module")

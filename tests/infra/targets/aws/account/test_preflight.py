@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.spec import Stack, load, parse
+from infra.stackfile import Stack, load, parse
 from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
-from infra.targets.aws.spec.groups import groups
-from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
+from infra.targets.aws.stackfile.groups import groups
+from infra.targets.aws.stackfile.provider import (
+    AwsSpec,
+    EfsSpec,
+    ExistingEfsSpec,
+    ExistingLustreSpec,
+    LustreSpec,
+)
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.golden import CASES

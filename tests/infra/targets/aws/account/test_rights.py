@@ -12,10 +12,10 @@ import botocore.session
 import pytest
 
 from infra.errors import InputError
-from infra.spec import Stack, load
+from infra.stackfile import Stack, load
 from infra.targets.aws.account import rights
 from infra.targets.aws.cluster.scope import tags_of
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.aws.stackfile.provider import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from rehearsal.aws.account import ACCOUNT
 from rehearsal.aws.lifecycles import kind, life

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.platform.images import split
-from infra.spec import Stack, load
+from infra.common.images import split
+from infra.stackfile import Stack, load
 from rehearsal.aws.account import MotoAccount
 from tests.infra.evaluated import findings
 from tests.infra.golden import CASES
@@ -19,7 +19,7 @@ from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, Registration, artifacts, plan
 from tests.infra.shown import blocks_of
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
-from trainyard.images import inventory
+from trainyard.images.images import inventory
 
 CASE = CASES / "autoscaled" / "aws.yaml"
 CONCERNED = ("NodeGroup", "Tag", "Release", "ProvisioningRequestConfig", "AdmissionCheck", "ClusterQueue")

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import catalog
 from catalog import Machine
-from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
+from infra.stackfile import Stack
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.aws.cluster import filling
 from infra.targets.aws.cluster.scope import tag_value
-from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.aws.stackfile.provider import AwsSpec, LustreSpec
 from tests.infra.plan import Plan, cluster_plan
 
 ZONE = "us-east-2b"

@@ -10,9 +10,9 @@ import pytest
 
 from infra.clients.azure import AzureClient, AzureRefusedError
 from infra.errors import InputError
-from infra.spec import load
+from infra.stackfile import load
 from infra.targets.azure.account import backend
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 from infra.targets.backend import StateLocation
 from tests.infra.plan import stack_file
 

@@ -9,10 +9,10 @@ import pytest
 
 from infra.clients.azure import NotAskedError, by_command_line
 from infra.errors import Problem
-from infra.spec import Stack, load
+from infra.stackfile import Stack, load
 from infra.targets.azure.account import preflight
 from infra.targets.azure.account.preflight import problems
-from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.stackfile.provider import AzureSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.azure.stacks import with_provider
 

@@ -12,12 +12,12 @@ import pytest
 import catalog
 from catalog import Machine
 from infra.clients.gcp import GcpClient
-from infra.spec import Stack, load, parse
-from infra.spec.node_pool import NodePoolSpec
+from infra.stackfile import Stack, load, parse
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.gcp.account.preflight import problems
 from infra.targets.gcp.account.quotas import _short_families, _unknown, short_quotas
-from infra.targets.gcp.spec.groups import GkePool, groups
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.stackfile.groups import GkePool, groups
+from infra.targets.gcp.stackfile.provider import GcpSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.gcp.stacks import with_provider
 

@@ -10,9 +10,9 @@ import pytest
 
 import catalog
 from catalog import Machine
-from infra.spec import Stack
-from infra.spec.source import show
-from infra.targets.gcp.spec.groups import groups
+from infra.stackfile import Stack
+from infra.stackfile.source import show
+from infra.targets.gcp.stackfile.groups import groups
 from infra.targets.gcp.target import TARGET
 from tests.infra.plan import Plan, cluster_plan
 from tests.infra.targets.gcp.stacks import ZONE, pool, with_pools, with_provider

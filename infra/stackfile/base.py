@@ -1,0 +1,161 @@
+"""Base model, field types and error helpers of all parts of the spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv4Network
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
+
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAME = 40
+"""Maximum length of a name: with prefixes and pod suffixes it still fits in a DNS label of 63 characters."""
+
+
+class Spec(BaseModel):
+    """Base of the models of user input: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError:
+    """Return an error whose `allowed` and `fix` replace the default ones in the Problem.
+
+    `below` is the path from the validated value to the wrong key.
+    """
+    context = {"allowed": allowed, "fix": fix, "below": below}
+    return PydanticCustomError(kind, "wrong value", context)
+
+
+@dataclass(frozen=True, eq=False)
+class InSchema:
+    """JSON Schema of a validator's input, which pydantic cannot derive from a function."""
+
+    keywords: Mapping[str, Any]
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the keywords to what pydantic finds by itself."""
+        return {**handler(core), **self.keywords}
+
+
+@dataclass(frozen=True)
+class _Matching(AfterValidator):
+    """A string that matches a pattern, which the JSON Schema has too where its dialect can express it."""
+
+    pattern: str = ""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Leave out a pattern with inline flags, which ECMA-262 lacks."""
+        portable = {} if "(?s)" in self.pattern else {"pattern": f"^(?:{self.pattern})$"}
+        return {**handler(core), **portable}
+
+
+@dataclass(frozen=True)
+class _OneOf(BeforeValidator):
+    """A name among several, which the JSON Schema lists."""
+
+    names: Callable[[], Iterable[str]] = tuple
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(core), "enum": list(self.names())}
+
+
+def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
+    """Return a validator of text that must match as a whole, with the words for what does not."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value):
+            return value
+        raise wrong(kind, allowed, fix)
+
+    return _Matching(check, pattern)
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Return a validator of a name that must be one of these; they are asked for when a value is read."""
+
+    return _OneOf(lambda value: check_one_of(value, names()), names=names)
+
+
+def check_one_of(value: object, names: Iterable[str]) -> object:
+    """Return a value that is one of these names, and raise what a Literal would for any other."""
+    known = [repr(name) for name in names]
+    if repr(value) in known:
+        return value
+    expected = " or ".join(part for part in (", ".join(known[:-1]), known[-1]) if part)
+    raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+
+
+def _dns_label(value: object) -> object:
+    """Refuse what Kubernetes would refuse, and offer the nearest name that it takes."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > _MAX_NAME:
+        raise wrong("dns_label", f"at most {_MAX_NAME} characters", f"shorten it by {len(value) - _MAX_NAME}")
+    if _DNS_LABEL.fullmatch(value):
+        return value
+    suggestion = re.sub(r"[^a-z0-9]+", "-", value.lower()).lstrip("-0123456789").rstrip("-")
+    fix = f"write {suggestion!r}" if suggestion else "choose a name such as 'research'"
+    raise wrong("dns_label", "lower-case letters, digits and '-', starting with a letter (RFC 1035)", fix)
+
+
+def _ipv4_network(value: object) -> object:
+    """Report a network's problem in the terms of `ipaddress` (host bits, mask)."""
+    try:
+        return IPv4Network(str(value))
+    except ValueError as error:
+        raise wrong("ipv4_network", "an IPv4 network such as 10.64.0.0/16", f"correct it: {error}") from None
+
+
+Name = Annotated[
+    str,
+    BeforeValidator(_dns_label),
+    InSchema({"pattern": f"^{_DNS_LABEL.pattern}$", "maxLength": _MAX_NAME}),
+]
+Integer = Annotated[int, Strict()]
+"""Whole number, without the values `true`, `"2"` and `2.0`, which a lenient reader would convert."""
+Boolean = Annotated[bool, Strict()]
+"""Boolean, without the values `yes`, `on` and `1`, which YAML 1.1 and 1.2 read differently."""
+Cidr = Annotated[IPv4Network, BeforeValidator(_ipv4_network)]
+Positive = Annotated[Integer, Field(ge=1)]
+NonNegative = Annotated[Integer, Field(ge=0)]
+
+
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|\+00:00| \+0000 UTC)"
+"""Format of a UTC time. Without quotes, the engine writes it as Go does (infra/stackfile/scalars.py), and
+YAML loaders with timestamps write a space instead of T and an offset instead of Z."""
+
+
+def _in_one_form(value: str) -> str:
+    """Normalize a time to AWS's format; refuse a date that does not exist, such as February 30."""
+    try:
+        return f"{datetime.fromisoformat(value.removesuffix(' +0000 UTC')):%Y-%m-%dT%H:%M:%SZ}"
+    except ValueError as error:
+        raise wrong("time", "a valid time", f"correct it: {error}") from None
+
+
+def _as_text(value: object) -> object:
+    """Convert a YAML timestamp back to text."""
+    return str(value) if isinstance(value, datetime) else value
+
+
+Time = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    matching("time", _TIME, "a time in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
+    AfterValidator(_in_one_form),
+]

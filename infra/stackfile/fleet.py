@@ -1,0 +1,156 @@
+"""The model of a fleet file: a hub, its workers, credentials, queues and dispatch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+import catalog
+from infra.stackfile.base import Name, NonNegative, Positive, Spec, matching, one_of
+
+DAY = 24 * 3600
+
+StackReference = Annotated[
+    str,
+    matching(
+        "stack_reference",
+        r"[\w.-]+(/[\w.-]+/[\w.-]+)?",
+        "the name of a stack of this project, or organization/project/stack",
+        "write it as `pulumi stack ls` shows it",
+    ),
+]
+Resource = Annotated[
+    str,
+    matching(
+        "resource",
+        r"[a-z0-9.-]+/[A-Za-z0-9._-]+",
+        "a resource of accelerators, such as nvidia.com/gpu",
+        "write it as pods request it; cpu, memory and fabrics have no quota",
+    ),
+]
+Endpoint = Annotated[
+    str,
+    matching(
+        "endpoint",
+        r"https://[^/\s]+",
+        "an https URL without a path",
+        "write the URL at which the hub's pods reach the API server",
+    ),
+]
+CloudName = Annotated[str, one_of(catalog.clouds)]
+
+
+class LocationSpec(Spec):
+    """Location of a cluster's nodes: a cloud region or a country."""
+
+    cloud: Annotated[str, one_of(catalog.clouds)] | None = Field(
+        default=None, description="cloud of the region"
+    )
+    region: str | None = Field(default=None, description="name of the region in that cloud")
+    country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
+        default=None, description="country of an on-premises cluster (ISO 3166, such as DE)"
+    )
+
+    @property
+    def name(self) -> str:
+        """Label of the worker's object: the region, or the country in lower case."""
+        return self.region or (self.country or "").lower()
+
+    def is_within(self, pattern: str) -> bool:
+        """Whether a residency pattern holds here; UnknownNameError for one that the catalogue cannot read."""
+        if self.cloud and self.region:
+            return catalog.matches(self.cloud, self.region, pattern)
+        return catalog.is_country_within(self.country or "", pattern)
+
+
+class HubSpec(Spec):
+    """The cluster that jobs are submitted to."""
+
+    stack: StackReference = Field(description="name of the hub's stack")
+    runtimes: tuple[Name, ...] = Field(
+        default=(), description="training runtimes that the hub lacks and that are copied from the workers"
+    )
+
+
+class WorkerSpec(Spec):
+    """A cluster that jobs are dispatched to."""
+
+    name: Name = Field(description="name of the worker in the hub")
+    stack: StackReference = Field(description="name of the worker's stack")
+    place: LocationSpec = Field(description="location of the worker: {cloud, region} or {country}")
+    endpoint: Endpoint | None = Field(
+        default=None,
+        description="URL of the worker's API server as seen from the hub; default: the one in the worker's"
+        " kubeconfig",
+    )
+
+
+class CredentialsSpec(Spec):
+    """The tokens with which the hub authenticates to the workers."""
+
+    lifetime_seconds: Annotated[Positive, Field(ge=600)] = Field(
+        default=DAY, description="requested lifetime of a token in seconds; it is renewed after half of that"
+    )
+    serial: NonNegative = Field(
+        default=0, description="serial number of the tokens; changing it renews all of them"
+    )
+
+
+class DispatchSpec(Spec):
+    """A queue of the hub whose jobs run on workers."""
+
+    name: Name = Field(description="name of the queue, the same in the hub and on the workers")
+    teams: tuple[Name, ...] = Field(
+        min_length=1, description="teams that may use the queue; each worker's stack must declare them"
+    )
+    quota: dict[Resource, Positive] = Field(
+        min_length=1,
+        description="accelerator resource, such as nvidia.com/gpu, to the maximum that the queue's jobs use"
+        " on all workers together",
+    )
+    runtimes: tuple[Name, ...] = Field(
+        min_length=1, description="training runtimes that the queue's jobs may use"
+    )
+    residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="regions where the queue's data may be stored: in:eu, in:de or patterns of regions",
+    )
+    datasets: tuple[Name, ...] = Field(
+        default=(), description="datasets that every worker of the queue must have"
+    )
+    workers: tuple[Name, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="workers that the queue dispatches to; default: all that `residency` permits",
+    )
+
+    def may_use(self, worker: WorkerSpec) -> bool:
+        """Whether the queue's data may be where the worker is."""
+        return self.residency is None or any(worker.place.is_within(pattern) for pattern in self.residency)
+
+
+class Fleet(Spec):
+    """A hub and its workers, as declared under `trainyard:fleet` of a stack file."""
+
+    schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
+    name: Name = Field(description="name of the fleet and of its service account on the workers")
+    hub: HubSpec = Field(description="the cluster that jobs are submitted to")
+    workers: tuple[WorkerSpec, ...] = Field(min_length=1, description="clusters that jobs are dispatched to")
+    credentials: CredentialsSpec = Field(
+        default=CredentialsSpec(), description="tokens with which the hub authenticates to the workers"
+    )
+    queues: tuple[DispatchSpec, ...] = Field(min_length=1, description="queues whose jobs run on workers")
+
+    def workers_of(self, queue: DispatchSpec) -> list[WorkerSpec]:
+        """Return the workers of a queue, in the order of the file."""
+        return [
+            worker
+            for worker in self.workers
+            if queue.may_use(worker) and (queue.workers is None or worker.name in queue.workers)
+        ]
+
+    def queues_on(self, worker: WorkerSpec) -> list[DispatchSpec]:
+        """Return the queues that send jobs to a worker."""
+        return [queue for queue in self.queues if worker in self.workers_of(queue)]

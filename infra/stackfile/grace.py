@@ -1,0 +1,36 @@
+"""Computes the `terminationGracePeriodSeconds` of a runtime's pods: the stack's setting, or else the longest
+preemption notice of the runtime's pools (300 s for a pool without one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.stackfile.base import Positive
+
+LASTING_SECONDS = 300
+"""Grace on nodes that no cloud preempts: maximum wait of drains and of preemptions by the queue. It is
+below the limits of the clouds' own drains: EKS 15 min (managed node groups, update behavior), AKS 30 min
+(node drain timeout), GKE 60 min (surge upgrades), Cluster Autoscaler 10 min
+(max-graceful-termination-sec)."""
+GraceSeconds = Annotated[Positive, Field(ge=10, le=3600)]
+
+
+def runtime_grace_seconds(runtime: str, notices: Iterable[int | None], asked: Mapping[str, int]) -> int:
+    """Return the grace of a runtime's pods: what the stack sets, or the longest that one of its pools gives.
+
+    A pod has its grace before the queue chooses its pool, and cannot know the pool later: of a node's labels,
+    the downward API has zone and region alone. The longest does no harm on spot: a node ends its pods within
+    the preemption notice (the kubelet's graceful shutdown takes the shorter of the two), and a checkpoint
+    that was cut off was never committed. The shortest would cut off every drain and preemption elsewhere.
+
+    Args:
+        runtime: its name, such as `torch-none`.
+        notices: seconds of preemption notice of each pool that has the runtime; None for pools not on spot.
+        asked: what the stack sets, runtime to seconds.
+    """
+    given = [LASTING_SECONDS if notice is None else notice for notice in notices]
+    return asked.get(runtime) or max(given, default=LASTING_SECONDS)

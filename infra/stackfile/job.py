@@ -1,0 +1,217 @@
+"""The model of a training job: the `job` section of a stack file, or a whole `job.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.stackfile.base import Name, NonNegative, Positive, Spec, matching
+from infra.stackfile.fabric import NeededFabric
+from infra.stackfile.grace import GraceSeconds
+from infra.stackfile.images import PinnedImage
+
+Setting = bool | int | float | str
+"""Value of a setting of the training package, which validates name and value when the job is submitted."""
+
+EXIT_TIMEOUT = "timeouts.leave"
+"""Name of the training package's setting for the seconds from a preemption notice to the exit."""
+
+
+Variable = Annotated[
+    str,
+    matching(
+        "variable",
+        r"[A-Za-z_][A-Za-z0-9_]*",
+        "letters, digits and '_', no digit first",
+        "use only these characters",
+    ),
+]
+_SecretKey = Annotated[
+    str,
+    matching(
+        "secret_key",
+        r"[-._a-zA-Z0-9]{1,253}",
+        "letters, digits, '-', '_' and '.'",
+        "use only these characters",
+    ),
+]
+_Secret = Annotated[
+    str,
+    matching(
+        "secret_name",
+        r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?",
+        "the name of a Secret in the team's namespace: lower-case letters, digits, '-' and '.'",
+        "write the name of the Secret",
+    ),
+]
+Word = Annotated[
+    str, matching("word", r"(?s)[^\x00]+", "text that is not empty", "write it, or leave it out")
+]
+Port = Annotated[Positive, Field(le=65535)]
+CodeDigest = Annotated[
+    str,
+    matching(
+        "code",
+        r"sha256:[0-9a-f]{64}",
+        "the digest of a folder that `trainyard run` has stored: sha256:…",
+        "`trainyard run` prints it; omit it to send the folder as it is",
+    ),
+]
+
+
+class SecretSpec(Spec):
+    """A key of an existing Secret, as an environment variable or a file.
+
+    The stack file never has its value.
+    """
+
+    secret: _Secret = Field(description="name of the Secret, in the team's namespace")
+    key: _SecretKey = Field(description="key of the Secret")
+    variable: Variable | None = Field(
+        default=None, description="environment variable that is set to the value"
+    )
+    file: _SecretKey | None = Field(
+        default=None, description="in place of `variable`: name of the file under /var/run/secrets/trainyard"
+    )
+
+
+class InterruptionSpec(Spec):
+    """A simulated spot preemption of one of the job's nodes."""
+
+    at_step: Positive = Field(description="optimizer step at which the preemption starts")
+    notice_seconds: Annotated[NonNegative, Field(le=600)] = Field(
+        default=30,
+        description="seconds from the notice to the node's termination; 0: the node is killed without a"
+        " notice",
+    )
+
+
+class NeedsSpec(Spec):
+    """Requirements of a job, from which its queue, pool and runtime are selected."""
+
+    accelerator: Name | None = Field(
+        default=None, description="model of the accelerator, such as h200; default: any"
+    )
+    memory_gib: Positive | None = Field(
+        default=None, description="minimum memory of each accelerator, in GiB"
+    )
+    fabric: NeededFabric | None = Field(
+        default=None, description="fabric class; `any`: every class but plain TCP"
+    )
+    framework: Literal["torch", "mpi"] = Field(
+        default="torch", description="launcher of the ranks: torchrun or MPI"
+    )
+
+
+class JobSpec(Spec):
+    """A TrainJob on a training runtime of the stack.
+
+    It runs a configuration of the training package (`config`) or a command (`command`).
+    """
+
+    name: Name = Field(description="name of the TrainJob")
+    team: Name = Field(description="team that the job belongs to")
+    runtime: Name = Field(default="", description="training runtime: `torch-<fabric>` or `mpi-<fabric>`")
+    needs: NeedsSpec | None = Field(
+        default=None, description="in place of `runtime`: requirements from which it is selected"
+    )
+    queue: Name | None = Field(
+        default=None,
+        description="one of the team's queues; default: the team's `queue`, or one that satisfies `needs`",
+    )
+    num_nodes: Annotated[Positive, Field(le=5000)] = Field(
+        default=1, description="number of nodes, with one pod each"
+    )
+    accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
+        default=1, description="number of accelerators on each node"
+    )
+    processes_per_node: Annotated[Positive, Field(le=64)] | None = Field(
+        default=None,
+        description="number of ranks on each node; default: one per accelerator for a command that begins"
+        " with python, else 1",
+    )
+    cpu: Annotated[Positive, Field(le=1024)] | None = Field(
+        default=None,
+        description="CPU request on each node; default: the requested accelerators' share of the node",
+    )
+    memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+        default=None,
+        description="memory request and limit on each node, in GiB; default: the requested accelerators'"
+        " share of the node, without a limit",
+    )
+    shared_memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+        default=None,
+        description="size of /dev/shm in GiB, which counts as memory of the pod; default: 64 MiB",
+    )
+    priority: Name = Field(default="normal", description="one of the stack's priorities")
+    image: PinnedImage | None = Field(
+        default=None, description="image that the job runs in, by digest; default: the runtime's image"
+    )
+    command: tuple[Word, ...] | None = Field(
+        default=None, min_length=1, description="program and arguments, in place of `config`"
+    )
+    code: CodeDigest | None = Field(
+        default=None,
+        description="digest of the code folder that the command starts in, as stored by `trainyard run`",
+    )
+    files: tuple[Word, ...] = Field(
+        default=(),
+        description="for `trainyard run`: files of the code folder to include though git does not track"
+        " them, as names, folders or patterns",
+    )
+    environment: dict[Variable, str] = Field(default={}, description="environment variables; never secrets")
+    secrets: tuple[SecretSpec, ...] = Field(default=(), description="keys of existing Secrets")
+    datasets: tuple[Name, ...] = Field(
+        default=(),
+        description="datasets that the command reads; the path of each is in the variable"
+        " `TRAINYARD_DATASET_<NAME>`",
+    )
+    ports: dict[Name, Port] = Field(
+        default={}, description="TCP ports that the first node serves, by name, such as tensorboard: 6006"
+    )
+    time_limit_minutes: Annotated[Positive, Field(le=527040)] | None = Field(
+        default=None, description="maximum run time in minutes, without time in the queue; default: no limit"
+    )
+    restarts: Annotated[NonNegative, Field(le=1000)] | None = Field(
+        default=None,
+        description="maximum number of in-place restarts of a node's ranks after one fails; default: 3",
+    )
+    hold_on_failure_minutes: Annotated[Positive, Field(le=1440)] | None = Field(
+        default=None,
+        description="minutes that the pods of a failed job are retained for `trainyard shell`; default: none",
+    )
+    module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
+        default="training.train", description="Python module that each rank runs"
+    )
+    dataset: Name | None = Field(default=None, description="dataset that the configuration reads")
+    config: Name | None = Field(
+        default=None, description="a configuration of training/configs, in place of `command`"
+    )
+    overrides: dict[str, Setting] = Field(
+        default={}, description="settings of the configuration to replace, dotted key to value"
+    )
+    grace_seconds: GraceSeconds | None = Field(
+        default=None,
+        description="seconds after SIGTERM in which the job must exit; default: the grace period of its pods",
+    )
+    interruptions: tuple[InterruptionSpec, ...] = Field(
+        default=(), description="spot preemptions that `trainyard up` simulates to test recovery"
+    )
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Number of ranks that are started on each node."""
+        if self.processes_per_node is not None:
+            return self.processes_per_node
+        return self.accelerators_per_node if starts_by_rank(self.command or ()) else 1
+
+
+PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+
+def starts_by_rank(command: Sequence[str]) -> bool:
+    """Whether a command is a program of Python's, which starts once per accelerator; others once per node."""
+    return bool(command) and PYTHON.fullmatch(command[0]) is not None

@@ -1,0 +1,64 @@
+"""The stack file's `operators` section: which job controllers are installed, present or off, and Kueue's
+timeouts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from infra.stackfile.base import Boolean, Positive, Spec, wrong
+
+OperatorMode = Literal["install", "present", "off"]
+"""Mode of an operator: `install`; `present` where others have installed the operator; or `off`."""
+
+LegacyKind = Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
+
+Minutes = Annotated[Positive, Field(le=1440)]
+
+_REFUSED_KINDS = {
+    "MXJob": "training-operator dropped it in 1.9, when Apache MXNet retired: move the job to PyTorchJob",
+    "MPIJob": "two controllers would own mpijobs.kubeflow.org: leave it out, the MPI operator serves MPIJob",
+}
+
+
+def _legacy_kind(value: object) -> object:
+    """Refuse kinds that are not supported, each with its reason."""
+    if isinstance(value, str) and value in _REFUSED_KINDS:
+        raise wrong(
+            "legacy_kind", "PyTorchJob, TFJob, XGBoostJob, PaddleJob or JAXJob", _REFUSED_KINDS[value]
+        )
+    return value
+
+
+class OperatorsSpec(Spec):
+    """The job controllers. `present` means that you have installed the operator yourself."""
+
+    jobset: OperatorMode = Field(default="install", description="JobSet")
+    trainer: OperatorMode = Field(default="install", description="Kubeflow Trainer v2 (TrainJob)")
+    mpi: OperatorMode = Field(default="install", description="MPI operator (MPIJob v2beta1)")
+    kueue: OperatorMode = Field(default="install", description="Kueue")
+    pods_ready_minutes: Minutes | None = Field(
+        default=None,
+        description="minutes in which all pods of an admitted job must be ready before the job is queued"
+        " again (waitForPodsReady); default: 5, or 30 if a pool is autoscaled",
+    )
+    pods_recovery_minutes: Minutes | None = Field(
+        default=None,
+        description="minutes in which a failed pod must be replaced and ready before the job is queued again"
+        " (recoveryTimeout); default: 2",
+    )
+    legacy_v1: Boolean = Field(
+        default=False, description="whether to install training-operator 1.9 for kubeflow.org/v1 jobs"
+    )
+    legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
+        default=("PyTorchJob", "XGBoostJob"),
+        min_length=1,
+        description="kinds of kubeflow.org/v1 that training-operator reconciles",
+    )
+
+    @property
+    def legacy_resources(self) -> tuple[str, ...]:
+        """API resources of the kinds that training-operator reconciles; empty without the operator."""
+        return tuple(f"{kind.lower()}s" for kind in self.legacy_v1_kinds) if self.legacy_v1 else ()

@@ -1,0 +1,98 @@
+"""`Stack`: the frozen model of a whole stack file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+import catalog
+from infra.stackfile.admission import AdmissionSpec
+from infra.stackfile.base import Name, Spec
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.grace import GraceSeconds
+from infra.stackfile.images import ImagesSpec
+from infra.stackfile.job import JobSpec
+from infra.stackfile.logs import LogsSpec
+from infra.stackfile.network import NetworkSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.operators import OperatorsSpec
+from infra.stackfile.placement import Placement, offers, place
+from infra.stackfile.queue import PriorityValue, QueueSpec, TeamSpec
+from infra.stackfile.storage import StorageSpec
+from infra.stackfile.targets import AnyProvider
+
+DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 10000}
+
+
+class Stack(Spec):
+    """One training cluster, as declared under `trainyard:stack` of a stack file."""
+
+    schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
+    name: Name = Field(description="name of the cluster")
+    provider: AnyProvider = Field(description="the target; `kind` selects it")
+    pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
+    storage: StorageSpec = Field(description="checkpoint volume and object store")
+    datasets: tuple[DatasetSpec, ...] = Field(
+        default=(),
+        description="datasets that the stack copies to the shared filesystem",
+    )
+    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="job controllers")
+    queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
+    teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
+    admission: AdmissionSpec = Field(
+        default=AdmissionSpec(), description="further admission rules for team namespaces"
+    )
+    images: ImagesSpec = Field(default=ImagesSpec(), description="digests that pin the stack's images")
+    network: NetworkSpec = Field(
+        default=NetworkSpec(),
+        description="destinations outside of their namespace that team pods may connect to",
+    )
+    logs: LogsSpec = Field(default=LogsSpec(), description="retention of team pod logs")
+    priorities: dict[Name, PriorityValue] = Field(
+        default=dict(DEFAULT_PRIORITIES),
+        min_length=1,
+        description="workload priority classes, name to value; the higher value has precedence",
+    )
+    grace_seconds: dict[Name, GraceSeconds] = Field(
+        default={}, description="termination grace period of a runtime's pods in seconds, by runtime name"
+    )
+    unchecked_runtimes: tuple[Name, ...] = Field(
+        default=(),
+        description="training runtimes whose jobs skip the start-up check of the fabric, such as for images"
+        " without /bin/sh",
+    )
+    job: JobSpec | None = Field(default=None, description="a training job that is deployed with the stack")
+
+    def pool(self, name: str) -> NodePoolSpec:
+        """Return the pool of that name; KeyError where there is none."""
+        return {pool.name: pool for pool in self.pools}[name]
+
+    def dataset(self, name: str) -> DatasetSpec:
+        """Return the dataset of that name; KeyError where there is none."""
+        return {dataset.name: dataset for dataset in self.datasets}[name]
+
+    @property
+    def placement(self) -> Placement | None:
+        """Placement for the job's needs; None for a job that names its runtime, and where nothing fits."""
+        if self.job is None or self.job.needs is None:
+            return None
+        team = next(team for team in self.teams if team.name == self.job.team)
+        found = offers(team, self.queues, self.pools, self.job.queue or "")
+        return place(self.job, self.job.needs, list(found))
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Names of the training runtimes that the stack's fabrics and operators give."""
+        return runtime_names(self.pools, self.operators)
+
+
+def runtime_names(pools: tuple[NodePoolSpec, ...], operators: OperatorsSpec) -> tuple[str, ...]:
+    """Name one runtime per framework and fabric class: `torch-none`, `mpi-none`."""
+    if operators.trainer == "off":
+        return ()
+    fabrics = sorted({pool.fabric for pool in pools if pool.accelerator})
+    return tuple(
+        f"{framework}-{fabric}" for fabric in fabrics for framework in catalog.fabric(fabric).frameworks
+    )

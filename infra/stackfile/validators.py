@@ -1,0 +1,426 @@
+"""Checks between a stack file's sections, for every target: features, pools, queues, teams, storage, job,
+operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import catalog
+from catalog import fabric_lint
+from infra.common.target_registry import target_of
+from infra.stackfile.finding import Checks, Finding, found_by, unknown
+from infra.stackfile.grace import runtime_grace_seconds
+from infra.stackfile.job import EXIT_TIMEOUT, JobSpec
+from infra.stackfile.job_validators import CHECKS as JOB_CHECKS
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.operators import OperatorsSpec
+from infra.stackfile.placement import FlavorOffer, offers, place
+from infra.stackfile.provider import ProviderSpec
+from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec, most
+from infra.stackfile.source import KeyPath
+from infra.stackfile.stack import runtime_names
+from infra.stackfile.storage import StorageSpec
+
+Pools = tuple[NodePoolSpec, ...]
+Queues = tuple[QueueSpec, ...]
+Teams = tuple[TeamSpec, ...]
+
+
+class _HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """Names become names of nodes, flavors, queues and namespaces."""
+    groups: Mapping[str, Sequence[_HasName]] = {"pools": pools, "queues": queues, "teams": teams}
+    for section, entries in groups.items():
+        counts = Counter(entry.name for entry in entries)
+        for index, entry in enumerate(entries):
+            if counts[entry.name] > 1:
+                yield (
+                    (section, index, "name"),
+                    repr(entry.name),
+                    f"a name that is unique among the {section}",
+                    "rename or remove one of them",
+                )
+
+
+def pools_have_what_the_target_offers(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """A feature that the target has not declared would be ignored silently."""
+    yield from target_of(provider.kind).undeclared(pools)
+
+
+def one_system_pool(pools: Pools) -> Iterator[Finding]:
+    """The operators must run where no spot loss takes them away."""
+    num_system = sum(pool.capacity == "system" for pool in pools)
+    if num_system != 1:
+        fix = (
+            "give one pool `capacity: system`" if not num_system else "keep one system pool, with more nodes"
+        )
+        yield ("pools",), f"{num_system} system pools", "one pool with capacity: system", fix
+
+
+def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
+    """A pool for jobs without accelerators could take no job; a system pool with them would idle them.
+
+    A cloud's pool of nodes without any is for work beside the jobs, such as preprocessing.
+    """
+    for index, pool in enumerate(pools):
+        if pool.capacity == "system" and pool.accelerator:
+            fix = "move the accelerators to a pool of another capacity"
+            yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
+        if pool.capacity != "system" and not pool.accelerator and not pool.machine:
+            allowed = f"accelerator: {{model: ..., count: ...}} on a pool with capacity {pool.capacity}"
+            yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
+
+
+def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """`snapshot_days` is refused where nothing takes snapshots: it would look like protection."""
+    days = storage.checkpoints.snapshot_days
+    if not days:
+        return
+    path: KeyPath = ("storage", "checkpoints", "snapshot_days")
+    filesystem = getattr(provider, "filesystem", None)
+    if getattr(filesystem, "existing", None) is not None:
+        fix = "omit the key, and ask the filesystem's owner"
+        allowed = "nothing: the filesystem's owner takes snapshots"
+        yield path, f"{days}, of an existing filesystem", allowed, fix
+    elif reason := (filesystem or provider).WHY_NO_SNAPSHOTS:
+        kind = filesystem.kind if filesystem else provider.kind
+        yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
+
+
+def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """Each flavor names a pool that takes jobs."""
+    known = {
+        pool.name: pool
+        for pool in pools
+        if pool.capacity != "system"
+        and (pool.accelerator or pool.machine is None or not _has_known_machine(pool))
+    }
+    for path, flavor in _flavors(queues):
+        if flavor.pool not in known:
+            yield unknown((*path, "pool"), flavor.pool, known, "a pool that runs jobs")
+
+
+def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """Quotas over capacity would admit jobs that can never run."""
+    capacity = {pool.name: pool.num_accelerators for pool in pools if _has_known_machine(pool)}
+    total: Counter[str] = Counter()
+    for path, flavor in _flavors(queues):
+        total[flavor.pool] += flavor.quota
+        have = capacity.get(flavor.pool, total[flavor.pool])
+        if total[flavor.pool] > have:
+            got = f"{flavor.quota} ({total[flavor.pool]} over all queues)"
+            allowed = f"{have} over all queues: the accelerators of pool {flavor.pool!r}"
+            yield (*path, "quota"), got, allowed, "lower the quota, or add nodes to the pool"
+
+
+def a_queue_names_a_pool_once(queues: Queues) -> Iterator[Finding]:
+    """The order of flavors is the order of preference: twice has no meaning."""
+    for index, queue in enumerate(queues):
+        seen: set[str] = set()
+        for position, flavor in enumerate(queue.flavors):
+            if flavor.pool in seen:
+                path = ("queues", index, "flavors", position, "pool")
+                yield path, repr(flavor.pool), "each pool once in a queue", "remove one of the two"
+            seen.add(flavor.pool)
+
+
+def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A queue with spot pools only admits no job while the spot market is empty."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        if {flavor.pool for flavor in queue.flavors} <= spot:
+            allowed = "at least one flavor of an on-demand or reserved pool"
+            fix = "add such a pool after the spot pools; one that begins empty costs nothing (docs/pools.md)"
+            yield ("queues", index, "flavors"), "only spot pools", allowed, fix
+
+
+def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A spot flavor behind an on-demand one of the same queue is never used before it is full."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        order = [flavor.pool in spot for flavor in queue.flavors]
+        if order != sorted(order, reverse=True):
+            got = ", ".join(flavor.pool for flavor in queue.flavors)
+            fix = "list the spot pools first"
+            yield ("queues", index, "flavors"), got, "spot pools before the others", fix
+
+
+def the_fabric_is_used(
+    pools: Pools, queues: Queues, teams: Teams, job: JobSpec | None, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The fabric lint: a job falls back with its runtime, and uses all of the fabric or none of it."""
+    known = [pool for pool in pools if _has_known_machine(pool)]
+    if len(known) < len(pools) or len({pool.name for pool in pools}) < len(pools):
+        return
+    sections = {"pools": pools, "queues": queues, "teams": teams}
+    spec: dict[str, Any] = {
+        name: [entry.model_dump(mode="json") for entry in section] for name, section in sections.items()
+    }
+    job = _placed(job, teams, queues, pools)
+    exists = job is not None and job.runtime in runtime_names(pools, operators)
+    spec["job"] = job.model_dump(mode="json") if job and exists else None
+    for fault in fabric_lint.stack(spec):
+        # The target's validator of zones reports these, and names the fabric that ends at the zone.
+        if fault.path[-1] != "zones":
+            yield fault.path, fault.got, fault.allowed, fault.fix
+
+
+def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """A team's local queue points at a cluster queue."""
+    known = [queue.name for queue in queues]
+    for index, team in enumerate(teams):
+        if team.queue not in known:
+            yield unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
+        for position, name in enumerate(team.more_queues):
+            path = ("teams", index, "more_queues", position)
+            if name not in known:
+                yield unknown(path, name, known, "a queue of this stack")
+            elif name in team.queues[: position + 1]:
+                yield path, repr(name), "each queue once", "remove one of the two"
+
+
+def job_references_exist(
+    job: JobSpec | None, teams: Teams, priorities: Mapping[str, int], pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The job's team, priority and runtime must exist in this stack."""
+    if job is None:
+        return
+    runtimes = runtime_names(pools, operators)
+    if job.team not in [team.name for team in teams]:
+        yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
+    if job.priority not in priorities:
+        yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
+    if job.needs is None and job.runtime not in runtimes and all(map(_has_known_machine, pools)):
+        yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+
+
+def a_job_is_sound_by_itself(job: JobSpec | None) -> Iterator[Finding]:
+    """The checks are those of `trainyard run` for a job.yaml, which contains a job only."""
+    if job is not None:
+        sections = {name: getattr(job, name) for name in JobSpec.model_fields}
+        for path, got, allowed, fix in found_by(JOB_CHECKS, JobSpec.model_fields, sections):
+            yield ("job", *path), got, allowed, fix
+
+
+def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Finding]:
+    """Others' queues have no local queue in the team's namespace."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is not None and team is not None and job.queue and job.queue not in team.queues:
+        yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
+
+
+def job_needs_fit_a_flavor(
+    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """One flavor must hold the whole job: it has the requirements, and is not spot."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None or not all(map(_has_known_machine, pools)):
+        return
+    found = list(offers(team, queues, pools, job.queue or ""))
+    placed = place(job, job.needs, found)
+    if placed is not None and job.runtime not in {"", placed.runtime}:
+        fix = "remove `runtime`: `needs` determines it"
+        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: the one that `needs` selects", fix
+    if found and placed is None:
+        asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
+        got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
+        fix = "request less, give the team another queue (more_queues), or add a pool that is not spot"
+        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_described(found)}", fix
+
+
+def _described(found: Sequence[FlavorOffer]) -> str:
+    by_queue: dict[str, list[str]] = {}
+    for offer in found:
+        by_queue.setdefault(offer.queue, []).append(str(offer))
+    return "; ".join(f"{queue}: {', '.join(each)}" for queue, each in by_queue.items())
+
+
+def job_nodes_fit_a_flavor(
+    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools
+) -> Iterator[Finding]:
+    """All nodes of a job get one flavor, so one flavor that is not spot must hold them all."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is not None:
+        return
+    queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
+    known = {pool.name: pool for pool in pools}
+    if queue is None or not all(
+        flavor.pool in known and _has_known_machine(known[flavor.pool]) for flavor in queue.flavors
+    ):
+        return
+    slots = {
+        flavor.pool: min(
+            known[flavor.pool].num_slots(job.accelerators_per_node),
+            most(queue, flavor, queues) // job.accelerators_per_node,
+        )
+        for flavor in queue.flavors
+    }
+    room = ", ".join(f"{pool}: {number}" for pool, number in slots.items())
+    lasting = [number for pool, number in slots.items() if not known[pool].is_spot]
+    if lasting and max(lasting) < job.num_nodes:
+        got = (
+            f"{job.num_nodes} nodes (accelerators each: {job.accelerators_per_node}); room by flavor: {room}"
+        )
+        allowed = "a job that fits into one flavor that is not spot (a job never spans two)"
+        yield (
+            ("job", "num_nodes"),
+            got,
+            allowed,
+            "lower num_nodes, or give one such pool more nodes and quota",
+        )
+
+
+def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Iterator[Finding]:
+    """Trainer creates JobSets, and jobs are admitted by Kueue."""
+    if operators.trainer != "off" and operators.jobset == "off":
+        yield ("operators", "jobset"), "'off'", "install or present: Trainer creates JobSets", "install it"
+    if job and operators.trainer == "off":
+        yield ("operators", "trainer"), "'off'", "install or present: the job is a TrainJob", "install it"
+    if job and operators.kueue == "off":
+        yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
+
+
+def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator[Finding]:
+    """Timeouts have no effect without a Kueue that the stack installs."""
+    for key in ("pods_ready_minutes", "pods_recovery_minutes"):
+        minutes = getattr(operators, key)
+        if minutes and operators.kueue != "install":
+            allowed = f"nothing, with kueue: {operators.kueue}"
+            fix = "leave it out, and set waitForPodsReady in the configuration of the existing Kueue"
+            yield ("operators", key), str(minutes), allowed, fix
+
+
+def runtime_grace_fits_its_pools(
+    provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Spot nodes end after their preemption notice: the limit of a runtime with spot pools only."""
+    runtimes = runtime_names(pools, operators)
+    for runtime, seconds in grace_seconds.items():
+        path: KeyPath = ("grace_seconds", runtime)
+        if runtime not in runtimes:
+            yield unknown(path, runtime, runtimes, "a runtime of this stack")
+            continue
+        longest = runtime_grace_seconds(runtime, _notices(provider, pools, runtime), {})
+        lasting = None in _notices(provider, pools, runtime)
+        if not lasting and seconds > longest:
+            allowed = f"{longest} at most: the notice of {provider.kind}'s spot nodes, its only ones"
+            yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
+
+
+def unchecked_runtimes_are_of_the_stack(
+    pools: Pools, operators: OperatorsSpec, unchecked_runtimes: Sequence[str]
+) -> Iterator[Finding]:
+    """A misspelt name would leave the check on, without a message."""
+    runtimes = runtime_names(pools, operators)
+    for index, runtime in enumerate(unchecked_runtimes):
+        if runtime not in runtimes:
+            yield unknown(("unchecked_runtimes", index), runtime, runtimes, "a runtime of this stack")
+
+
+def job_grace_fits_its_pools(
+    *,
+    provider: ProviderSpec,
+    pools: Pools,
+    queues: Queues,
+    teams: Teams,
+    operators: OperatorsSpec,
+    grace_seconds: Mapping[str, int],
+    job: JobSpec | None,
+) -> Iterator[Finding]:
+    """A save that takes longer than the pods' grace, or a spot node's preemption notice, would be cut off."""
+    placed = _placed(job, teams, queues, pools)
+    if job is None or placed is None or placed.runtime not in runtime_names(pools, operators):
+        return
+    notices = _notices(provider, pools, placed.runtime)
+    grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
+    raise_it = f"lower it, or raise grace_seconds.{placed.runtime}"
+    timeout = job.overrides.get(EXIT_TIMEOUT)
+    if isinstance(timeout, int | float) and (job.grace_seconds or timeout >= grace):
+        path: KeyPath = ("job", "overrides", EXIT_TIMEOUT)
+        if job.grace_seconds:
+            fix = "remove it: job.grace_seconds sets the timeout"
+            yield path, f"{timeout:g} beside job.grace_seconds", "one of the two", fix
+        else:
+            allowed = f"less than {grace}: the grace period of {placed.runtime}'s pods"
+            yield path, f"{timeout:g}", allowed, raise_it
+    if job.grace_seconds is None:
+        return
+    got, path = str(job.grace_seconds), ("job", "grace_seconds")
+    if job.grace_seconds > grace:
+        yield path, got, f"{grace} at most: the grace period of {placed.runtime}'s pods", raise_it
+    for pool in _pools_of(placed, teams, queues, pools):
+        notice = _notice(provider, pool)
+        if notice is not None and job.grace_seconds > notice:
+            allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may run"
+            yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
+
+
+def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
+    """The stack's job brings code by the digest of a pack that `trainyard run` has stored."""
+    if job is not None and job.files:
+        fix = "remove it, and name the digest in `code`"
+        yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix
+
+
+def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[Finding]:
+    """`key_generations` is only for a store that the stack serves, and for its teams."""
+    path: KeyPath = ("storage", "object_store", "key_generations")
+    known = [team.name for team in teams]
+    for team in storage.object_store.key_generations:
+        if storage.object_store.size_gib is None:
+            fix = "remove it; teams reach the store by identities, or by existing Secrets"
+            yield (*path, team), repr(team), "nothing: the stack does not run this object store", fix
+        elif team not in known:
+            yield unknown((*path, team), team, known, "a team of this stack")
+
+
+CHECKS = Checks(__name__)
+
+
+def _notice(provider: ProviderSpec, pool: NodePoolSpec) -> int | None:
+    """Seconds that pods have before a preempted node ends; None for pools that are not spot."""
+    return catalog.usable_notice_seconds(provider.kind) if pool.is_spot else None
+
+
+def _notices(provider: ProviderSpec, pools: Pools, runtime: str) -> list[int | None]:
+    """Return the preemption notice of each pool that has the runtime."""
+    fabric = runtime.partition("-")[2]
+    return [_notice(provider, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
+
+
+def _pools_of(job: JobSpec, teams: Teams, queues: Queues, pools: Pools) -> list[NodePoolSpec]:
+    """The pools that a job may be admitted to, whose runtime and queue are known."""
+    team = next((team for team in teams if team.name == job.team), None)
+    if team is None:
+        return []
+    found = list(offers(team, queues, pools, job.queue or team.queue))
+    placed = place(job, job.needs, found) if job.needs else None
+    return [offer.pool for offer in found if placed is None or offer.pool.name in placed.pools]
+
+
+def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None:
+        return job
+    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue or "")))
+    if placed is None:
+        return None
+    return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
+
+
+def _has_known_machine(pool: NodePoolSpec) -> bool:
+    """Whether the machine type is known; another check reports an unknown type, once."""
+    return pool.machine is None or pool.find_machine(pool.machine) is not None
+
+
+def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors):
+            yield ("queues", index, "flavors", position), flavor

@@ -1,0 +1,97 @@
+"""Checks of stack files of `kind: local`: simulated accelerators, no cloud properties, network ranges, a size
+for the object store, and the limits of an embedded cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from infra.stackfile.finding import Checks, Finding
+from infra.stackfile.images import ImagesSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.storage import StorageSpec
+from infra.targets.local.stackfile.provider import LocalSpec
+
+Pools = tuple[NodePoolSpec, ...]
+MAX_EMBEDDED_NAME = 12
+MAX_EMBEDDED_NODES = 64
+_OF_CLOUDS = ("machine", "zones", "reservation", "max_run_hours")
+"""Keys of a pool about buying nodes that are not features of a target."""
+
+
+def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
+    """Figures of the local target must not be taken for those of real hardware."""
+    for index, pool in enumerate(pools):
+        if pool.accelerator and pool.accelerator.model != "simulated":
+            path = ("pools", index, "accelerator", "model")
+            yield (
+                path,
+                repr(pool.accelerator.model),
+                "simulated (kind: local has no GPUs)",
+                "write `simulated`",
+            )
+
+
+def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
+    """Properties of a purchase from a cloud mean nothing on this host."""
+    for index, pool in enumerate(pools):
+        for key in _OF_CLOUDS:
+            if getattr(pool, key) is not None:
+                fix = "remove the key, or choose a cloud"
+                yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix
+
+
+def local_stores_have_a_size(storage: StorageSpec) -> Iterator[Finding]:
+    """The local store keeps its buckets on a volume."""
+    if storage.object_store.size_gib is None:
+        allowed = "the key 'size_gib' (size of the volume under it, in GiB)"
+        yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
+
+
+def local_networks_are_apart(provider: LocalSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    ranges = {name: getattr(provider.network, name) for name in type(provider.network).model_fields}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            yield (
+                ("provider", "network", second),
+                got,
+                "three ranges that do not overlap",
+                "move one of the two ranges",
+            )
+
+
+def local_networks_have_usable_sizes(provider: LocalSpec) -> Iterator[Finding]:
+    """Each of 64 nodes has a /24 for its pods; the API server takes no Service range above /12."""
+    limits = {"pod_cidr": (8, 16, 18), "service_cidr": (12, 16, 24), "node_cidr": (8, 24, 25)}
+    for name, (shortest, usual, longest) in limits.items():
+        network = getattr(provider.network, name)
+        if not shortest <= network.prefixlen <= longest:
+            allowed = f"a prefix of /{shortest} to /{longest}"
+            path = ("provider", "network", name)
+            yield path, str(network), allowed, f"use a prefix such as /{usual}"
+
+
+def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) -> Iterator[Finding]:
+    """Linux allows 15 characters in the name of a network interface, of which three are ours."""
+    if provider.cluster != "embedded":
+        return
+    if len(name) > MAX_EMBEDDED_NAME:
+        allowed = f"at most {MAX_EMBEDDED_NAME} characters for an embedded cluster"
+        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_EMBEDDED_NAME}"
+    num_nodes = sum(pool.num_nodes for pool in pools)
+    if num_nodes > MAX_EMBEDDED_NODES:
+        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one host"
+        yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
+
+
+def imported_images_have_no_digests(provider: LocalSpec, images: ImagesSpec) -> Iterator[Finding]:
+    """Nodes of the embedded cluster pull nothing: images are made here, of what versions.yaml pins."""
+    if provider.cluster == "embedded" and images.digests:
+        got = f"{len(images.digests)} images"
+        yield ("images", "digests"), got, "nothing, on the embedded cluster", "remove the key"
+
+
+CHECKS = Checks(__name__)

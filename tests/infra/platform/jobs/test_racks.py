@@ -1,0 +1,230 @@
+"""Racks of one NVLink domain: the ResourceClaims of pods, the driver, and Kueue's placement of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import catalog
+from catalog import fabric_lint
+from infra.common.artifacts import Artifacts
+from infra.common.target_registry import target_of
+from infra.operator_settings.dra_driver import DraDriverSettings
+from infra.platform.node_software.dra_driver import values
+from infra.stackfile import Stack, load, parse
+from infra.stackfile.job import JobSpec
+from infra.targets.base import Cluster
+from tests.infra.evaluated import findings
+from tests.infra.golden import CASES
+from tests.infra.golden_plans import assert_golden
+from tests.infra.plan import Plan, artifacts, plan, record
+from tests.infra.shown import blocks_of
+from trainyard.images.images import inventory
+from trainyard.jobs.records import manifest
+
+pytestmark = pytest.mark.clouds
+
+TARGETS = ("coreweave", "onprem")
+FABRIC = {"coreweave": "ib-coreweave-nvl72", "onprem": "ib-shared-nvl72"}
+CONCERNED = ("NodePool", "Topology", "ResourceFlavor", "ComputeDomain", "Release")
+CLIQUE = "nvidia.com/gpu.clique"
+
+
+def racks(target: str) -> Stack:
+    return load(CASES / "racks" / f"{target}.yaml")
+
+
+@pytest.fixture(scope="module")
+def plans(rendered: Path) -> Mapping[str, Plan]:
+    return {target: plan(racks(target), rendered) for target in TARGETS}
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def pod_of(found: Plan, runtime: str, index: int = 0) -> dict[str, Any]:
+    spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
+    pod: dict[str, Any] = spec["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_the_plans_are_the_golden_ones(plans: Mapping[str, Plan], target: str) -> None:
+    of_racks = [
+        each
+        for each in plans[target].resources
+        if each.type.rpartition(":")[2] in CONCERNED or each.name == f"torch-{FABRIC[target]}"
+    ]
+    assert_golden(blocks_of(Plan(tuple(of_racks))), f"racks-{target}")
+
+
+def test_the_policies_let_the_plans_pass(plans: Mapping[str, Plan], target: str) -> None:
+    found = findings(target, plans[target])
+    # The shipped stack's data may be in Spain alone, and these racks are in the United States.
+    assert [each for each in found if not each.startswith("residency-")] == []
+
+
+def test_each_team_has_a_domain_whose_template_its_pods_claim(plans: Mapping[str, Plan], target: str) -> None:
+    found, fabric = plans[target], FABRIC[target]
+    teams = {f"team-{team.name}" for team in racks(target).teams}
+    domains = found.named("ComputeDomain")
+    assert {each["metadata"]["namespace"] for each in domains.values()} == teams
+    made = {each["spec"]["channel"]["resourceClaimTemplate"]["name"] for each in domains.values()}
+    for index, framework in ((0, "torch"), (0, "mpi"), (1, "mpi")):
+        pod = pod_of(found, f"{framework}-{fabric}", index)
+        (claim,) = pod["resourceClaims"]
+        assert {claim["resourceClaimTemplateName"]} == made
+        assert all(each["resources"]["claims"] == [{"name": claim["name"]}] for each in pod["containers"])
+        assert list(fabric_lint.pod(pod, 16, fabric)) == []
+
+
+def test_a_domain_outlives_its_jobs_and_counts_no_nodes(plans: Mapping[str, Plan], target: str) -> None:
+    for domain in plans[target].named("ComputeDomain").values():
+        assert domain["spec"]["numNodes"] == 0
+        assert domain["spec"]["channel"]["allocationMode"] == "Single"
+
+
+def test_pods_of_other_machines_claim_nothing(plans: Mapping[str, Plan], target: str) -> None:
+    pod = pod_of(plans[target], f"torch-{FABRIC[target].removesuffix('-nvl72')}")
+    assert "resourceClaims" not in pod
+    assert "claims" not in pod["containers"][0]["resources"]
+
+
+def test_the_clique_is_a_level_above_the_host_for_racks_and_for_no_other_machine(
+    plans: Mapping[str, Plan], target: str
+) -> None:
+    found = plans[target]
+    levels = {
+        name: [each["nodeLabel"] for each in topology["spec"]["levels"]]
+        for name, topology in found.named("Topology").items()
+    }
+    flat = levels["fabric"]
+    assert CLIQUE not in flat
+    assert levels["racks"] == [*flat[:-1], CLIQUE, flat[-1]]
+    used = {name: each["spec"]["topologyName"] for name, each in found.named("ResourceFlavor").items()}
+    domains = {pool.name: catalog.fabric(pool.fabric).nvlink_domain for pool in racks(target).pools[1:]}
+    assert used == {name: "racks" if domain else "fabric" for name, domain in domains.items()}
+
+
+def test_coreweave_runs_the_driver_itself(plans: Mapping[str, Plan]) -> None:
+    assert not plans["coreweave"].named("Release")
+    levels = plans["coreweave"].named("Topology")["racks"]["spec"]["levels"]
+    assert [each["nodeLabel"].rpartition("/")[2] for each in levels] == [
+        "fabric",
+        "superpod",
+        "leafgroup",
+        "gpu.clique",
+        "hostname",
+    ]
+
+
+def test_racks_on_spectrum_x_have_an_interface_of_the_pod_on_each_port(rendered: Path) -> None:
+    text = (CASES / "racks" / "coreweave.yaml").read_text()
+    for of_infiniband, of_ethernet in {
+        "gb300-4x}": "gb300-4x-e}",
+        "gb200-4x}": "gb300-4x-e}",
+        "-ib-": "-roce-",
+    }.items():
+        text = text.replace(of_infiniband, of_ethernet)
+    found = plan(parse(yaml.safe_load(text)["config"]["trainyard:stack"]), rendered)
+    runtime = found.named("ClusterTrainingRuntime")["torch-roce-coreweave-nvl72"]["spec"]["template"]["spec"]
+    template = runtime["replicatedJobs"][0]["template"]["spec"]["template"]
+    networks = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
+    ports = {f"ibs{gpu}p{port}" for gpu in range(4) for port in range(4)}
+    assert len(networks) == 16
+    assert set(networks) == {f"cw-multus/{port}-macvlan" for port in ports}
+    (container,) = template["spec"]["containers"]
+    assert container["resources"]["limits"]["rdma/ib"] == 1
+    assert {"name": "NCCL_IB_ADDR_FAMILY", "value": "AF_INET6"} in container["env"]
+    assert [each["name"] for each in template["spec"]["resourceClaims"]] == ["nvlink"]
+    assert list(fabric_lint.pod(template["spec"], 16, "roce-coreweave-nvl72")) == []
+
+
+def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domains(
+    plans: Mapping[str, Plan],
+) -> None:
+    found = plans["onprem"]
+    releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
+    driver = releases["dra-driver-nvidia-gpu"]
+    assert driver.inputs["chart"] == "oci://registry.k8s.io/dra-driver-nvidia/charts/dra-driver-nvidia-gpu"
+    assert "repositoryOpts" not in driver.inputs
+    assert any(urn.endswith("::gpu-operator") for urn in driver.dependencies)
+    (domain,) = [each for each in found.resources if each.type.endswith(":ComputeDomain")]
+    assert any(urn.endswith("::dra-driver-nvidia-gpu") for urn in domain.dependencies)
+
+
+def test_the_driver_joins_nodes_and_the_device_plugin_allocates_gpus(rendered: Path) -> None:
+    images = artifacts(rendered).published["dra-driver-nvidia-gpu"].images
+    found = values(DraDriverSettings("/run/nvidia/driver"), images, {"role": "system"})
+    assert found["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
+    assert f"{found['image']['repository']}:{found['image']['tag']}" == images["driver"]
+    affinity = found["kubeletPlugin"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": CLIQUE, "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("provider", "driver"),
+    [
+        ({}, DraDriverSettings("/run/nvidia/driver")),
+        ({"gpu_driver": "present"}, DraDriverSettings("/")),
+        ({"dra_driver": "present"}, None),
+    ],
+)
+def test_the_driver_gets_the_root_of_the_gpu_driver_and_an_existing_one_is_not_changed(
+    provider: dict[str, str], driver: DraDriverSettings | None, rendered: Path
+) -> None:
+    data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)
+    stack = parse({**data, "provider": data["provider"] | provider})
+    found: list[Cluster] = []
+
+    def program() -> dict[str, Any]:
+        found.append(target_of("onprem").cluster_class()(stack, artifacts(rendered)))
+        return {}
+
+    record(program)
+    assert found[0].settings.software.dra_driver == driver
+
+
+def test_kueues_dra_integration_is_off(plans: Mapping[str, Plan], target: str) -> None:
+    config = plans[target].named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
+    gates = yaml.safe_load(config["controller_manager_config.yaml"])["featureGates"]
+    dra = {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+    assert gates == {"ElasticJobsViaWorkloadSlices": False, "ReclaimablePods": False, **dra}
+
+
+def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -> None:
+    job = JobSpec(
+        name="digits",
+        team="research",
+        runtime="torch-ib-coreweave-nvl72",
+        num_nodes=16,
+        accelerators_per_node=4,
+        config="digits",
+    )
+    spec = manifest(job, "run")["spec"]
+    assert spec["trainer"]["resourcesPerNode"]["claims"] == [{"name": "nvlink"}]
+    assert list(fabric_lint.train_job(spec)) == []
+    del spec["trainer"]["resourcesPerNode"]["claims"]
+    (fault,) = fabric_lint.train_job(spec)
+    assert (fault.where, fault.got) == ("trainer.resourcesPerNode.claims", "16 nodes with 0 claims")
+
+
+def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> None:
+    stack = racks("coreweave")
+    found = inventory(stack, Artifacts.from_environment())
+    assert stack.provider.model_dump()["training_image"] in found.images
+    assert found.architectures == {stack.provider.model_dump()["training_image"]: ("amd64", "arm64")}
+
+
+def test_nic_drivers_are_needed_for_the_architectures_of_both_kinds_of_machines(
+    plans: Mapping[str, Plan],
+) -> None:
+    images = plans["onprem"].named("NetworkOperator")["racks-network-operator"]["images"]
+    drivers = [each.rpartition("-")[2] for each in images if "doca-driver" in each]
+    assert drivers == ["amd64", "arm64"]

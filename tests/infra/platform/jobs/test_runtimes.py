@@ -1,0 +1,189 @@
+"""Training runtimes: the pods of torch and MPI jobs, their grace period, and the fabric check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import catalog
+from infra.common import names
+from infra.platform.fabric import needs, with_fabric
+from infra.platform.jobs.runtimes import EX_NO_FABRIC
+from infra.platform.programs import on_fabric, program, unpacking
+from infra.stackfile.grace import runtime_grace_seconds
+from infra.stackfile.job import JobSpec
+from tests.infra.plan import Plan
+from trainyard.jobs.records import manifest
+from trainyard_train.parallelism.accelerators import AMD, NVIDIA, PER_NODE, RESOURCE
+
+
+def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
+    """Return replicated job → pod spec."""
+    jobs = plan.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]["replicatedJobs"]
+    return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+
+
+def test_pods_handle_signals_while_python_imports(local_plan: Plan) -> None:
+    for runtime in ("torch-none", "mpi-none"):
+        assert all(pod["shareProcessNamespace"] for pod in pods(local_plan, runtime).values())
+
+
+def test_mpirun_of_open_mpi_5_finds_the_host_file(local_plan: Plan) -> None:
+    launcher = pods(local_plan, "mpi-none")["launcher"]
+    variables = {each["name"]: each.get("value") for each in launcher["containers"][0]["env"]}
+    assert variables["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
+    assert variables["PRTE_MCA_prte_do_not_resolve"] == "false"
+
+
+def test_the_launcher_waits_for_its_dns_name_without_an_accelerator(local_plan: Plan) -> None:
+    (waiting,) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
+    assert "getaddrinfo" in waiting["command"][-1]
+    assert not waiting["resources"]
+
+
+@pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
+def test_no_init_container_unpacks_the_code(local_plan: Plan, name: str) -> None:
+    """An init container would take about a second of each start."""
+    for pod in pods(local_plan, name).values():
+        [container] = pod["containers"]
+        assert [each["name"] for each in pod.get("initContainers", ())] in ([], ["wait-for-dns"])
+        [mount] = [each for each in container["volumeMounts"] if each["mountPath"] == "/mnt/job"]
+        assert not mount.get("readOnly")
+        assert {"name": "job", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in pod["volumes"]
+
+
+def test_workers_unpack_the_code_before_their_launcher_can_reach_them(local_plan: Plan) -> None:
+    [worker] = pods(local_plan, "mpi-none")["node"]["containers"]
+    assert worker["command"][:-3] == [*unpacking(), *on_fabric("none")]
+    assert worker["command"][-1] == program("serve_ssh.py")
+
+
+def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:
+    [container] = pods(local_plan, "mpi-none")["node"]["containers"]
+    assert {each["name"] for each in container["env"]} <= set(container["args"])
+
+
+def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -> None:
+    for pod in pods(local_plan, "mpi-none").values():
+        [container] = pod["containers"]
+        python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]
+        assert (python, option) == ("python3", "-c")
+        compile(program, "preStop", "exec")  # to run it would terminate other tests' ranks: tests/e2e does
+
+
+def test_pods_have_the_longest_grace_of_their_pools_and_its_variables(local_plan: Plan) -> None:
+    for name in ("torch-none", "mpi-none", "torch-distributed"):
+        runtime = local_plan.named("ClusterTrainingRuntime")[name]
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            pod = job["template"]["spec"]["template"]
+            assert pod["spec"]["terminationGracePeriodSeconds"] == 300
+            found = annotation_variables(pod)
+            assert found["TRAINYARD_GRACE_SECONDS"] == found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "300"
+            assert found["TRAINYARD_NOTICE_SECONDS"] == "30"
+
+
+def annotation_variables(pod: dict[str, Any]) -> dict[str, str]:
+    """Return the variables of a pod that refer to its annotations, with their values."""
+    annotations = pod["metadata"]["annotations"]
+    paths = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in pod["spec"]["containers"][0]["env"]
+        if "valueFrom" in each
+    }
+    return {
+        name: annotations[path.split("'")[1]]
+        for name, path in paths.items()
+        if path.startswith("metadata.annotations")
+    }
+
+
+@pytest.mark.parametrize(
+    ("notices", "asked", "seconds"),
+    [
+        ([None], {}, 300),
+        ([15, None], {}, 300),
+        ([420, None], {}, 420),
+        ([120, 120], {}, 120),
+        ([15, None], {"torch-none": 60, "mpi-none": 90}, 60),
+    ],
+)
+def test_a_grace_is_that_of_the_pool_with_the_longest_unless_the_stack_sets_it(
+    notices: list[int | None], asked: dict[str, int], seconds: int
+) -> None:
+    assert runtime_grace_seconds("torch-none", notices, asked) == seconds
+
+
+BARE = {
+    "name": "node",
+    "env": [],
+    "resources": {},
+    "volumeMounts": [],
+    "image": "i",
+    "imagePullPolicy": "Never",
+}
+CAPABLE = {"securityContext": {"capabilities": {"drop": ["ALL"]}}}
+
+
+def on(fabric: str, **container: Any) -> dict[str, Any]:
+    """Return the container of a pod on a fabric."""
+    pod = with_fabric({"containers": [{**BARE, **CAPABLE, **container}], "volumes": []}, fabric)
+    found: dict[str, Any] = pod["containers"][0]
+    return found
+
+
+@pytest.mark.parametrize("fabric", ["ib-ndr", "efav3", "roce-sriov", "roce", "tcpxo"])
+def test_a_container_on_a_fabric_is_checked_as_it_starts(fabric: str) -> None:
+    container = on(fabric, command=["torchrun"], lifecycle={"preStop": {"exec": {"command": ["a"]}}})
+    assert {"name": "TRAINYARD_FABRIC", "value": needs(fabric)} in container["env"]
+    command = container["lifecycle"]["postStart"]["exec"]["command"]
+    assert command[:2] == ["/bin/sh", "-c"]
+    assert command[2] == program("check_fabric.sh").rstrip()
+    assert 128 + int(command[-1]) == EX_NO_FABRIC
+    assert container["lifecycle"]["preStop"] == {"exec": {"command": ["a"]}}
+    assert container["command"] == [*on_fabric(fabric), "torchrun"]
+
+
+def test_a_runtime_may_be_left_unchecked() -> None:
+    pod = with_fabric({"containers": [{**BARE, **CAPABLE}], "volumes": []}, "ib-ndr", check=False)
+    assert "lifecycle" not in pod["containers"][0]
+
+
+@pytest.mark.parametrize("fabric", ["none", "rocm", "ici", "nvl72"])
+def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> None:
+    container = on(fabric, command=["torchrun"])
+    assert container["command"] == [*on_fabric(fabric), "torchrun"]
+    assert "lifecycle" not in container
+    assert "TRAINYARD_FABRIC" not in {each["name"] for each in container["env"]}
+
+
+def test_ranks_of_simulated_gpus_are_not_told_that_they_have_any(local_plan: Plan) -> None:
+    for name in ("torch-none", "mpi-none"):
+        for pod in pods(local_plan, name).values():
+            variables = {each["name"] for each in pod["containers"][0]["env"]}
+            assert not {RESOURCE, PER_NODE} & variables
+
+
+def test_the_runtimes_name_accelerators_by_the_variables_that_ranks_read() -> None:
+    assert (names.ACCELERATOR_VARIABLE, names.ACCELERATORS_VARIABLE) == (RESOURCE, PER_NODE)
+    resources = {catalog.accelerator_resource("nvidia"), catalog.accelerator_resource("amd")}
+    assert resources == {NVIDIA, AMD}
+
+
+@pytest.mark.parametrize("framework", ["torch", "mpi"])
+def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework: str) -> None:
+    def command(fabric: str) -> list[str]:
+        job = JobSpec(
+            name="a",
+            team="b",
+            runtime=f"{framework}-{fabric}",
+            num_nodes=2,
+            accelerators_per_node=8,
+            config="c",
+        )
+        started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
+        return started
+
+    assert command("rocm")[0] == ("mpirun" if framework == "mpi" else "python3")
+    for fabric in ("none", "ib-ndr"):
+        assert command(fabric) == [*on_fabric(fabric), *command("rocm")]

@@ -1,0 +1,70 @@
+"""Kueue's ClusterQueues: flavors by pool, weights and borrowing in a cohort, jobs without accelerators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.stackfile.stack_file import parse
+from tests.infra.plan import Plan, plan
+
+GOOD = yaml.safe_load((Path(__file__).parents[2] / "stackfile" / "queues" / "good.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def weighted(rendered: Path) -> Plan:
+    return plan(parse(GOOD), rendered)
+
+
+def flavors(found: Plan, queue: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return flavor → resource → its quota and limits."""
+    [group] = found.named("ClusterQueue")[queue]["spec"]["resourceGroups"]
+    for flavor in group["flavors"]:
+        assert [each["name"] for each in flavor["resources"]] == group["coveredResources"]
+    return {
+        flavor["name"]: {
+            each["name"]: {key: value for key, value in each.items() if key != "name"}
+            for each in flavor["resources"]
+        }
+        for flavor in group["flavors"]
+    }
+
+
+def test_weights_and_limits_are_those_of_the_stack_file(weighted: Plan) -> None:
+    found = {name: each["spec"].get("fairSharing") for name, each in weighted.named("ClusterQueue").items()}
+    assert found == {"vision": {"weight": "2"}, "speech": {"weight": "1"}, "robots": None}
+    vision, speech = flavors(weighted, "vision"), flavors(weighted, "speech")
+    assert vision["spot"]["nvidia.com/gpu"] == {
+        "nominalQuota": "4",
+        "borrowingLimit": "2",
+        "lendingLimit": "4",
+    }
+    assert vision["on-demand"]["nvidia.com/gpu"] == {"nominalQuota": "2", "lendingLimit": "0"}
+    assert speech["spot"]["nvidia.com/gpu"] == {"nominalQuota": "2"}
+
+
+def test_fair_sharing_is_on_where_a_queue_has_a_weight(weighted: Plan, local_plan: Plan) -> None:
+    def settings(found: Plan) -> dict[str, Any]:
+        config = found.named("ConfigMap")["kueue-system/kueue-manager-config"]
+        read: dict[str, Any] = yaml.safe_load(config["data"]["controller_manager_config.yaml"])
+        return read
+
+    assert settings(weighted)["fairSharing"]["preemptionStrategies"]
+    assert "fairSharing" not in settings(local_plan)
+
+
+def test_a_job_without_accelerators_has_a_flavor(local_plan: Plan) -> None:
+    """The flavor has a quota of pods, a resource that Kueue counts for every job."""
+    found = flavors(local_plan, "gpu")
+    assert list(found) == ["spot", "on-demand"]
+    assert all(each["pods"] == {"nominalQuota": "100k"} for each in found.values())
+
+
+def test_the_local_queues_of_a_team_that_moves_to_another_queue_are_replaced(local_plan: Plan) -> None:
+    """Kueue's webhook refuses another cluster queue in an existing local queue."""
+    made = [each for each in local_plan.resources if each.type.endswith(":LocalQueue")]
+    assert made
+    assert {each.replaced_on for each in made} == {("spec.clusterQueue",)}

@@ -1,0 +1,63 @@
+"""`trainyard down` of a stack with protected resources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.paths import Paths
+from infra.errors import Problem, TrainyardError
+from trainyard.commands.down import take_down
+
+
+class ProtectedEngine:
+    """A fake engine with a protected resource; any other call fails."""
+
+    def recover(self, _stack: str) -> None: ...
+
+    def check_unprotected(self, _stack: str) -> None:
+        raise TrainyardError([Problem("destroy dev", "1 protected resources", "none", "unprotect it")])
+
+
+def test_no_job_is_cancelled_if_a_protected_resource_prevents_the_down(tmp_path: Path) -> None:
+    session: Any = SimpleNamespace(
+        stack=SimpleNamespace(name="dev"),
+        stack_name="dev",
+        cluster_exists=False,
+        is_embedded=False,
+        paths=Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path),
+        engine=ProtectedEngine(),
+    )
+    with pytest.raises(TrainyardError, match="protected"):
+        take_down(session, purge=False)
+
+
+class EmptyEngine:
+    """A fake engine without the stack."""
+
+    def recover(self, _stack: str) -> None: ...
+
+    def check_unprotected(self, _stack: str) -> None: ...
+
+    def exists(self, _stack: str) -> bool:
+        return False
+
+
+def test_the_command_that_deletes_retained_checkpoints_works_without_a_clone(tmp_path: Path) -> None:
+    paths = Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path)
+    paths.cluster_data("dev").mkdir(parents=True)
+    lines: list[str] = []
+    session: Any = SimpleNamespace(
+        stack=SimpleNamespace(name="dev"),
+        stack_name="mine",
+        cluster_exists=False,
+        is_embedded=True,
+        paths=paths,
+        engine=EmptyEngine(),
+        console=SimpleNamespace(print=lambda text, **_: lines.append(text)),
+    )
+    take_down(session, purge=False)
+    assert lines[-1].endswith("(delete them: trainyard down -s mine --purge)")

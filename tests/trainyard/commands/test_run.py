@@ -1,0 +1,172 @@
+"""`trainyard run`: its message when it is interrupted, its checks before it submits, and `--rerun`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import ProtocolError
+from websocket import WebSocketConnectionClosedException
+
+from infra.common import names
+from infra.errors import ExitCode, InputError, InterruptedByUser, TrainyardError
+from infra.platform.jobs.runtimes import _staged
+from infra.stackfile import parse_job
+from infra.stackfile.dataset import DatasetSpec
+from trainyard.commands import run
+from trainyard.commands.run import _check_same, _start, _submit
+from trainyard.jobs.records import JobKey
+from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
+from trainyard.jobs.submit import interruptible
+
+KEY = JobKey("research", "tune")
+RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
+JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "command": ["python", "a.py"]})
+
+
+@dataclass
+class KnownJobs:
+    """A fake of a cluster's jobs, which has a job, has none, or raises an error."""
+
+    job: dict[str, Any] | None = None
+    error: BaseException | None = None
+
+    def get(self, _key: JobKey) -> dict[str, Any] | None:
+        if self.error:
+            raise self.error
+        return self.job
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (KnownJobs(), "No job was submitted"),
+        (KnownJobs({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
+        (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it continues"),
+        (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
+    ],
+    ids=["before", "after", "no connection", "pressed twice"],
+)
+def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownJobs, message: str) -> None:
+    session: Any = SimpleNamespace(jobs=known)
+    with pytest.raises(InterruptedByUser) as stopped, interruptible(session, KEY):
+        raise KeyboardInterrupt
+    assert stopped.value.exit_code is ExitCode.INTERRUPTED
+    assert message in stopped.value.text
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ApiException(status=401, reason="Unauthorized"), "401: your credential has expired"),
+        (ProtocolError("reset"), "no answer: reset"),
+        (WebSocketConnectionClosedException("Connection to remote host was lost."), "no answer: Connection"),
+    ],
+    ids=["expired", "reset", "in an exec"],
+)
+def test_what_ends_the_command_before_the_job_is_submitted_is_reported(
+    error: Exception, message: str
+) -> None:
+    session: Any = SimpleNamespace(jobs=KnownJobs())
+    with pytest.raises(TrainyardError, match=message) as ended, interruptible(session, KEY):
+        raise error
+    assert ended.value.exit_code is ExitCode.FAILED
+    assert "no job was submitted: then run the same command again" in str(ended.value)
+
+
+def test_a_refusal_of_the_cluster_is_passed_on() -> None:
+    session: Any = SimpleNamespace(jobs=KnownJobs())
+    with pytest.raises(ApiException), interruptible(session, KEY):
+        raise ApiException(status=403, reason="Forbidden")
+
+
+def test_a_submission_that_broke_off_may_have_arrived() -> None:
+    def submit(_body: object) -> None:
+        raise ProtocolError("Remote end closed connection without response")
+
+    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=submit))
+    with pytest.raises(
+        TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
+    ):
+        _submit(session, KEY, {}, "run-1", detach=True)
+
+
+def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server omits a null."""
+    nodes: list[int] = []
+    monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
+    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None))
+    _submit(session, KEY, {"spec": {"trainer": None}}, "", detach=False)
+    assert nodes == [1]
+
+
+def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for step in ("await_data", "_upload", "_submit"):
+        monkeypatch.setattr(run, step, lambda *_, step=step, **__: done.append(step))
+    ready: Any = SimpleNamespace(
+        pack="pack",
+        store="store",
+        replaces=False,
+        key=KEY,
+        run="run-1",
+        manifest=dict,
+        chosen=SimpleNamespace(job=JOB),
+    )
+    _start(SimpleNamespace(), ready, dry_run=False, detach=True)  # type: ignore[arg-type]
+    assert done == ["_upload", "await_data", "_submit"]
+
+
+def test_a_rerun_is_of_the_same_image_and_data() -> None:
+    same = {"image": "training:2", "datasets": {"pile": "sha256:1"}}
+    _check_same(same, JOB, RUNTIME)
+    with pytest.raises(InputError) as refused:
+        _check_same({"image": "training:1", "datasets": {"pile": "sha256:0", "gone": "x"}}, JOB, RUNTIME)
+    assert [each.path for each in refused.value.problems] == ["image", "dataset pile", "dataset gone"]
+    pinned = JOB.model_copy(update={"image": f"a@sha256:{'0' * 64}"})
+    _check_same({"image": pinned.image}, pinned, RUNTIME)
+
+
+def staged(*datasets: DatasetSpec) -> Runtime:
+    """Make the runtime of a stack with these datasets, as a member reads it."""
+    about = {names.DATASETS_ANNOTATION: json.dumps({each.name: _staged(each) for each in datasets})}
+    spec: Any = {"template": {"spec": {"replicatedJobs": []}}}
+    return _read("torch-none", {"metadata": {"annotations": about}, "spec": spec})
+
+
+def dataset(name: str, **more: Any) -> DatasetSpec:
+    return DatasetSpec(name=name, source=f"s3://a/{name}/", digest=f"sha256:{'0' * 64}", size_gib=1, **more)
+
+
+def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once() -> None:
+    runtime = staged(
+        dataset("pile"), dataset("mail", teams=("sales", "legal")), dataset("web", teams=("research",))
+    )
+    runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "web")}))
+    for named in ({"datasets": ("pile", "crawl", "mail")}, {"dataset": "mail", "datasets": ("crawl",)}):
+        with pytest.raises(InputError) as refused:
+            runtime.check_datasets(JOB.model_copy(update=named))
+        assert [(each.path, each.got, each.allowed) for each in refused.value.problems] == [
+            ("datasets", "crawl", "pile, web"),
+            ("datasets", "mail, which team research may not read", "pile, web"),
+        ]
+    assert "ask for research among its `teams`" in refused.value.problems[1].fix
+
+
+@pytest.mark.parametrize(
+    ("known", "allowed"),
+    [
+        ((), "none: the stack stages no data"),
+        ((dataset("mail", teams=("sales",)),), "none: all datasets are for other teams than research"),
+    ],
+)
+def test_a_job_without_readable_datasets_is_refused_with_the_reason(
+    known: tuple[DatasetSpec, ...], allowed: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        staged(*known).check_datasets(JOB.model_copy(update={"datasets": ("mail",)}))
+    assert refused.value.problems[0].allowed == allowed

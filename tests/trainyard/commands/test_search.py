@@ -1,0 +1,155 @@
+"""`trainyard search`: the TrainJobs of its trials, as a fake API server receives them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from rich.console import Console
+
+from engine.progress import PlainProgress
+from infra.errors import TrainyardError
+from infra.stackfile.job import JobSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.share import share_of
+from trainyard.commands.search import LABEL, submit_search, trial
+from trainyard.jobs.manifest import ORIGIN
+from trainyard.jobs.records import Jobs
+from trainyard_train.tune import read_search
+
+JOB = JobSpec(
+    name="digits",
+    team="research",
+    runtime="torch-none",
+    num_nodes=2,
+    accelerators_per_node=4,
+    processes_per_node=4,
+    config="digits",
+    overrides={"steps": 30, "compile": False},
+)
+SEARCH = {
+    "config": "training/configs/digits.yaml",
+    "trials": 3,
+    "search": {"optim.lr": {"low": 0.001, "high": 1, "log": True}},
+}
+
+
+@pytest.fixture
+def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Start a fake API server; the list has the requests, and its first entry has the server's URL."""
+    requests: list[tuple[str, dict[str, Any]]] = []
+
+    class JobHandler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            taken = body["metadata"]["name"] in [sent["metadata"]["name"] for _, sent in requests[1:]]
+            requests.append((self.path, body))
+            answer = json.dumps({"kind": "Status", "reason": "AlreadyExists"} if taken else body).encode()
+            self.send_response(409 if taken else 201)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), JobHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    requests.append((f"http://127.0.0.1:{server.server_address[1]}", {}))
+    yield requests
+    server.shutdown()
+
+
+def session(tmp_path: Path, url: str) -> Any:
+    api = client.ApiClient(client.Configuration(host=url))
+    return SimpleNamespace(
+        stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
+        api=api,
+        jobs=Jobs(api),
+        progress=PlainProgress(StringIO()),
+        console=Console(file=StringIO(), width=120),
+        is_on_host=True,
+        run_root=lambda team, name: tmp_path / team / name,
+    )
+
+
+def write(tmp_path: Path, **changes: Any) -> Path:
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(SEARCH | changes))
+    return file
+
+
+def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    (url, _), sent = posted[0], session(tmp_path, posted[0][0])
+    submit_search(sent, write(tmp_path))
+    paths, bodies = zip(*posted[1:], strict=True)
+    assert set(paths) == {"/apis/trainer.kubeflow.org/v1alpha1/namespaces/team-research/trainjobs"}
+    assert len({body["metadata"]["name"] for body in bodies}) == SEARCH["trials"]
+    for body in bodies:
+        assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+        trainer = body["spec"]["trainer"]
+        assert (trainer["numNodes"], trainer["numProcPerNode"]) == (1, 1)
+        assert trainer["command"] == ["python3", "-m", "training.tune"]
+        assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert len({body["metadata"]["labels"][LABEL] for body in bodies}) == 1
+    output = sent.console.file.getvalue()
+    assert "submitted 3 trials" in output
+    assert url not in output
+
+
+def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data() -> None:
+    pool = NodePoolSpec.model_validate(
+        {"name": "pool", "capacity": "on-demand", "num_nodes": 1, "machine": "g6.12xlarge", "fabric": "none"}
+    )
+    data = SimpleNamespace(name="pile", path="pile-1", digest="sha256:1")
+    stack: Any = SimpleNamespace(job=JOB, datasets=(data,), pools=(pool,))
+    search = read_search(json.dumps(SEARCH))
+    body = trial(JOB.model_copy(update={"dataset": "pile"}), search, "run-001", 0, stack)
+    trainer = body["spec"]["trainer"]
+    one = share_of("none", [pool]).requests(1)
+    assert trainer["resourcesPerNode"]["requests"] == {**one, "nvidia.com/gpu": "1"}
+    assert json.loads(body["metadata"]["annotations"][ORIGIN])["datasets"] == {"pile": "sha256:1"}
+    assert trainer["args"][-1] == "--set=data.path=/mnt/datasets/pile-1"
+
+
+def test_the_training_package_accepts_the_arguments_of_a_trial(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))
+    text, one, *settings = posted[1][1]["spec"]["trainer"]["args"]
+    search = read_search(text)
+    assert one == f"--one={posted[1][1]['metadata']['name']}", (
+        "a pod that is started again makes no other trial"
+    )
+    assert str(search.config) == "/opt/trainyard/src/training/configs/digits.yaml"
+    assert (search.trials, search.seed, search.search["optim.lr"].log) == (3, 5, True)
+    assert settings == [
+        "--set=run_dir=/mnt/checkpoints/digits-search/run-001",
+        "--set=steps=30",
+        "--set=compile=false",
+    ]
+
+
+def test_a_wrong_search_is_refused_with_every_problem_and_nothing_is_submitted(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    for changes, message in (
+        ({"trials": 0}, "trials: "),
+        ({"search": {"optim.rate": {"choices": [1]}}}, "optim.rate: got 1, but there is no such setting"),
+    ):
+        with pytest.raises(TrainyardError) as caught:
+            submit_search(session(tmp_path, posted[0][0]), write(tmp_path, **changes))
+        assert message in caught.value.problems[0].got
+    assert posted[1:] == []

@@ -1,0 +1,272 @@
+"""`trainyard images`: the inventory of a stack's images and charts, and its check against registries."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.progress import PlainProgress
+from infra.common.artifacts import ROOT, Artifacts
+from infra.stackfile import load
+from tests.infra.kubeconfigs import write_kubeconfig
+from tests.infra.plan import stack_file
+from tests.trainyard.images.layers import blobs, layer
+from trainyard.images.images import FetchedChart, Inventory, inventory, missing, unfit
+from trainyard.images.registry import Registries, Unavailable, parse_reference
+
+LOGIN = base64.b64encode(b"me:password").decode()
+
+
+INDEX = {
+    "manifests": [
+        {"platform": {"architecture": "amd64", "os": "linux"}},
+        {"platform": {"architecture": "arm64", "os": "linux"}},
+        {"platform": {"architecture": "unknown", "os": "unknown"}},
+    ]
+}
+"""An index as BuildKit pushes it: the manifest without a platform has the attestations."""
+STORED: dict[str, Any] = {
+    "/v2/both/manifests/1": INDEX,
+    "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
+    "/v2/one/blobs/sha256:00": {"architecture": "amd64"},
+    "/v2/artifact/manifests/1": {"config": {"digest": "sha256:01"}},
+    "/v2/artifact/blobs/sha256:01": {},
+    "/v2/charts/driver/manifests/1": {
+        "layers": [
+            {"mediaType": "application/vnd.cncf.helm.chart.provenance.v1.prov", "digest": "sha256:ff"},
+            {"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": "sha256:aa"},
+        ]
+    },
+    # JSON is YAML.
+    "/vendor/index.yaml": {
+        "entries": {"driver": [{"version": "2", "digest": "bb"}, {"version": "1", "digest": "sha256:aa"}]}
+    },
+    "/nothing/index.yaml": ["no", "index"],
+}
+VERBS = {
+    "usr/lib/x86_64-linux-gnu/libibverbs.so.1": b"",
+    "usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so": b"",
+    "etc/libibverbs.d/mlx5.driver": b"",
+}
+IMAGES = {"bare": (layer(etc=b"folder:"),), "rdma": (layer(**VERBS), layer(etc=b"folder:"))}
+for _name, _layers in IMAGES.items():
+    _parts = blobs(*_layers)
+    STORED[f"/v2/{_name}/manifests/1"] = _parts.pop("index")
+    STORED |= {f"/v2/{_name}/blobs/{digest}": data for digest, data in _parts.items()}
+    STORED |= {f"/v2/{_name}/manifests/{digest}": data for digest, data in _parts.items()}
+
+
+class _ImageRegistry(BaseHTTPRequestHandler):
+    """A fake registry with `nvidia/driver:1` and STORED; `private/…` needs a token, which needs a login."""
+
+    def do_HEAD(self) -> None:
+        private = "/private/" in self.path
+        if private and self.headers.get("Authorization") != "Bearer granted":
+            self.send_response(401)
+            realm = f"http://{self.headers['Host']}/token"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
+        else:
+            exists = self.path in STORED or self.path.endswith("driver/manifests/1")
+            self.send_response(200 if exists else 404)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        if self.path in STORED:
+            self.send_response(200)
+            self.end_headers()
+            stored = STORED[self.path]
+            self.wfile.write(stored if isinstance(stored, bytes) else json.dumps(stored).encode())
+            return
+        known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps({"token": "granted"}).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _ImageRegistry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
+        return inventory(load(stack_file("onprem")), Artifacts.from_environment())
+
+
+@pytest.mark.engine
+def test_the_command_needs_no_program_on_the_users_path(tmp_path: Path) -> None:
+    command = [str(ROOT / ".venv/bin/trainyard"), "images", "aws-dev", "-o", "json"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert any("kueue" in image for image in json.loads(ended.stdout)["images"])
+
+
+def test_behind_an_air_gap_everything_is_in_the_mirror(found: Inventory) -> None:
+    assert [image for image in found.images if not image.startswith("registry.example.com/")] == []
+    assert {chart.name.partition("//")[2].partition("/")[0] for chart in found.charts} == {
+        "registry.example.com"
+    }
+
+
+def test_the_inventory_has_the_images_of_pods_charts_and_custom_resources(found: Inventory) -> None:
+    kinds = (
+        "kueue/kueue",
+        "training/rocm",
+        "nvidia/driver:580",
+        "doca-driver",
+        "k8s-device-plugin",
+        "nfsplugin",
+    )
+    for kind in kinds:
+        assert any(kind in image for image in found.images), kind
+
+
+def test_each_missing_image_and_chart_is_a_problem(registry: str) -> None:
+    wanted = Inventory(
+        (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2"),
+        (
+            FetchedChart(f"oci://{registry}/charts/driver", "1"),
+            FetchedChart(f"oci://{registry}/charts/other", "1"),
+        ),
+    )
+    problems = missing(wanted, Registries())
+    assert [(each.path, each.got) for each in problems] == [
+        (f"{registry}/nvidia/driver:2", "missing"),
+        (f"{registry}/charts/other:1", "missing"),
+    ]
+
+
+def test_a_chart_with_another_digest_than_the_pinned_one_is_a_problem(registry: str) -> None:
+    mirrored, vendor = f"oci://{registry}/charts/driver", f"http://{registry}/vendor"
+    same = (
+        FetchedChart(mirrored, "1", digest="aa"),
+        FetchedChart("driver", "1", vendor, "aa"),
+        FetchedChart("driver", "2", vendor),
+    )
+    assert missing(Inventory((), same), Registries()) == []
+    other = (FetchedChart(mirrored, "1", digest="cc"), FetchedChart("driver", "2", vendor, "cc"))
+    problems = missing(Inventory((), other), Registries())
+    assert [(each.path, each.got) for each in problems] == [
+        (f"{registry}/charts/driver:1", "sha256:aa"),
+        (f"{vendor}: driver 2", "sha256:bb"),
+    ]
+    assert {each.allowed for each in problems} == {"sha256:cc: the pinned digest"}
+
+
+def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
+    repositories = {
+        f"http://{registry}/vendor": "missing",
+        f"http://{registry}/nothing": "missing",
+        f"http://{registry}/nobody": "status 401",
+        "http://127.0.0.1:1": "cannot be reached",
+    }
+    charts = tuple(FetchedChart("other", "1", repository) for repository in repositories)
+    problems = missing(Inventory((), charts), Registries())
+    assert len(problems) == len(repositories)
+    for problem, (repository, got) in zip(problems, repositories.items(), strict=True):
+        assert problem.path == f"{repository}: other 1"
+        assert got in problem.got
+
+
+def test_all_charts_but_two_are_pinned_by_digest(found: Inventory) -> None:
+    published = Artifacts.from_environment().published
+    assert {name for name, chart in published.items() if not chart.digest} == {
+        "network-operator",
+        "dra-driver-nvidia-gpu",
+    }
+    pinned = {chart.name.rpartition("/")[2]: chart.digest for chart in found.charts}
+    assert pinned == {name: published[name].digest for name in pinned}
+
+
+def test_an_image_that_names_no_architecture_is_a_problem(registry: str) -> None:
+    reference = f"{registry}/artifact:1"
+    (problem,) = missing(Inventory((reference,), (), {reference: ("amd64",)}), Registries())
+    assert problem.got == "names no architecture"
+
+
+def test_an_image_must_be_for_the_architectures_of_its_nodes(registry: str) -> None:
+    both, one = f"{registry}/both:1", f"{registry}/one:1"
+    wanted = dict.fromkeys((both, one), ("amd64", "arm64"))
+    (problem,) = missing(Inventory((both, one), (), wanted), Registries())
+    assert (problem.path, problem.got) == (one, "for amd64 only")
+    assert problem.allowed == "the image for amd64 and arm64"
+    assert "linux/arm64" in problem.fix
+    assert missing(Inventory((one,), (), {one: ("amd64",)}), Registries()) == []
+
+
+def test_images_of_ranks_are_checked_for_the_libraries_of_their_fabrics(registry: str) -> None:
+    bare, rdma, missing_image = (f"{registry}/{name}:1" for name in ("bare", "rdma", "missing"))
+    fabrics = {bare: ("ib-ndr",), rdma: ("ib-ndr", "ib-shared"), missing_image: ("ib-ndr",)}
+    wanted = Inventory((), (), {bare: ("amd64",), rdma: ("amd64",)}, fabrics)
+    problems = unfit(wanted, Registries(), PlainProgress(io.StringIO()))
+    lacking = [each for each in problems if each.path == f"{bare} (amd64)"]
+    assert [each.got for each in lacking] == [
+        "no libibverbs.so.1",
+        "no libibverbs/libmlx5-rdmav*.so",
+        "no /etc/libibverbs.d/mlx5.driver",
+    ]
+    assert "libibverbs1" in lacking[0].fix
+    others = [(each.path, each.got) for each in problems if each not in lacking]
+    assert others == [(missing_image, "login required")]
+
+
+def test_the_inventory_has_the_fabrics_of_the_images_of_ranks(found: Inventory) -> None:
+    assert sorted(fabric for names in found.fabrics.values() for fabric in names) == [
+        "ib-shared",
+        "ib-shared-rocm",
+    ]
+    assert set(found.fabrics) <= set(found.images)
+
+
+def test_a_registry_that_needs_a_login_gets_that_of_dockers_configuration(
+    registry: str, tmp_path: Path
+) -> None:
+    config = {"auths": {registry: {"auth": LOGIN}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    private = f"{registry}/private/driver:1"
+    logged_in = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
+    assert logged_in.find_problem(private) is None
+    assert Registries().find_problem(private) == Unavailable("login required")
+    assert LOGIN not in repr(logged_in)
+
+
+def test_a_registry_that_does_not_answer_is_a_problem() -> None:
+    lack = Registries().find_problem("127.0.0.1:1/a:1")
+    assert lack
+    assert "cannot be reached" in lack.answer
+
+
+@pytest.mark.parametrize(
+    ("reference", "parts"),
+    [
+        ("nvcr.io/nvidia/driver:580", ("nvcr.io", "nvidia/driver", "580")),
+        ("localhost:5000/a@sha256:00", ("localhost:5000", "a", "sha256:00")),
+        ("host:5000/a/b:1@sha256:00", ("host:5000", "a/b", "sha256:00")),
+        ("busybox", ("docker.io", "library/busybox", "latest")),
+        ("rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
+        ("docker.io/alpine:3.20", ("docker.io", "library/alpine", "3.20")),
+        ("docker.io/rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
+        ("index.docker.io/library/alpine", ("docker.io", "library/alpine", "latest")),
+    ],
+)
+def test_a_reference_is_parsed_as_container_runtimes_do(reference: str, parts: tuple[str, str, str]) -> None:
+    assert parse_reference(reference) == parts

@@ -1,0 +1,171 @@
+"""Following a job's nodes while connections break off, pods are replaced, and some nodes fail."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import MaxRetryError, ProtocolError
+
+from infra.errors import TrainyardError
+from tests.processes import TIMEOUT_SECONDS
+from tests.trainyard.jobs.lists import pod
+from trainyard.jobs import live_logs
+from trainyard.jobs.node_pods import NodePod, Object, newest_of_each_node
+from trainyard.jobs.records import JobKey, Jobs, JobState
+
+KEY = JobKey("research", "tune")
+Stream = Sequence[bytes | Exception]
+BROKEN = ProtocolError("Connection broken")
+RUNNING, COMPLETE, FAILED = JobState("running"), JobState("complete"), JobState("failed")
+
+
+class NodesJobs(Jobs):
+    """A fake of a job's pods: each has a list of log streams, one per connection; then the log has ended."""
+
+    def __init__(self, *polls: Sequence[Object] | Exception, **streams: Sequence[Stream]) -> None:
+        self.polls, self.streams = list(polls), {name: list(each) for name, each in streams.items()}
+        self.asked: list[tuple[str, str, int | None]] = []
+
+    def node_pods(self, key: JobKey) -> list[NodePod]:
+        assert key == KEY
+        found = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
+        if isinstance(found, Exception):
+            raise found
+        return newest_of_each_node(found)
+
+    def log_stream(self, pod: NodePod, *, since: str = "", tail: int | None = None) -> Iterator[bytes]:
+        self.asked.append((pod.name, since, tail))
+        streams = self.streams.get(f"n{pod.number}", [])
+        for chunk in streams.pop(0) if streams else []:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+
+class StatesJobs:
+    def __init__(self, *states: JobState) -> None:
+        self._states = list(states)
+
+    def state(self, _key: JobKey) -> JobState:
+        return self._states.pop(0)
+
+
+def node(number: int, name: str = "", **status: Any) -> Object:
+    made = pod(KEY.name, number, f"spot-{number}", **status)
+    about: Mapping[str, Any] = made["metadata"]
+    return {**made, "metadata": {**about, "name": name or about["name"]}}
+
+
+def followed(cluster: NodesJobs, *states: JobState, num_nodes: int = 2) -> tuple[list[str], JobState]:
+    """Return the log lines of the job, and its final state."""
+    messages: list[str] = []
+    jobs: Any = StatesJobs(*states)
+    shown = live_logs.NodeLogs(cluster, KEY, num_nodes)
+    return messages, live_logs.follow_logs(jobs, KEY, shown, messages.append)
+
+
+@pytest.fixture(autouse=True)
+def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", TIMEOUT_SECONDS)
+
+
+def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    ended = [node(0, phase="Succeeded"), node(1, phase="Succeeded")]
+    cluster = NodesJobs(
+        MaxRetryError(None, "/api/v1/pods"),  # type: ignore[arg-type]
+        [node(0), node(1)],
+        ended,
+        n0=[[b"T1 one\nT2 tw", BROKEN], [b"T1 one\nT2 two\nT3 three\n"]],
+        n1=[[ApiException(status=400)], [b"T1 other\xff\n"]],
+    )
+    _, state = followed(cluster, RUNNING, RUNNING, COMPLETE)
+    assert state is COMPLETE
+    lines = capfdbinary.readouterr().out.splitlines()
+    assert [line for line in lines if b"node 0" in line] == [
+        b"node 0 | one",
+        b"node 0 | two",
+        b"node 0 | three",
+    ]
+    assert [line for line in lines if b"node 1" in line] == [b"node 1 | other\xff"]
+    assert ("tune-node-0-0-abcde", "T1", None) in cluster.asked
+
+
+def test_lines_of_a_single_node_have_no_prefix(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    cluster = NodesJobs([node(0, phase="Succeeded")], n0=[[b"T1 10%|#   | 1/10\n"]])
+    followed(cluster, COMPLETE, num_nodes=1)
+    assert capfdbinary.readouterr().out == b"10%|#   | 1/10\n"
+
+
+def test_pods_that_replace_others_are_followed_and_named(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    cluster = NodesJobs(
+        [node(0, "first"), node(1, phase="Pending")],
+        [node(0, "second", phase="Succeeded")],
+        n0=[[b"T1 before\n"], [b"T2 after\n"]],
+    )
+    messages, _ = followed(cluster, RUNNING, COMPLETE)
+    assert messages[-1] == "  queue  its pods were started again"
+    assert capfdbinary.readouterr().out == b"node 0 | before\nnode 0 | after\n"
+
+
+def test_of_many_nodes_the_first_are_followed_and_the_last_lines_of_failed_ones(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(live_logs, "NUM_FOLLOWED", 1)
+    found = [node(0, phase="Succeeded"), node(1, phase="Failed"), node(2, phase="Succeeded")]
+    cluster = NodesJobs(found, n0=[[b"T1 ok\n"]], n1=[[b"T1 RuntimeError: boom\n"]], n2=[[b"T1 unseen\n"]])
+    messages, _ = followed(cluster, FAILED, num_nodes=3)
+    assert messages[0] == "  nodes 0 to 0 of 3 are shown, and others that fail; all: trainyard logs -f tune"
+    assert sorted(capfdbinary.readouterr().out.splitlines()) == [
+        b"node 0 | ok",
+        b"node 1 | RuntimeError: boom",
+    ]
+    assert ("tune-node-0-1-abcde", "", live_logs.LAST_LINES) in cluster.asked
+
+
+def test_the_command_ends_although_a_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
+    refused = [[ApiException(status=500)]] * 1000
+    cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
+    _, state = followed(cluster, FAILED)
+    assert state is FAILED
+
+
+def test_a_closed_output_ends_the_command_and_not_the_job(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(_text: bytes, _node: int | None) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(live_logs, "write_line", full)
+    cluster = NodesJobs([node(0)], n0=[[b"T1 one\n"]] * 100)
+    with pytest.raises(TrainyardError, match=r"No space left(.|\n)*tune continues; .*trainyard logs -f tune"):
+        followed(cluster, *[RUNNING] * 100)
+    assert len(cluster.asked) <= 2
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"PermissionError: [Errno 13] Permission denied: 'out'", True),
+        (b"OSError: [Errno 30] Read-only file system: '/mnt/job/code/out/a.pt'", True),
+        (
+            b"[enforce fail at inline_container.cc:746] . open file failed with strerror: Permission denied",
+            True,
+        ),
+        (b"PermissionError: [Errno 13] Permission denied: '/root/.cache'", False),
+        (b"FileNotFoundError: [Errno 2] No such file or directory: 'out'", False),
+    ],
+)
+def test_who_writes_beside_the_code_is_noticed(line: bytes, found: bool) -> None:
+    cluster = NodesJobs([node(0, phase="Failed")], n0=[[b"T1 " + line + b"\n"]])
+    messages, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
+    assert messages.count(f"  {live_logs.READ_ONLY}") == found

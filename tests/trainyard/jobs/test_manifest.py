@@ -1,0 +1,220 @@
+"""The TrainJob of a job with a command: how ranks start, secrets, data, code and limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.platform.programs import on_fabric, program, unpacking
+from infra.stackfile import JobSpec, parse_job
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.share import Share, canonical, share_of
+from trainyard.jobs.records import Checkout, manifest
+
+IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
+PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
+
+
+def job(*command: str, **more: Any) -> JobSpec:
+    asked = {"name": "tune", "team": "research", "runtime": "torch-none", "command": list(command)}
+    return parse_job({**asked, "num_nodes": 2, "accelerators_per_node": 4, **more})
+
+
+def spec(given: JobSpec, **how: Any) -> dict[str, Any]:
+    found: dict[str, Any] = manifest(given, "run-001", [PILE], **how)["spec"]
+    return found
+
+
+def variables(given: JobSpec) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in spec(given)["trainer"]["env"]}
+
+
+BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
+JOINED = ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
+TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
+MPI = {"runtime": "mpi-none"}
+CODE = f"sha256:{'1' * 64}"
+HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
+INSIDE = unpacking()
+WITH_DRIVER = on_fabric("none")
+
+
+@pytest.mark.parametrize(
+    ("given", "started", "ranks"),
+    [
+        (
+            job("python", "train.py", "--lr=1"),
+            [*WITH_DRIVER, *BY_RANK, "3", "python", "train.py", "--lr=1"],
+            4,
+        ),
+        (job("python3", "-u", "train.py"), [*WITH_DRIVER, *BY_RANK, "3", "python3", "train.py"], 4),
+        (
+            job("python", "-m", "mine.train", "-x"),
+            [*WITH_DRIVER, *BY_RANK, "3", "python", "-m", "mine.train", "-x"],
+            4,
+        ),
+        (job("python", "a.py", processes_per_node=1), [*WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 1),
+        (job("python", "a.py", restarts=0), [*WITH_DRIVER, *BY_RANK, "0", "python", "a.py"], 4),
+        (job("torchrun", "train.py"), [*WITH_DRIVER, "torchrun", "train.py"], 4),
+        (job("accelerate", "launch", "a.py"), [*WITH_DRIVER, *JOINED, "accelerate", "launch", "a.py"], 4),
+        (job("/opt/bin/deepspeed", "a.py"), [*WITH_DRIVER, *JOINED, "/opt/bin/deepspeed", "a.py"], 4),
+        (job("deepspeed", "a.py", num_nodes=1), [*WITH_DRIVER, "deepspeed", "a.py"], 4),
+        (job("sh", "a.sh", processes_per_node=2), [*WITH_DRIVER, "python3", *TORCHRUN, "sh", "a.sh"], 2),
+        (job("mpirun", "./a.out", **MPI), [*WITH_DRIVER, "mpirun", "./a.out"], 4),
+        (
+            job("python", "a.py", environment={"A": "1"}, **MPI),
+            [*WITH_DRIVER, "mpirun", "-n", "8", "-x", "A", "python", "a.py"],
+            4,
+        ),
+        (job("torchrun", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, "torchrun", "a.py"], 4),
+        (job("python", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 4),
+        (
+            job("torchrun", "a.py", hold_on_failure_minutes=30),
+            [*HOLD, "1800", *WITH_DRIVER, "torchrun", "a.py"],
+            4,
+        ),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
+)
+def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
+    given: JobSpec, started: list[str], ranks: int
+) -> None:
+    trainer = spec(given)["trainer"]
+    assert trainer["command"] == started
+    assert trainer["numProcPerNode"] == ranks
+    assert "args" not in trainer
+
+
+def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
+    given = job("sh", "-c", "echo $PYTHONPATH", environment={"PYTHONPATH": "/mine"})
+    found = variables(given)
+    assert "PYTHONPATH" not in found and found["TRAINYARD_PYTHONPATH"] == "/mine"
+    for images, joined in (({"PYTHONPATH": "/opt/src"}, "/mine:/opt/src\n"), ({}, "/mine\n")):
+        environment = {**os.environ, "TRAINYARD_PYTHONPATH": "/mine", **images}
+        environment |= {} if images else {"PYTHONPATH": ""}
+        command = spec(given)["trainer"]["command"]
+        assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
+
+
+def test_secrets_are_only_referenced() -> None:
+    by_variable = {"secret": "hf-1", "key": "value", "variable": "HF_TOKEN"}
+    by_file = {"secret": "netrc-2", "key": "content", "file": "netrc"}
+    given = job("python", "a.py", secrets=[by_variable, by_file])
+    assert variables(given)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-1", "key": "value"}}
+    (patch,) = spec(given)["runtimePatches"]
+    (replicated,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    (source,) = pod["volumes"][0]["projected"]["sources"]
+    assert source == {"secret": {"name": "netrc-2", "items": [{"key": "content", "path": "netrc"}]}}
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert mount == {"name": "secret-files", "mountPath": "/var/run/secrets/trainyard", "readOnly": True}
+
+
+def test_a_command_gets_its_data_paths_and_its_origin() -> None:
+    given = job("python", "a.py", datasets=["the-pile"], ports={"tensor-board": 6006}, image=IMAGE)
+    output = variables(given)
+    assert output["TRAINYARD_DATASET_THE_PILE"] == f"/mnt/datasets/the-pile/sha256-{'0' * 64}"
+    assert output["TRAINYARD_PORT_TENSOR_BOARD"] == "6006"
+    assert output["TRAINYARD_RUN_DIR"] == "/mnt/checkpoints/tune/run-001"
+    annotations = manifest(given, "run-001", [PILE])["metadata"]["annotations"]
+    assert annotations["trainyard.dev/ports"] == "tensor-board=6006"
+    assert json.loads(annotations["trainyard.dev/origin"]) == {
+        "image": IMAGE,
+        "command": ["python", "a.py"],
+        "datasets": {"the-pile": PILE.digest},
+    }
+    assert spec(given)["trainer"]["image"] == IMAGE
+
+
+@pytest.mark.parametrize("runtime", ["torch-none", "mpi-none"])
+def test_code_is_unpacked_before_the_ranks_start_and_the_job_records_its_origin(runtime: str) -> None:
+    given = job("python", "a.py", code=CODE, runtime=runtime)
+    checkout = Checkout(image="of-the-runtime", commit="c0ffee", dirty=True)
+    found = manifest(given, "run-001", checkout=checkout)
+    assert "runtimePatches" not in found["spec"], "Trainer gives workers of MPI the variables of the job"
+    assert found["spec"]["trainer"]["command"][:6] == unpacking()
+    stored = manifest(given.model_copy(update={"hold_on_failure_minutes": 5}), "run-001")
+    command = stored["spec"]["trainer"]["command"]
+    assert command[:6] == unpacking() and command[9] == "hold_failed", "a pack that is wrong is not held"
+    has = {each["name"]: each["value"] for each in found["spec"]["trainer"]["env"]}
+    origin = found["metadata"]["annotations"]["trainyard.dev/origin"]
+    assert (has["TRAINYARD_CODE"], has["TRAINYARD_ORIGIN"]) == (CODE, origin)
+    assert json.loads(origin) == {
+        "image": "of-the-runtime",
+        "command": ["python", "a.py"],
+        "datasets": {},
+        "code": CODE,
+        "commit": "c0ffee",
+        "dirty": True,
+    }
+
+
+def test_a_job_is_stored_as_requested_so_that_it_can_be_rerun() -> None:
+    given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
+    stored = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
+    assert parse_job(json.loads(stored)) == given
+
+
+@pytest.mark.parametrize(
+    ("has_agent", "words", "started"),
+    [
+        (True, ["python", "a.py", "-x"], "-m trainyard_train run --restarts=3 a.py -x"),
+        (True, ["python", "-m", "mine"], "-m trainyard_train run --restarts=3 -m mine"),
+        (False, ["python", "a.py", "-x"], "-m torch.distributed.run --max-restarts=3 a.py -x"),
+        (False, ["python", "-m", "mine", "1"], "-m torch.distributed.run --max-restarts=3 --module mine 1"),
+    ],
+)
+def test_ranks_are_started_by_our_agent_where_the_image_has_it(
+    tmp_path: Path, has_agent: bool, words: list[str], started: str
+) -> None:
+    """An image that has no `python` has `python3`."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then exit {0 if has_agent else 1}; fi\necho "$*"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [*BY_RANK, "3", *words], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{started}\n"
+
+
+def test_limits_of_time_and_memory_are_fields_of_the_job_that_the_cluster_enforces() -> None:
+    given = job("python", "a.py", time_limit_minutes=90, cpu=8, memory_gib=1024, shared_memory_gib=16)
+    found = spec(given)
+    assert found["activeDeadlineSeconds"] == 5400
+    assert found["trainer"]["resourcesPerNode"] == {
+        "requests": {"cpu": "8", "memory": "1Ti", "nvidia.com/gpu": "4"},
+        "limits": {"memory": "1Ti", "nvidia.com/gpu": "4"},
+    }
+    (patch,) = found["runtimePatches"]
+    assert '"sizeLimit": "16Gi"' in json.dumps(patch)
+
+
+def test_a_shorter_grace_period_sets_torchruns_timeout() -> None:
+    output = variables(job("python", "a.py", grace_seconds=60))
+    assert (output["TRAINYARD_GRACE_SECONDS"], output["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
+
+
+def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
+    facts = {"name": "pool", "capacity": "on-demand", "num_nodes": 1}
+    known = NodePoolSpec.model_validate({**facts, "machine": "p5.48xlarge"})
+    share = share_of(known.fabric, [known])
+    assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
+    assert spec(job("python", "a.py"), share=share)["trainer"]["resourcesPerNode"]["requests"] == {
+        "cpu": "76",
+        "memory": "819Gi",
+        "nvidia.com/gpu": "4",
+    }
+    simulated = {"model": "simulated", "count": 1}
+    unknown = NodePoolSpec.model_validate({**facts, "accelerator": simulated})
+    assert share_of("none", [unknown]) == Share()
+    assert Share().requests(1) == {"cpu": "250m", "memory": "512Mi"}
+
+
+def test_quantities_are_as_kubernetes_writes_them() -> None:
+    assert [canonical(text) for text in ("5120Mi", "512Mi", "1048576Mi", "8")] == ["5Gi", "512Mi", "1Ti", "8"]

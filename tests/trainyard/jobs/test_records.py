@@ -1,0 +1,275 @@
+"""The TrainJob that `submit` creates, and a job's state, read from the objects of the operators."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import TrainyardError
+from infra.platform.programs import on_fabric
+from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.job import InterruptionSpec, JobSpec
+from trainyard.jobs.records import RUN, SPEC, JobKey, Jobs, manifest
+
+JOB = JobSpec(
+    name="digits",
+    team="research",
+    runtime="torch-none",
+    num_nodes=2,
+    config="digits",
+    overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
+)
+KEY = JobKey("research", "digits")
+WITH_DRIVER = on_fabric("none")
+
+
+def test_settings_reach_the_training_package_as_overrides() -> None:
+    arguments = manifest(JOB, "run-001")["spec"]["trainer"]["args"]
+    assert arguments == [
+        "--config=/opt/trainyard/src/training/configs/digits.yaml",
+        "--set=steps=300",
+        "--set=optim.lr=0.05",
+        "--set=resume=true",
+        "--set=run_dir=/mnt/checkpoints/digits/run-001",
+    ]
+
+
+def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
+    job = JOB.model_copy(update={"grace_seconds": 60})
+    assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
+
+
+def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
+    metadata = manifest(JOB, "run-001")["metadata"]
+    assert metadata["namespace"] == "team-research"
+    assert metadata["labels"] == {
+        "kueue.x-k8s.io/queue-name": "research",
+        "kueue.x-k8s.io/priority-class": "normal",
+    }
+
+
+def test_every_node_requests_its_accelerators() -> None:
+    trainer = manifest(JOB, "run-001")["spec"]["trainer"]
+    assert trainer["numNodes"] == 2
+    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
+    job = JOB.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
+    trainer = manifest(job, "run-001")["spec"]["trainer"]
+    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "training.train"]
+    alone = manifest(JOB, "run-001")["spec"]["trainer"]["command"]
+    assert alone == [*WITH_DRIVER, "python3", "-m", "training.train"]
+
+
+def test_a_job_on_a_fabric_requests_its_devices_too() -> None:
+    job = JOB.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
+    limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5Gi"}
+
+
+def test_the_hash_of_a_job_does_not_depend_on_scheduled_interruptions() -> None:
+    def asked(job: JobSpec) -> str:
+        return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
+
+    lossy = JOB.model_copy(update={"interruptions": (InterruptionSpec(at_step=5),)})
+    longer = JOB.model_copy(update={"overrides": {"steps": 400}})
+    assert asked(lossy) == asked(JOB)
+    assert asked(longer) != asked(JOB)
+    assert manifest(JOB, "run-002")["metadata"]["annotations"][RUN] == "run-002"
+
+
+PILE = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
+
+
+def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
+    job = JOB.model_copy(update={"dataset": "pile"})
+    arguments = manifest(job, "run-001", [PILE])["spec"]["trainer"]["args"]
+    assert f"--set=data.path=/mnt/datasets/pile/sha256-{'0' * 64}" in arguments
+
+
+def test_the_hash_of_a_job_depends_on_its_data() -> None:
+    job = JOB.model_copy(update={"dataset": "pile"})
+    newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
+    hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
+    assert len(hashes) == 2
+
+
+def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
+    """Make a cluster's staging jobs from (namespace, succeeded, failed), the newest last."""
+    made = Jobs.__new__(Jobs)
+
+    def listed(namespace: str, label_selector: str) -> SimpleNamespace:
+        assert label_selector == "trainyard.dev/dataset=pile"
+        return SimpleNamespace(
+            items=[
+                SimpleNamespace(
+                    metadata=SimpleNamespace(name=f"dataset-pile-{index}", creation_timestamp=index),
+                    status=SimpleNamespace(
+                        succeeded=1 if succeeded else None,
+                        conditions=[SimpleNamespace(type="Failed", status="True")] if failed else None,
+                    ),
+                )
+                for index, (where, succeeded, failed) in enumerate(found)
+                if where == namespace
+            ]
+        )
+
+    made._batch = SimpleNamespace(list_namespaced_job=listed)
+    return made
+
+
+def test_the_state_of_a_dataset_is_that_of_its_newest_job() -> None:
+    shared = "trainyard-storage"
+    assert staging_jobs().staging("pile", "research").phase == "unknown"
+    assert staging_jobs((shared, False, False)).staging("pile", "research").phase == "under way"
+    assert (
+        staging_jobs((shared, False, True), (shared, True, False)).staging("pile", "research").phase
+        == "staged"
+    )
+    failed = staging_jobs(("team-research", False, True)).staging("pile", "research")
+    assert (failed.phase, failed.job) == ("failed", "job/dataset-pile-0 -n team-research")
+
+
+class FakeCustom:
+    """A fake of the custom-objects API over plain data."""
+
+    def __init__(self, job: dict[str, Any] | None, workloads: list[dict[str, Any]]) -> None:
+        self.job = job
+        self.workloads = workloads
+
+    def get_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
+        if self.job is None:
+            raise ApiException(status=404)
+        return self.job
+
+    def list_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
+        return {"items": self.workloads}
+
+    def delete_namespaced_custom_object(
+        self, *_: object, body: dict[str, Any], propagation_policy: str
+    ) -> None:
+        assert propagation_policy == "Foreground"
+        uid = body.get("preconditions", {}).get("uid")
+        if self.job and uid not in {None, self.job["metadata"].get("uid")}:
+            raise ApiException(status=409, reason="Conflict")  # as registry/generic/registry/store.go does
+
+    def create_namespaced_custom_object(self, *_: object) -> None:
+        raise ApiException(status=409 if self.job else 422, reason="no")
+
+
+def jobs(
+    job: dict[str, Any] | None,
+    workloads: list[dict[str, Any]] | None = None,
+    nodes: tuple[str, ...] = (),
+    *,
+    output: str = "",
+    hook_failed_in: str = "",
+) -> Jobs:
+    found = Jobs.__new__(Jobs)
+    pods = [
+        SimpleNamespace(
+            spec=SimpleNamespace(node_name=node, termination_grace_period_seconds=300),
+            metadata=SimpleNamespace(uid=f"pod-on-{node}"),
+            status=SimpleNamespace(
+                phase="Running",
+                init_container_statuses=None,
+                container_statuses=[
+                    SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=output)))
+                ],
+            ),
+        )
+        for node in nodes
+    ]
+    found._custom = FakeCustom(job, workloads or [])
+    failed = SimpleNamespace(involved_object=SimpleNamespace(uid=hook_failed_in))
+
+    def list_events(namespace: str, *, field_selector: str) -> SimpleNamespace:
+        assert (namespace, field_selector) == ("team-research", "reason=FailedPostStartHook")
+        return SimpleNamespace(items=[failed] if hook_failed_in else [])
+
+    found._core = SimpleNamespace(
+        list_namespaced_pod=lambda *_, **__: SimpleNamespace(items=pods), list_namespaced_event=list_events
+    )
+    return found
+
+
+def trainjob(*conditions: tuple[str, str]) -> dict[str, Any]:
+    listed = [{"type": kind, "status": "True", "message": message} for kind, message in conditions]
+    return {**manifest(JOB, "run-001"), "status": {"conditions": listed}}
+
+
+def workload(*, admitted: bool) -> dict[str, Any]:
+    owner = {"kind": "TrainJob", "name": "digits"}
+    conditions = [{"type": "QuotaReserved", "status": "False", "message": "no room in spot"}]
+    status: dict[str, Any] = {"conditions": conditions}
+    if admitted:
+        conditions.append({"type": "Admitted", "status": "True"})
+        status["admission"] = {"podSetAssignments": [{"flavors": {"nvidia.com/gpu": "spot"}}]}
+    return {"metadata": {"ownerReferences": [owner]}, "status": status}
+
+
+def test_a_job_without_admission_is_queued_with_the_queues_reason() -> None:
+    state = jobs(trainjob(), [workload(admitted=False)]).state(KEY)
+    assert (state.phase, state.reason) == ("queued", "no room in spot")
+
+
+def test_a_job_runs_once_all_its_pods_do() -> None:
+    assert jobs(trainjob(), [workload(admitted=True)], ("spot-0",)).state(KEY).phase == "admitted"
+    state = jobs(trainjob(), [workload(admitted=True)], ("spot-1", "spot-0")).state(KEY)
+    assert (state.phase, state.flavor, state.nodes) == ("running", "spot", ("spot-0", "spot-1"))
+
+
+def test_an_end_is_reported_with_the_operators_message() -> None:
+    state = jobs(trainjob(("Failed", "too many restarts"))).state(KEY)
+    assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
+
+
+def test_an_end_is_reported_with_each_message_of_its_pods_once() -> None:
+    failed = trainjob(("Failed", "jobset failed"))
+    state = jobs(
+        failed, nodes=("spot-0", "spot-1"), output="over TCP\n", hook_failed_in="pod-on-spot-0"
+    ).state(KEY)
+    assert state.reason == "jobset failed over TCP"
+
+
+@pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])
+def test_an_image_without_a_shell_is_reported_however_its_program_ended(kind: str, phase: str) -> None:
+    found = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="pod-on-spot-0").state(KEY)
+    assert (found.phase, found.reason.startswith("it ended Its containers were killed")) == (phase, True)
+    assert "/bin/sh" in found.reason
+    assert "unchecked_runtimes" in found.reason
+    others = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="another-job").state(KEY)
+    assert others.reason == "it ended"
+
+
+def test_a_missing_job_names_the_next_step() -> None:
+    with pytest.raises(TrainyardError, match=r"no such job in team-research.*\n.*\n.*trainyard jobs"):
+        jobs(None).state(KEY)
+
+
+def test_a_job_of_the_same_name_is_never_replaced() -> None:
+    with pytest.raises(TrainyardError, match="has a job with that name"):
+        jobs(trainjob()).submit(manifest(JOB, "run-001"))
+
+
+def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = iter(range(0, 1000, 10))
+    clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
+    monkeypatch.setattr("trainyard.jobs.records.time", clock)
+    stuck = jobs(trainjob(), nodes=("spot-0",))
+    with pytest.raises(TrainyardError, match="still exists 330 s after it was deleted"):
+        stuck.delete_and_wait(KEY)
+    assert next(waited) > 330
+
+
+def test_a_newer_job_of_the_name_is_not_deleted() -> None:
+    newer = trainjob()
+    newer["metadata"]["uid"] = "of-a-colleague"
+    api = jobs(newer)
+    api.delete_and_wait(KEY, uid="mine")  # neither deleted nor waited for
+    with pytest.raises(TrainyardError, match="has a job with that name"):
+        api.submit(manifest(JOB, "run-002"))

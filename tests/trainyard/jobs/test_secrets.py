@@ -1,0 +1,119 @@
+"""`trainyard secret`: members create versions of a secret, and can never read a value."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import InputError, TrainyardError
+from tests.trainyard.jobs.lists import NAMESPACE, research
+from trainyard.jobs.secrets import MOST_BYTES, Secrets, Version, _value, checked
+
+
+class WriteOnly:
+    """A fake API server for a member, with the answers of Kubernetes 1.35 (tests/e2e/test_tenancy.py)."""
+
+    def __init__(self, *existing: str) -> None:
+        self.made: dict[str, Mapping[str, Any]] = {name: {} for name in existing}
+        self.trials = 0
+
+    def create_namespaced_secret(self, namespace: str, body: Mapping[str, Any], dry_run: str = "") -> None:
+        assert namespace == NAMESPACE
+        self.trials += dry_run == "All"
+        name = body["metadata"]["name"]
+        if name in self.made:
+            raise ApiException(status=409, reason="Conflict")
+        if not dry_run:
+            self.made[name] = body
+
+    def list_namespaced_secret(self, *_: object, **__: object) -> None:
+        raise ApiException(status=403, reason="Forbidden")
+
+    def delete_namespaced_secret(self, *_: object) -> None:
+        raise ApiException(status=403, reason="Forbidden")
+
+
+def secrets(*existing: str) -> tuple[Secrets, WriteOnly]:
+    cluster, core = research(), WriteOnly(*existing)
+    cluster.core = core
+    return Secrets(cluster, NAMESPACE), core
+
+
+def test_each_value_is_a_new_object() -> None:
+    found, core = secrets()
+    assert [found.add("HF_TOKEN", value).object_name for value in (b"a", b"b", b"c")] == [
+        "hf-token-v1",
+        "hf-token-v2",
+        "hf-token-v3",
+    ]
+    made = core.made["hf-token-v2"]
+    assert made["data"] == {"HF_TOKEN": "Yg=="}
+    assert made["immutable"]
+    assert made["metadata"]["labels"] == {"trainyard.dev/secret": "HF_TOKEN"}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 31, 32, 33, 1000])
+def test_the_newest_version_is_found_without_reading_any(number: int) -> None:
+    found, core = secrets(*(f"wandb-key-v{each}" for each in range(1, number + 1)))
+    newest = found.newest("WANDB_KEY")
+    assert (newest.number if newest else 0) == number
+    assert core.trials <= 21
+    assert len(core.made) == number, "trials make nothing"
+
+
+def test_a_version_that_another_user_creates_at_the_same_time_is_skipped() -> None:
+    found, core = secrets("token-v1")
+    honest = core.create_namespaced_secret
+
+    def racing(namespace: str, body: Mapping[str, Any], dry_run: str = "") -> None:
+        if not dry_run:
+            core.made.setdefault("token-v2", {})
+        honest(namespace, body, dry_run)
+
+    core.create_namespaced_secret = racing  # type: ignore[method-assign]
+    assert found.add("TOKEN", b"mine").number == 3
+
+
+@pytest.mark.parametrize("ask", [lambda found: found.versions(), lambda found: found.remove("TOKEN")])
+def test_a_missing_right_is_reported(ask: Any) -> None:
+    found, _ = secrets("token-v1")
+    with pytest.raises(TrainyardError, match="may only create new ones"):
+        ask(found)
+
+
+@pytest.mark.parametrize("name", ["hf_token", "HF-TOKEN", "_A", "1A", "", "A" * 101, "HF_TOKEN=swordfish"])
+def test_an_invalid_name_is_refused_and_a_value_in_it_is_not_printed(name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        checked(name)
+    assert "swordfish" not in str(refused.value)
+    assert "HF_TOKEN" in refused.value.problems[0].allowed
+
+
+def test_two_names_never_share_an_object() -> None:
+    names = ["A_B", "A__B", "AB", "A_B_V1", "A_B_V"]
+    assert len({Version(name, number).object_name for name in names for number in (1, 11)}) == 10
+
+
+def given(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(value)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(b"abc\n", b"abc"), (b"abc", b"abc"), (b"a\nb\n\n", b"a\nb\n"), (b"a\r\n", b"a")]
+)
+def test_one_trailing_newline_is_not_part_of_a_value(
+    text: bytes, value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, text)
+    assert _value("TOKEN") == value
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"a" * (MOST_BYTES + 1)])
+def test_empty_values_and_too_long_values_are_refused(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, text)
+    with pytest.raises(InputError, match="1 byte to 1 MiB"):
+        _value("TOKEN")

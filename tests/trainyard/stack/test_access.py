@@ -1,0 +1,145 @@
+"""Access to a cluster that is not on this host, by a context or the stack's output, and its errors."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from infra.errors import HostError, InputError, TrainyardError
+from infra.stackfile.provider import ContextCluster
+from trainyard.commands.access_export import _sign_in
+from trainyard.stack.access import connect
+from trainyard.stack.session import Session
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fake API server that answers `/version` with the status that a test sets."""
+    status = getattr(request, "param", 200)
+
+    class VersionHandler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            version = {"major": "1", "minor": "35", "gitVersion": "v1.35.4", "gitCommit": "", "platform": ""}
+            version |= {"gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": ""}
+            body = json.dumps(version).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), VersionHandler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def kubeconfig(address: str, user: Mapping[str, Any], context: str = "mine") -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": context,
+            "clusters": [{"name": "c", "cluster": {"server": address}}],
+            "users": [{"name": "u", "user": dict(user)}],
+            "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
+        }
+    )
+
+
+def session(folder: Path, *, context: str = "", cluster: object = None, output: str | None = None) -> Session:
+    """Make a fake session for a connection; `output` is the kubeconfig of a stack that is up."""
+    engine = SimpleNamespace(
+        exists=lambda _: output is not None,
+        outputs=lambda _, **_options: {"kubeconfig": output},
+        backend_url="s3://state",
+    )
+    fake = SimpleNamespace(
+        context=context,
+        is_on_host=False,
+        stack_name="mine",
+        stack=SimpleNamespace(provider=SimpleNamespace(cluster=cluster)),
+        paths=SimpleNamespace(engine=folder / "engine", cache=folder / "engine"),
+        toolchain=SimpleNamespace(ensure=lambda *_: None),
+        engine=engine,
+        project_engine=engine,
+        guide="docs/aws.md",
+    )
+    return cast(Session, cast(Any, fake))
+
+
+TOKEN = {"token": "a-token"}
+
+
+def test_a_context_of_the_user_has_precedence(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(kubeconfig(server, TOKEN))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    other = ContextCluster(context="another")
+    assert connect(session(tmp_path, context="mine", cluster=other)).configuration.host == server
+    assert connect(session(tmp_path, cluster=ContextCluster(context="mine"))).configuration.host == server
+    with pytest.raises(InputError, match=r"--context(.|\n)*mine"):
+        connect(session(tmp_path, context="nowhere"))
+
+
+def test_without_a_context_the_stacks_output_has_the_kubeconfig(server: str, tmp_path: Path) -> None:
+    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
+
+
+@pytest.mark.parametrize("output", [None, ""])
+def test_a_stack_that_is_not_up_is_reported_with_the_state_that_was_read(
+    output: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainyardError, match=r"s3://state(.|\n)*--context"):
+        connect(session(tmp_path, output=output))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [(["no-such-program"], "no-such-program: not installed"), (["false"], "no credentials from `false`")],
+)
+def test_a_program_that_gets_no_credentials_is_named(
+    command: list[str], message: str, tmp_path: Path
+) -> None:
+    executed = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": []}
+    text = kubeconfig("http://127.0.0.1:9", {"exec": {**executed, "interactiveMode": "Never"}})
+    with pytest.raises(HostError, match=message):
+        connect(session(tmp_path, output=text))
+
+
+@pytest.mark.parametrize("server", [401], indirect=True)
+def test_expired_credentials_are_reported_with_the_next_step(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sign in again"):
+        connect(session(tmp_path, output=kubeconfig(server, TOKEN)))
+
+
+@pytest.mark.parametrize("server", [403], indirect=True)
+def test_a_user_without_the_right_to_read_the_version_is_connected(server: str, tmp_path: Path) -> None:
+    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
+
+
+def test_an_endpoint_that_does_not_answer_is_reported_with_the_guide(tmp_path: Path) -> None:
+    text = kubeconfig("http://127.0.0.1:9", TOKEN)  # the discard port: nothing listens
+    with pytest.raises(TrainyardError, match=r"no answer(.|\n)*docs/aws\.md"):
+        connect(session(tmp_path, output=text))
+
+
+def test_a_sign_in_command_is_split_as_a_shell_does() -> None:
+    session: Any = None
+    plugin = _sign_in(session, {}, "research", "kubectl oidc-login --oidc-extra-scope='email groups'")
+    assert plugin["args"] == ["oidc-login", "--oidc-extra-scope=email groups"]
+    with pytest.raises(InputError, match="No closing quotation"):
+        _sign_in(session, {}, "research", "kubectl 'oidc-login")

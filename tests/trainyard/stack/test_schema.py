@@ -1,0 +1,132 @@
+"""The JSON Schema of stack files: valid files pass, and values that are wrong in themselves are refused."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from infra.stackfile.machine import declared
+from infra.stackfile.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
+from infra.stackfile.stack import Stack
+from tests.infra.golden import VARIANTS, assert_matches
+from tests.infra.stackfile import wrong
+from trainyard.commands.reference import page
+from trainyard.stack.schema import as_text, file_schema
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "stacks").glob("*.yaml"))
+FORM_IN_CODE = {
+    "azure-dataset-account-misspelled",
+    "bucket-s3-refuses",
+    "coreweave-pods-with-host-bits",
+    "dataset-of-no-scheme",
+    "dataset-with-a-path-that-leads-out",
+    "dataset-without-a-digest",
+    "network-with-host-bits",
+    "onprem-gateway-that-is-none",
+    "teams-network-to-a-name",
+    "teams-network-with-host-bits",
+    "teams-network-with-two-places",
+    "teams-network-without-a-place",
+}
+"""Wrong files whose error JSON Schema cannot express, or that messages explain better than a pattern."""
+
+
+@cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(file_schema())
+
+
+def read_as_editors_do(path: Path) -> Any:
+    """Load YAML 1.2, which has no timestamps: editors see a string where PyYAML makes a datetime."""
+    return yaml.load(path.read_text().replace("${PROJECT}", "project"), Loader=_WithoutTimes)
+
+
+class _WithoutTimes(yaml.SafeLoader):
+    pass
+
+
+_WithoutTimes.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def is_wrong_by_itself(data: Any) -> bool:
+    if any(key.startswith(NAMESPACE) and key not in CONFIG_KEYS for key in data["config"]):
+        return True
+    stack = data["config"][STACK_KEY]
+    try:
+        Stack.model_validate(stack, context={"machines": declared(stack)})
+    except ValidationError:
+        return True
+    return False
+
+
+def wrong_stacks() -> dict[str, Any]:
+    """Return the wrong stack files that are YAML and have a stack, by name."""
+    found = {case.name: {"config": dict(case.config)} for each in wrong.STACKS for case in wrong.cases(each)}
+    for path in wrong.WHOLE:
+        try:
+            data = read_as_editors_do(path)
+        except yaml.YAMLError:
+            continue
+        if isinstance(data, dict) and STACK_KEY in (data.get("config") or {}):
+            found[path.stem] = data
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*SHIPPED, *VARIANTS, *sorted(ROOT.glob("templates/*/stacks/*.yaml"))],
+    ids=lambda path: str(path.name),
+)
+def test_a_valid_file_is_accepted(path: Path) -> None:
+    assert [error.message for error in validator().iter_errors(read_as_editors_do(path))] == []
+
+
+def test_a_value_that_is_wrong_in_itself_is_refused() -> None:
+    stacks = wrong_stacks()
+    by_itself = {name for name, data in stacks.items() if is_wrong_by_itself(data)}
+    refused = {name for name, data in stacks.items() if not validator().is_valid(data)}
+    assert len(by_itself) > 90
+    assert refused == by_itself - FORM_IN_CODE
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"name": "Capitals"}, ["name"]),
+        ({"provider": {"kind": "local", "region": "us-east-2"}}, ["provider"]),
+        ({"provider": {"kind": "ibm"}}, ["provider", "kind"]),
+        ({"priorities": {"Very High": 1}}, ["priorities"]),
+        ({"grace_seconds": {"torch-none": 5}}, ["grace_seconds", "torch-none"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_error_is_at_its_key(change: dict[str, Any], path: list[str]) -> None:
+    data = read_as_editors_do(ROOT / "stacks" / "Pulumi.local.yaml")
+    data["config"][STACK_KEY] |= change
+    (error,) = validator().iter_errors(data)
+    assert list(error.absolute_path) == ["config", STACK_KEY, *path]
+
+
+def test_the_stored_schema_is_that_of_the_code() -> None:
+    Draft202012Validator.check_schema(file_schema())
+    assert_matches(as_text(file_schema()), ROOT / "stacks" / "schema.json")
+
+
+def test_the_page_is_that_of_the_code() -> None:
+    assert_matches(page(file_schema()), ROOT / "docs" / "stack-file.md")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.name))
+def test_a_shipped_file_names_its_schema(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert (path.parent / first.removeprefix("# yaml-language-server: $schema=")).is_file()

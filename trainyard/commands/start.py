@@ -1,0 +1,56 @@
+"""The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml. Only then it
+imports `trainyard.commands.run`: the Kubernetes client takes as long to import as 5,000 files take to pack.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.common import names
+from infra.targets.kubeconfig import namespace_of
+from trainyard.source.options import Asked, Written, job_of, written
+from trainyard.source.packing import Packing
+from trainyard.stack.session import Session
+
+_UNNAMED = "unnamed"
+"""Placeholder for the team, until the cluster's teams are known."""
+
+
+def run_job(session: Session, asked: Asked, packing: Packing, *, dry_run: bool, detach: bool) -> None:
+    """Start a job, and follow it to its end.
+
+    Raises:
+        InputError: the message has all problems; nothing was started.
+        TrainyardError: the cluster refused it, or the job failed (exit code 4).
+        InterruptedByUser: Ctrl-C; a submitted job continues.
+    """
+    found = written(asked)
+    team = _named_team(session, asked, found)
+    if found.is_train_job:
+        packing.stop()
+        from trainyard.commands.run import submit_as_it_is
+
+        submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
+        return
+    folder = Path.cwd()
+    # Problems in a file are reported without a cluster.
+    job = job_of(asked, found, team or _UNNAMED, folder)
+    has_code = asked.takes_folder and job.command is not None and job.code is None
+    if has_code:
+        packing.include(job.files)
+    else:
+        packing.stop()
+    from trainyard.commands.run import submit_job
+
+    begun = packing if has_code else None
+    submit_job(session, job, team, asked, begun, dry_run=dry_run, detach=detach)
+
+
+def _named_team(session: Session, asked: Asked, found: Written) -> str:
+    """The team that is named, else the one of the context's namespace; empty where there is neither."""
+    named = asked.flags.get("team") or found.data.get("team")
+    if named:
+        return str(named)
+    namespace = namespace_of(session.context) if session.context else ""
+    team = names.team_of(namespace)
+    return team if team != namespace else ""

@@ -1,0 +1,329 @@
+"""Submits jobs once their data is staged, and follows them to their end across lost connections; also cancels
+jobs. On the embedded cluster it also preempts nodes on schedule, and prints a summary.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
+from infra.stackfile.job import JobSpec
+from trainyard.jobs.records import (
+    CHECKPOINTS,
+    RUN,
+    UNAUTHORIZED,
+    JobKey,
+    JobState,
+    Staging,
+    manifest,
+    placement_of,
+    share_for,
+)
+from trainyard.jobs.retrying_jobs import CUT_OFF, NOT_SUBMITTED, RetryingJobs, take_up, unanswered
+from trainyard.stack.session import Session, next_run
+
+if TYPE_CHECKING:
+    from trainyard.jobs.follow import JobHistory
+    from trainyard.jobs.timeline import TimelineEvent
+
+STAGING_POLL_SECONDS = 2.0
+
+
+def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
+    """Run the stack's job to its end; one that already ended unchanged is reported, not run again.
+
+    Raises:
+        TrainyardError: the job failed.
+    """
+    key = JobKey(job.team, job.name)
+    run = _submitted_run(session, job)
+    if run is None:
+        run = new_run(session, key)
+        await_data(session, job)
+        session.jobs.delete_and_wait(key)
+        submit(session, key, _manifest(session, job, run), run)
+    _follow_to_end(session, job, run, started)
+
+
+def _follow_to_end(session: Session, job: JobSpec, run: str, started: float) -> None:
+    if not session.is_on_host or job.command is not None:  # only the training package writes metrics
+        follow(session, JobKey(job.team, job.name), run, job.num_nodes)
+        return
+    from trainyard.jobs.summary import (  # with what it imports 60 ms, which most callers do not need
+        Summary,
+        show,
+    )
+
+    history = _follow(session, job, run)
+    summary = Summary(
+        session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, history
+    )
+    show(session.console, summary)
+    if history.state.phase == "failed":
+        problem = _failed(job.name, history.state, f"at step {history.step}")
+        raise TrainyardError([problem], ExitCode.JOB_FAILED)
+
+
+def new_run(session: Session, key: JobKey, *, exists: bool = True) -> str:
+    """Return the name of the job's next run; a failed run is continued.
+
+    A cluster whose volumes are elsewhere is asked for the job alone; without one, the time names the run.
+    `exists` is False where the cluster is known to have no job of that name.
+    """
+    if session.is_on_host:
+        return next_run(session.run_root(key.team, key.name))
+    existing = session.jobs.get(key) if exists else None
+    if existing is not None and session.jobs.state(key).phase == "failed":
+        return str(existing["metadata"].get("annotations", {}).get(RUN) or _run_of_now())
+    return _run_of_now()
+
+
+def _run_of_now() -> str:
+    return datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
+
+
+def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
+    """Submit the stack's job; the one before it must have ended. `run` names one to continue.
+
+    Raises:
+        TrainyardError: the cluster refused it, or the job failed (exit code 4).
+        InterruptedByUser: Ctrl-C; a submitted job continues.
+    """
+    job = stack_job(session)
+    key = JobKey(job.team, job.name)
+    started = time.time()
+    with interruptible(session, key):
+        run = run or new_run(session, key)
+        existing = session.jobs.get(key)
+        if existing is not None and session.jobs.state(key).ended:
+            session.jobs.delete_and_wait(key)
+        await_data(session, job)
+        submit(session, key, _manifest(session, job, run), run)
+        if follows:
+            _follow_to_end(session, job, run, started)
+
+
+def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -> None:
+    """Submit a job, and report it.
+
+    Raises:
+        TrainyardError: the cluster refused it; or did not answer, and may have it.
+    """
+    try:
+        session.jobs.submit(body)
+    except CUT_OFF as error:  # the request may have arrived
+        raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
+    # Not by the console, which imports rich while the job's pods start.
+    sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
+    sys.stdout.flush()
+
+
+def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
+    """Show the queue's decisions on a job and its nodes' output, until it ends.
+
+    Raises:
+        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
+    """
+    from trainyard.jobs.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
+
+    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
+    shown = NodeLogs(session.jobs, key, num_nodes)
+    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
+    if state.phase == "failed":
+        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
+    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
+    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def interruptible(session: Session, key: JobKey) -> Iterator[None]:
+    """Keep the job running whatever ends the command, and report what exists.
+
+    Raises:
+        InterruptedByUser: in place of what Python raises at Ctrl-C.
+        TrainyardError: the connection broke off, or the user's credential has expired.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedByUser(_submitted_state(session, key)) from None
+    except (*CUT_OFF, ApiException) as error:
+        if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
+            raise
+        # What runs after a submission has already reported that the job exists.
+        raise TrainyardError([unanswered(error, NOT_SUBMITTED)]) from error
+
+
+def _submitted_state(session: Session, key: JobKey) -> str:
+    try:
+        exists = session.jobs.get(key) is not None
+    except (*CUT_OFF, ApiException, TrainyardError, KeyboardInterrupt):
+        text = _if_submitted(key)
+        return text[0].upper() + text[1:]
+    if exists:
+        again, delete = take_up(key), f"trainyard cancel {key.name}"
+        return f"{key.name} continues; follow it again: {again}; delete it: {delete}"
+    return "No job was submitted. The same command starts it."
+
+
+def _if_submitted(key: JobKey) -> str:
+    return f"if {key.name} was submitted (trainyard jobs), it continues; follow it again: {take_up(key)}"
+
+
+def cancel_job(session: Session, name: str) -> None:
+    """Delete a job; its checkpoints are retained."""
+    key = key_of(session, name)
+    session.jobs.state(key)  # raises where there is none
+    run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
+    session.jobs.delete(key)
+    session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
+
+
+def _retained_data(session: Session, key: JobKey, run: str) -> str:
+    """Return where a deleted job's checkpoints are, and how to continue, where there is a command for it.
+
+    `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
+    code that reads the folder.
+    """
+    if not _is_of_stack(session, key):
+        return f"its files are retained on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
+    resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
+    if session.is_on_host:
+        return f"its checkpoints are retained in {session.run_root(key.team, key.name)}{resume}"
+    return f"the checkpoints of {run or 'its runs'} are retained on the team's volume{resume}"
+
+
+def _is_of_stack(session: Session, key: JobKey) -> bool:
+    """Whether a job is the one that the stack file declares."""
+    if not session.has_file or session.is_fleet:
+        return False
+    job = session.stack.job
+    return job is not None and (job.team, job.name) == (key.team, key.name)
+
+
+def key_of(session: Session, name: str) -> JobKey:
+    """Return the key of the job of that name; without a name, of the stack's own.
+
+    Raises:
+        InputError: no team that the user sees has such a job, or several have.
+    """
+    if not name:
+        job = stack_job(session)
+        return JobKey(job.team, job.name)
+    seen = session.jobs.of_teams(session.namespaces)
+    known = [key for key in seen if session.team in {"", key.team}]
+    found = [key for key in known if key.name == name]
+    if len(found) != 1:
+        raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
+    return found[0]
+
+
+def _unknown(name: str, known: list[JobKey]) -> Problem:
+    names = ", ".join(sorted(key.name for key in known)) or "there is none"
+    return Problem("job", name, f"a submitted job that has not been deleted: {names}", "name one of these")
+
+
+def _ambiguous(name: str, found: list[JobKey]) -> Problem:
+    teams = ", ".join(key.team for key in found)
+    return Problem("job", f"{name}, which {teams} have", "a name that one team has", "name it: --team TEAM")
+
+
+def stack_job(session: Session) -> JobSpec:
+    """Return the stack's job.
+
+    Raises:
+        TrainyardError: the stack has no job.
+    """
+    if session.stack.job is None:
+        raise TrainyardError(
+            [
+                Problem(
+                    path="job",
+                    got=f"{session.stack_file.name} has none",
+                    allowed="a stack with a `job`",
+                    fix="add `job:` to the stack file",
+                )
+            ],
+            ExitCode.WRONG_INPUT,
+        )
+    return session.stack.job
+
+
+def _submitted_run(session: Session, job: JobSpec) -> str | None:
+    """Return the run that is in the cluster for just this job, whether it runs or has ended."""
+    existing = session.jobs.get(JobKey(job.team, job.name))
+    if existing is None:
+        return None
+    annotations = existing["metadata"].get("annotations", {})
+    run = str(annotations.get(RUN, ""))
+    wanted = _manifest(session, job, run)["metadata"]["annotations"]
+    return run if wanted.items() <= annotations.items() else None
+
+
+def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
+    stack = session.stack
+    placement = placement_of(stack) if job == stack.job else None
+    return manifest(job, run, stack.datasets, placement, share=share_for(job, stack))
+
+
+def await_data(session: Session, job: JobSpec) -> None:
+    """Return once the job's datasets are staged: a job that waited for one would hold its accelerators.
+
+    Raises:
+        TrainyardError: a dataset could not be staged, or nothing stages it.
+    """
+    jobs = RetryingJobs(session, JobKey(job.team, job.name), submitted=False)
+    for dataset in filter(None, (job.dataset, *job.datasets)):
+        staging = jobs.staging(dataset, job.team)
+        if staging.phase == "under way":
+            with session.progress.task(f"dataset {dataset}"):
+                while staging.phase == "under way":
+                    time.sleep(STAGING_POLL_SECONDS)
+                    staging = jobs.staging(dataset, job.team)
+        if staging.phase not in {"staged", "hidden"}:
+            raise TrainyardError([_not_staged(dataset, staging)])
+
+
+def _not_staged(dataset: str, staging: Staging) -> Problem:
+    failed = staging.phase == "failed"
+    fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
+    got = "its staging failed" if failed else "no Job stages it"
+    return Problem(f"dataset {dataset}", got, "a staged dataset", fix)
+
+
+def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
+    from trainyard.jobs.follow import Follower, Losses, until_ended
+    from trainyard.jobs.spot import cloud
+
+    key = JobKey(job.team, job.name)
+    run_dir = session.run_root(job.team, job.name) / run
+    jobs = RetryingJobs(session, key)
+    follower = Follower(jobs, key, run_dir, session.cluster.layout.events)
+    losses = Losses(jobs, key, job.interruptions)
+    progress = session.progress
+    with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
+
+        def look(history: JobHistory, new: list[TimelineEvent]) -> None:
+            for event in new:
+                progress.log(f"  {event.actor:<5}  {event.text}")
+            task.advanced(history.step, history.num_steps, history.measure)
+            if history.state.phase == "running" and (due := losses.due(history.step)):
+                taker.take(history.state.nodes, due.notice_seconds)
+
+        return until_ended(follower, look)
+
+
+def _failed(name: str, state: JobState, where: str = "") -> Problem:
+    return Problem(
+        path=f"job {name}",
+        got=" ".join(("failed", where)).strip() + f": {state.reason}",
+        allowed="a job with exit code 0",
+        fix=f"read `trainyard logs {name}`; committed checkpoints are retained",
+    )

@@ -1,0 +1,156 @@
+"""Uploads code into the team's store, unless the store has it, through the team's upload pod."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import IO, Any
+
+from infra.common import names
+from infra.errors import Problem, TrainyardError
+from infra.platform.programs import program
+from trainyard.jobs.cluster import MemberCluster, Object
+from trainyard.jobs.remote import ERROR_CHANNEL, Remote
+from trainyard.jobs.shell import CHUNK, STDERR, STDIN, STDOUT
+from trainyard.source.pack import Pack
+from trainyard.stack.session import Session
+
+POD_SECONDS = 300.0
+"""Seconds until the pod must run: its image may have to be pulled."""
+ANSWER_SECONDS = 120.0
+_STORED, _SEND = "stored", "send"
+_LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
+Progress = Callable[[int, int], object]
+"""Called with the bytes that were sent, and the total."""
+
+
+@dataclass(frozen=True)
+class UploadPod:
+    """The pod that takes a team's code."""
+
+    name: str
+    namespace: str
+    container: str = names.UPLOADS
+
+
+class StoreProgram:
+    """The program in the team's pod that has the store, from its start on."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 -- the client's own
+        self._connection = connection
+
+    def has(self, digest: str) -> bool:
+        """Whether a pack is there; it can be asked once.
+
+        Raises:
+            TrainyardError: the program has ended.
+        """
+        self._connection.write_channel(STDIN, f"{digest}\n".encode())
+        answer = _answer(self._connection)
+        if answer not in {_STORED, _SEND}:
+            raise TrainyardError([_broken(answer)])
+        return answer == _STORED
+
+    def take(self, pack: Pack, progress: Progress = lambda _sent, _all: None) -> None:
+        """Send the pack that it has not.
+
+        Raises:
+            TrainyardError: the pack did not arrive whole.
+        """
+        with pack.compressed() as sent:
+            _send(self._connection, sent, progress)
+        if (answer := _answer(self._connection)) != _STORED:
+            raise TrainyardError([_broken(answer)])
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._connection.close()
+
+
+class CodeStore:
+    """The packs of code that a team has."""
+
+    def __init__(self, session: Session, cluster: MemberCluster, namespace: str) -> None:
+        self._session, self._cluster, self._namespace = session, cluster, namespace
+
+    def has(self, digest: str) -> bool:
+        """Whether a pack is there."""
+        with closing(self.started()) as started:
+            return started.has(digest)
+
+    def started(self) -> StoreProgram:
+        """Start the program that answers for the store.
+
+        Raises:
+            TrainyardError: the team has no pod for that.
+        """
+        command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE]
+        return StoreProgram(Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False))
+
+    def _pod(self) -> UploadPod:
+        """Return the team's pod for uploads, once it runs."""
+        deadline = time.monotonic() + POD_SECONDS
+        while True:
+            pods = self._cluster.labelled_pods(self._namespace, _LABEL)
+            for pod in pods:
+                if _is_ready(pod):
+                    return UploadPod(pod["metadata"]["name"], self._namespace)
+            if not pods or time.monotonic() > deadline:
+                raise TrainyardError([_no_pod(self._namespace, pods)])
+            time.sleep(1.0)
+
+
+def _is_ready(pod: Object) -> bool:
+    ready = [each["status"] for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
+    return ready == ["True"] and "deletionTimestamp" not in pod["metadata"]
+
+
+def _answer(connection: Any) -> str:  # noqa: ANN401 -- the client's own
+    """Return the program's next line, or its standard error if it has ended."""
+    line, deadline = b"", time.monotonic() + ANSWER_SECONDS
+    while b"\n" not in line and time.monotonic() < deadline:
+        connection.update(timeout=1)
+        line += _bytes(connection.read_channel(STDOUT))
+        if not connection.is_open() and b"\n" not in line:
+            return _text(connection.read_channel(STDERR)) or _text(connection.read_channel(ERROR_CHANNEL))
+    return _text(line).strip()
+
+
+def _send(connection: Any, sent: IO[bytes], progress: Progress) -> None:  # noqa: ANN401
+    number = sent.seek(0, 2)
+    sent.seek(0)
+    connection.write_channel(STDIN, b"%d\n" % number)
+    while part := sent.read(CHUNK):
+        connection.write_channel(STDIN, part)
+        progress(sent.tell(), number)
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: bytes | str) -> str:
+    return _bytes(value).decode(errors="replace").strip()
+
+
+def _broken(answer: str) -> Problem:
+    got = f"the upload is incomplete: {answer or 'the connection broke off'}"
+    return Problem("code", got, "a complete upload", "run the same command again")
+
+
+def _no_pod(namespace: str, pods: list[Object]) -> Problem:
+    if not pods:
+        fix = "ask your platform team to run `trainyard up` or `pulumi up` again"
+        got = f"{namespace} has no pod that receives code"
+        return Problem("code", got, "a stack that this version has deployed", fix)
+    name = pods[0]["metadata"]["name"]
+    waiting = [
+        f"{each['state']['waiting'].get('reason')}: {each['state']['waiting'].get('message', '')}"
+        for each in pods[0]["status"].get("containerStatuses", ())
+        if each["state"].get("waiting")
+    ]
+    got = f"pod {name} is not ready: {', '.join(waiting) or pods[0]['status'].get('phase')}"
+    fix = f"look at it: kubectl describe pod -n {namespace} {name}"
+    return Problem("code", got, "a pod that receives the team's code", fix)

@@ -1,0 +1,70 @@
+"""Lists the resources that a stack declares, by running its program against a mock engine that records
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
+from pulumi.runtime.stack import run_pulumi_func
+
+from infra.common.artifacts import Artifacts
+from infra.program import declare
+from infra.sdk_overhead import forget_programs_before, reduce_overhead
+from infra.stackfile import Stack
+from infra.targets.deploying import DeclaredResource
+from trainyard.stack.parts import ENGINE_PARTS
+from trainyard.stack.session import Session
+
+
+def prepared(session: Session) -> Artifacts:
+    """Get what declaring the stack takes: the target's SDK, charts, and helm, which renders them."""
+    session.packages.ensure(session.progress)
+    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
+    os.environ["PATH"] = session.toolchain.environment()["PATH"]
+    return Artifacts.from_environment()
+
+
+def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
+    """Return every resource that the stack declares; the cloud's answers are unknown."""
+    recorder = _Recorder()
+
+    def program() -> None:
+        declare(stack, artifacts)
+
+    async def run() -> None:
+        forget_programs_before()
+        set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
+        await run_pulumi_func(program)
+
+    reduce_overhead()
+    asyncio.run(run())
+    return recorder.declared
+
+
+class _Unknown(Mocks):
+    """Only a resource's declared inputs are known, as at a first preview."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        # Azure's outputs have identities in another form than its inputs, which the SDK would refuse.
+        return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
+
+    def call(self, args: MockCallArgs) -> NoReturn:
+        raise AssertionError(f"programs make no look-ups, but this one called {args.token}")
+
+
+class _Recorder(MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Unknown())
+        self.declared: list[DeclaredResource] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
+        properties: Mapping[str, Any] = rpc.deserialize_properties(request.object)
+        self.declared.append(DeclaredResource(request.type, request.name, properties))
+        answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        return answer
