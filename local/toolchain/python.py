@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import Problem
+from local.locked import locked_versions
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
 from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import Environment
 
 RECIPE = 1
-_LOCKED = re.compile(r"[a-z0-9._-]+==\S+")
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 """The distribution's Python, which the training image has too, since it is made from the same
 distribution."""
@@ -62,17 +61,9 @@ class PythonEnvironment(CachedArtifact):
         return {self.name: self.folder}
 
 
-def locked_versions(requirements: Path) -> dict[str, str]:
-    """Return name → version of all that a lock file has."""
-    lines = requirements.read_text(encoding="utf-8").splitlines()
-    return dict(line.split()[0].split("==") for line in lines if _LOCKED.match(line))
-
-
-def install(
-    runner: ProcessRunner, requirements: Path, folder: Path, *, python: Path, what: str, task: Task
-) -> None:
+def install(runner: ProcessRunner, lock: Path, folder: Path, *, python: Path, what: str, task: Task) -> None:
     """Install the locked packages into `folder`, compiled for `python`: pods cannot write the bytecode."""
-    total = sum(line[:1].isalnum() for line in requirements.read_text().splitlines())
+    total = len(locked_versions(lock))
     prepared = 0
 
     def on_line(line: str) -> None:
@@ -82,4 +73,4 @@ def install(
 
     flags = ("--require-hashes", "--only-binary", ":all:", "--compile-bytecode")
     command = (sys.executable, "-m", "uv", "pip", "install", *flags, "--python", python, "--target", folder)
-    runner.run([*command, "--requirements", requirements], what=what, on_line=on_line)
+    runner.run([*command, "--requirements", lock], what=what, on_line=on_line)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.paths import REPOSITORY
 from infra.errors import TrainyardError
 from tests.e2e.stack import LocalStack
 from tests.e2e.tenants import Person, command_of
@@ -23,9 +22,7 @@ from trainyard_train.observability.metrics import FILE, read_metrics, surviving_
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(900)]
 
 VOLUME = "/mnt/checkpoints"
-ACCELERATE, LAUNCHER = f"{VOLUME}/packages/bin/accelerate", f"{VOLUME}/deepspeed/bin/deepspeed"
-DEEPSPEED = REPOSITORY / ".trainyard" / "deepspeed"
-"""Made by `make deepspeed`."""
+ACCELERATE, LAUNCHER = f"{VOLUME}/packages/bin/accelerate", f"{VOLUME}/packages/bin/deepspeed"
 OFFLINE = ("HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "HF_EVALUATE_OFFLINE=1")
 PATHS = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCELERATE_USE_CPU=true")
 
@@ -34,8 +31,7 @@ PATHS = (f"PYTHONPATH={VOLUME}/packages", f"HF_HOME={VOLUME}/.cache/home", "ACCE
 def volume(stack: LocalStack) -> Path:
     """The team's volume, with the packages that its members have copied to it."""
     found = stack.data / "checkpoints" / "research"
-    for name, packages in {"packages": PACKAGES, "deepspeed": DEEPSPEED}.items():
-        shutil.copytree(packages, found / name)
+    shutil.copytree(PACKAGES, found / "packages")
     for launcher in (ACCELERATE, LAUNCHER):
         file = found / Path(launcher).relative_to(VOLUME)
         _, rest = file.read_text().split("\n", 1)
@@ -116,7 +112,7 @@ def test_a_program_of_deepspeeds_launcher_trains_on_two_nodes(
     (tmp_path / "zero.json").write_text(json.dumps(ZERO))
     monkeypatch.chdir(tmp_path)
     member = command_of(Person(stack, "mei", "research"), monkeypatch)
-    variables = ("--env", f"PYTHONPATH={VOLUME}/deepspeed", "--env", "DS_ACCELERATOR=cpu")
+    variables = ("--env", f"PYTHONPATH={VOLUME}/packages", "--env", "DS_ACCELERATOR=cpu")
     started = ("run", "--gpus", "2", "--nodes", "2", "--name", "zero", *variables)
     arguments = ("train.py", "--deepspeed", "--deepspeed_config", "zero.json")
     try:

@@ -175,8 +175,8 @@ def sign_in_to_aws(home: Path, endpoint: str) -> None:
 def install_clis(folder: Path) -> None:
     """Install the clouds' command lines on the reader's PATH: the real `aws`, and fakes of the others."""
     folder.mkdir()
-    aws = ROOT / ".trainyard" / "guides" / "bin" / "aws"
-    library = ROOT / ".trainyard" / "guides"
+    aws = ROOT / ".trainyard" / "clis" / "bin" / "aws"
+    library = ROOT / ".trainyard" / "clis"
     (folder / "aws").write_text(f'#!/bin/sh\nPYTHONPATH={library} exec {sys.executable} {aws} "$@"\n')
     for name in ("gcloud", "az"):
         program = f'#!/bin/sh\nexec {sys.executable} {CLIS / "reference_cli.py"} {CLIS / name}.yaml "$@"\n'

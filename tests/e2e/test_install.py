@@ -78,8 +78,8 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCommand]
         (project / name / "__init__.py").write_text("raise ImportError(__file__)\n")
     variables["PYTHONPATH"] = "."
     found = InstalledCommand(home, project, variables)
-    lock = ROOT / "requirements/local.txt"
-    installed = found.run(str(UV), "tool", "install", "--constraints", str(lock), str(copy))
+    lock = ROOT / "requirements/host.txt"
+    installed = found.run(str(UV), "tool", "install", "--constraints", str(lock), f"{copy}[local]")
     assert installed.returncode == 0, installed.stderr
     shutil.rmtree(copy)
     yield found
@@ -143,7 +143,7 @@ def test_a_targets_sdk_is_offered_when_it_is_needed_and_not_before(tool: Install
     refused = tool.run("trainyard", "preview", "--stack", "coreweave")
     assert refused.returncode == 3
     assert "pulumi-coreweave" in refused.stderr
-    assert "fix:     uv tool install 'trainyard[coreweave] @ file://" in refused.stderr
+    assert "fix:     uv tool install 'trainyard[coreweave,local] @ file://" in refused.stderr
 
 
 def test_a_members_command_asks_the_cluster_by_a_context_alone(tool: InstalledCommand) -> None:

@@ -402,8 +402,8 @@ def test_boosted_trees_grow_on_two_nodes_of_a_package_that_comes_along(
     stack: LocalStack, member: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(REPOSITORY / "examples" / "boosted_trees.py", tmp_path)
-    package = list((REPOSITORY / ".trainyard" / "foreign").glob("xgboost*"))
-    assert package, "make foreign brings XGBoost"
+    package = list((REPOSITORY / ".trainyard" / "peers").glob("xgboost*"))
+    assert package, "make peers brings XGBoost"
     for each in package:
         shutil.copytree(each, tmp_path / "vendor" / each.name)
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from trainyard.stack.parts import PACKAGE_PARTS
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 
 NEXT = "99.0.0"
-INSTALLING = "the SDK of aws is not installed: installing it from requirements/plugin-aws.txt"
+INSTALLING = "the SDK of aws is not installed: installing boto3, pulumi-aws from requirements/host.txt"
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ import pulumi_coreweave
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make up` makes first of a new clone: an environment with requirements/local.txt."""
+    """What `make up` makes first of a new clone: an environment with the extra `local`."""
     folder = tmp_path_factory.mktemp("clone")
     for part in PARTS:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=NOT_COPIED)
@@ -62,7 +62,7 @@ def test_a_price_needs_no_sdk(clone: Path) -> None:
 def test_an_sdk_is_installed_from_the_lock_into_the_running_command(clone: Path) -> None:
     done = run(clone, "python", "-c", ENSURE)
     assert done.returncode == 0, done.stderr
-    assert "pulumi-coreweave: not installed; installing from requirements/coreweave.txt" in done.stderr
+    assert "pulumi-coreweave: not installed; installing from requirements/host.txt" in done.stderr
     assert "packages/coreweave: done" in done.stderr
     stamps = {each.name for each in (clone / ".venv").glob(".stamp-*")}
     assert stamps == {".stamp-local", ".stamp-coreweave"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,10 +31,12 @@ class Clone:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.machine = folder / "clone", folder / "log", folder / "machine"
-        for made in (self.folder / "local", self.folder / "requirements", self.machine):
-            made.mkdir(parents=True)
-        shutil.copy(REPOSITORY / "local/bootstrap.sh", self.folder / "local")
-        for name in ("pyproject.toml", *(f"requirements/{lock}.txt" for lock in ("uv", "local", "dev"))):
+        for name in ("local", "requirements", "training"):
+            (self.folder / name).mkdir(parents=True)
+        self.machine.mkdir()
+        for name in ("bootstrap.sh", "locked.py"):
+            shutil.copy(REPOSITORY / "local" / name, self.folder / "local")
+        for name in ("pyproject.toml", "training/pyproject.toml", "requirements/host.txt"):
             (self.folder / name).write_text(name)
 
     def install(self, name: str, script: str) -> None:
@@ -49,8 +52,9 @@ class Clone:
         return subprocess.run(command, env=path, capture_output=True, text=True)
 
     def installed(self) -> list[str]:
+        """Return the extra of each installation."""
         lines = self.log.read_text().splitlines()
-        return [line.split()[-1] for line in lines if line.startswith("uv pip install") and "-r" in line]
+        return re.findall(r"--extra ui --extra (\w+) ", "\n".join(lines))
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def test_a_new_clone_gets_its_environment_by_hash(clone: Clone) -> None:
     clone.install_python()
     done = clone.bootstrap("local")
     assert done.returncode == 0, done.stderr
-    assert clone.installed() == ["requirements/local.txt"]
+    assert clone.installed() == ["local"]
     assert clone.log.read_text().count("--require-hashes") == 2
 
 
@@ -78,10 +82,10 @@ def test_the_developers_environment_is_used_by_the_user_too(clone: Clone) -> Non
     clone.install_python()
     clone.bootstrap("dev")
     clone.bootstrap("local")
-    assert clone.installed() == ["requirements/dev.txt"]
+    assert clone.installed() == ["dev"]
 
 
-@pytest.mark.parametrize("file", ["requirements/local.txt", "pyproject.toml", ".venv/.stamp-local"])
+@pytest.mark.parametrize("file", ["requirements/host.txt", "pyproject.toml", ".venv/.stamp-local"])
 def test_a_changed_lock_is_installed_again(clone: Clone, file: str) -> None:
     clone.install_python()
     clone.bootstrap("local")

@@ -11,4 +11,4 @@ from trainyard_train.elasticity.startup import defer_compiler
 
 defer_compiler()
 torch.set_num_threads(1)
-sys.path.append(str(REPOSITORY / ".trainyard" / "tracking"))  # made by `make tracking`
+sys.path.append(str(REPOSITORY / ".trainyard" / "peers"))  # made by `make peers`

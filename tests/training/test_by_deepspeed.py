@@ -23,8 +23,8 @@ from trainyard_train.deepspeed_run import DeepSpeedRun
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers.process_group import join
 
-PACKAGES = REPOSITORY / ".trainyard" / "deepspeed"
-NEEDS_DEEPSPEED = pytest.mark.skipif(not PACKAGES.is_dir(), reason="no DeepSpeed here: run make deepspeed")
+PACKAGES = REPOSITORY / ".trainyard" / "peers"
+NEEDS_DEEPSPEED = pytest.mark.skipif(not PACKAGES.is_dir(), reason="no DeepSpeed here: run make peers")
 STEPS = 20
 COMMON: dict[str, object] = {
     "model.name": "convnet",
@@ -150,7 +150,9 @@ def test_a_deepspeed_that_is_not_installed_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     config = load_config(None, [f"run_dir={tmp_path}"])
-    with pytest.raises(ConfigError, match=r"deepspeed is not installed; install requirements/deepspeed\.txt"):
+    with pytest.raises(
+        ConfigError, match=r"deepspeed is not installed; install trainyard-train\[deepspeed\]"
+    ):
         DeepSpeedRun(config, {}, join(config.timeouts, {}), PreemptionNotice(60))
 
 

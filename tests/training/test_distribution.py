@@ -1,22 +1,8 @@
-"""Metadata of the distribution `trainyard-train`: its requirements are those of the lock files."""
+"""Metadata of the distribution `trainyard-train`."""
 
 from __future__ import annotations
 
-from importlib.metadata import metadata, packages_distributions, requires
-
-from engine.paths import REPOSITORY
-
-
-def lines(name: str) -> list[str]:
-    return (REPOSITORY / "requirements" / name).read_text().splitlines()
-
-
-def test_its_requirements_are_those_that_the_lock_files_of_jobs_are_made_from() -> None:
-    needed = requires("trainyard-train") or []
-    assert [each for each in needed if "extra" not in each] == lines("training.in")
-    for extra in ("deepspeed", "tracking"):
-        suffix = f'; extra == "{extra}"'
-        assert [each.removesuffix(suffix) for each in needed if suffix in each] == lines(f"{extra}.in")
+from importlib.metadata import metadata, packages_distributions
 
 
 def test_its_name_its_import_and_its_licence() -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import tomllib
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import packages_distributions
@@ -29,6 +28,7 @@ from infra.stackfile import parse
 from infra.stackfile.job_file import parse_job
 from infra.stackfile.source import FLEET_KEY, STACK_KEY
 from infra.stackfile.stack import Stack
+from local.locked import locked_versions
 from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
@@ -47,7 +47,6 @@ from trainyard.stack.parts import CHART_PARTS, CLUSTER_PARTS
 SCHEMA = package_schema()
 BY_NAME_ALONE = r"(?:pipx?|uv tool|uv pip) install (?:-\S+ )*['\"]?trainyard(?![\w.-])(?!\[?\w*\]? @)"
 """A command that would install what has our name on PyPI."""
-LOCKS = sorted((ROOT / "requirements").glob("plugin*.txt"))
 TYPES = SCHEMA["types"]
 
 
@@ -84,9 +83,9 @@ def test_no_text_advises_to_install_by_the_name_alone() -> None:
 
 
 def test_the_packages_lock_has_what_its_modules_import() -> None:
-    """The SDK of a target is in that target's lock."""
-    text = "".join(file.read_text() for file in LOCKS)
-    locked = {"trainyard", *re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    extras = {target_of(kind).packages for kind in TARGETS} - {"local"}
+    sdks = {name for extra in extras for name in needs._sdk_packages(ROOT / "pyproject.toml", extra)}
+    locked = {"trainyard", "botocore", *sdks, *locked_versions(ROOT / "requirements/plugin.txt")}
     known = packages_distributions()
     folders = ("catalog", "engine", "local", "policies", "trainyard/component")
     for file in (file for folder in folders for file in (ROOT / folder).rglob("*.py")):
@@ -405,14 +404,6 @@ def test_a_pack_that_was_killed_evaluates_nothing(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("*.judging")
     file.write_text(str(ended.pid))
     assert not presence.is_evaluating("team", "dev", {"PULUMI_HOME": str(tmp_path)})
-
-
-def test_the_training_packages_requirements_are_those_its_locks_are_made_from() -> None:
-    project = tomllib.loads((ROOT / "training/pyproject.toml").read_text())["project"]
-    asked = {"training": project["dependencies"], **project["optional-dependencies"]}
-    for name, packages in asked.items():
-        lines = (ROOT / "requirements" / f"{name}.in").read_text().splitlines()
-        assert packages == [line for line in lines if line and not line.startswith("#")]
 
 
 def test_the_repository_has_no_symbolic_link_since_the_engine_refuses_them() -> None:

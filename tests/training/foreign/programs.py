@@ -16,8 +16,8 @@ from engine.paths import REPOSITORY
 from tests.training.foreign.models import make_texts
 from trainyard_train.elasticity.config import GRACE_VARIABLE
 
-PACKAGES = REPOSITORY / ".trainyard" / "foreign"
-"""Made by `make foreign`."""
+PACKAGES = REPOSITORY / ".trainyard" / "peers"
+"""Made by `make peers`."""
 PATCHES = Path(__file__).parent / "patches"
 TEXTS = 52
 """Number of texts, with which every program takes 13 steps in each of two epochs."""

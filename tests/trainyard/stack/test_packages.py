@@ -1,4 +1,4 @@
-"""The packages of a target's SDK: installed from the lock, or named with the command that installs them."""
+"""The packages of an extra: installed from the lock, or named with the command that installs them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from engine.paths import REPOSITORY, Paths
 from engine.progress import Progress
 from infra.common.target_registry import TARGETS, target_of
 from infra.errors import ExitCode, HostError
+from local.locked import locked_versions
 from local.toolchain.doctor import DoctorStatus
 from tests.engine.progress import RecordedProgress
 from trainyard.commands import doctor
@@ -39,8 +41,9 @@ class Installed:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
-    """An environment in which no SDK is installed."""
-    found = Installed({})
+    """An environment in which no SDK is installed, but the engine's packages are."""
+    found = Installed({each.name: metadata.version(each.name) for each in packages._required("local")})
+    found.versions["boto3"] = "1.44.5"
     monkeypatch.setattr(metadata, "version", found.version)
     return found
 
@@ -50,7 +53,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fake clone, whose environment the module under test takes for this Python's."""
     (tmp_path / "requirements").mkdir()
     (tmp_path / "local").mkdir()
-    (tmp_path / "requirements" / "aws.txt").write_text(
+    (tmp_path / "requirements" / "host.txt").write_text(
         "moto==5.2.0 \\\n    --hash=sha256:0\npulumi-aws==7.9.0 \\\n    --hash=sha256:0\n"
     )
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
@@ -67,17 +70,21 @@ def script(clone: Path, text: str) -> None:
     file.chmod(0o755)
 
 
-def test_each_target_names_an_extra_of_the_project_with_a_lock() -> None:
-    extras = set(metadata.metadata("trainyard").get_all("Provides-Extra") or ())
+def test_each_target_names_an_extra_of_the_project_that_is_locked() -> None:
+    locked = locked_versions(REPOSITORY / "requirements/host.txt")
     for kind in TARGETS:
-        extra = target_of(kind).packages
-        assert not extra or extra in extras
-        assert not extra or (REPOSITORY / "requirements" / f"{extra}.txt").exists()
+        names = {canonicalize_name(each.name) for each in packages._required(target_of(kind).packages)}
+        assert {"pulumi", "pulumi-kubernetes"} <= names <= locked.keys()
 
 
-def test_a_target_without_an_sdk_needs_nothing(installed: Installed, tmp_path: Path) -> None:
-    assert of(tmp_path, "").missing() == []
-    of(tmp_path, "").ensure(RecordedProgress())
+def test_an_import_that_an_extra_would_satisfy_names_it(installed: Installed, tmp_path: Path) -> None:
+    paths = of(tmp_path).paths
+    found = {
+        module: Packages.providing(module, paths)
+        for module in ("pulumi.runtime", "grpc", "matplotlib", "boto3", "botocore.exceptions", "colorsys")
+    }
+    extras = [each and each.extra for each in found.values()]
+    assert extras == ["local", "local", "ui", "aws", "aws", None]
 
 
 def test_a_package_of_a_fitting_version_is_not_changed(installed: Installed, tmp_path: Path) -> None:
@@ -99,7 +106,7 @@ def test_missing_packages_are_installed_and_reported(installed: Installed, clone
 
     Installing("aws", of(clone).paths).ensure(recorded)
     assert recorded.status == ["Downloading pulumi-aws"]
-    assert recorded.lines[0] == ("pulumi-aws, moto: not installed; installing from requirements/aws.txt")
+    assert recorded.lines[0] == ("pulumi-aws, moto: not installed; installing from requirements/host.txt")
 
 
 def test_a_version_other_than_the_locks_is_missing(installed: Installed, clone: Path) -> None:
@@ -125,11 +132,12 @@ def test_outside_of_the_clones_environment_one_command_is_named(
     script(clone, "exit 0")
     monkeypatch.setattr(sys, "prefix", "/opt/elsewhere")
     if not has_lock:
-        (clone / "requirements" / "aws.txt").unlink()
+        (clone / "requirements" / "host.txt").unlink()
     with pytest.raises(HostError) as refused:
         of(clone).ensure(RecordedProgress())
     fix = refused.value.problems[0].fix
-    what = f"--require-hashes -r {clone}/requirements/aws.txt" if has_lock else "'moto>=5.2'"
+    pins = f"--require-hashes --constraints {clone}/requirements/host.txt pulumi-aws==7.9.0 moto==5.2.0"
+    what = pins if has_lock else "'moto>=5.2'"
     assert fix.startswith(f"uv pip install --python {sys.executable} ")
     assert fix.endswith(what)
     assert refused.value.exit_code == ExitCode.HOST
@@ -158,9 +166,9 @@ def test_a_tool_is_reinstalled_from_its_source_with_its_extras(
     read = ours.read_text
     monkeypatch.setattr(ours, "read_text", lambda name: texts.get(name) or read(name))
     monkeypatch.setattr(metadata, "distribution", lambda _name: ours)
-    assert of(tmp_path).command == f"uv tool install 'trainyard[aws] @ {origin}'"
+    assert of(tmp_path).command == f"uv tool install 'trainyard[aws,local] @ {origin}'"
     installed.versions["pulumi-coreweave"] = "1.0.1"
-    assert of(tmp_path).command == f"uv tool install 'trainyard[aws,coreweave] @ {origin}'"
+    assert of(tmp_path).command == f"uv tool install 'trainyard[aws,coreweave,local] @ {origin}'"
 
 
 def test_nothing_is_installed_into_an_environment_without_pip(
@@ -174,7 +182,7 @@ def test_nothing_is_installed_into_an_environment_without_pip(
 @pytest.mark.parametrize(
     ("found", "has_script", "state", "detail"),
     [
-        ({}, True, DoctorStatus.TODO, "install pulumi-aws, moto from requirements/aws.txt"),
+        ({}, True, DoctorStatus.TODO, "install pulumi-aws, moto from requirements/host.txt"),
         ({}, False, DoctorStatus.PROBLEM, "not installed"),
         ({"pulumi-aws": "7.9.0", "moto": "5.2.0"}, True, DoctorStatus.OK, "installed"),
     ],
@@ -195,8 +203,3 @@ def test_the_doctor_names_what_installs_them(
     assert finding.state is state
     assert detail in finding.detail
     assert bool(finding.fix) is (state is DoctorStatus.PROBLEM)
-
-
-def test_the_doctor_has_no_line_for_a_target_without_an_sdk(tmp_path: Path) -> None:
-    session = cast(Session, SimpleNamespace(packages=of(tmp_path, "")))
-    assert list(doctor._packages(session)) == []

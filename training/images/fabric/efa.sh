@@ -21,8 +21,12 @@ apt-get update
 apt-get install --yes --no-install-recommends \
     bzip2 ca-certificates curl g++ gcc libc6-dev libhwloc-dev libibverbs-dev make python3-pip
 # CUDA's headers come as wheels, as CUDA itself does.
+{
+    python3 "$here/locked.py" "$here/training.txt" nvidia-cuda-runtime
+    python3 "$here/locked.py" "$here/peers.txt" nvidia-cuda-crt nvidia-nvml-dev
+} >/tmp/cuda.txt
 python3 -m pip install --no-cache-dir --require-hashes --no-deps --only-binary=:all: \
-    --target=/opt/cuda --requirement="$here/cuda-headers.txt"
+    --target=/opt/cuda --requirement=/tmp/cuda.txt
 cuda=$(echo /opt/cuda/nvidia/cu*)
 
 mkdir -p /tmp/efa

@@ -1,7 +1,7 @@
 """Trains a run with DeepSpeed's engine, as one rank of mpirun or torchrun.
 
 `mpirun -n 2 python -m trainyard_train.by_deepspeed --config FILE [--set key.sub=value ...] --deepspeed JSON`,
-or the same under torchrun. DeepSpeed is an extra (`requirements/deepspeed.txt`, the images `deepspeed`). It
+or the same under torchrun. DeepSpeed is an extra (`trainyard-train[deepspeed]`, the images `deepspeed`). It
 partitions moments (from ZeRO 1), gradients (from ZeRO 2) and weights (ZeRO 3). Checkpoints are in DeepSpeed's
 format, for one world size, in the run's folder. Exit codes are those of `trainyard_train.train`;
 docs/moving.md lists what that module supports and this one does not.

@@ -158,7 +158,7 @@ def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any
         import deepspeed
     except ImportError as error:
         raise ConfigError(
-            [f"{error.name} is not installed; install requirements/deepspeed.txt, or take an image with it"]
+            [f"{error.name} is not installed; install trainyard-train[deepspeed], or take an image with it"]
         ) from None
     if mesh.device.type == "cpu":
         # DeepSpeed would compile its collectives with a compiler that is not in the image, and which

@@ -1,7 +1,7 @@
 """Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases. Errors of a
 tracker after its start are logged once, and do not stop the run.
 
-The packages of the last three are extras (`requirements/tracking.txt`).
+The packages of the last three are extras (`trainyard-train[tracking]`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
         importlib.import_module(_NEEDED[name])
     except ImportError as error:
         problem = (
-            f"export.{name}: set, but {error.name} is not installed; install requirements/tracking.txt"
+            f"export.{name}: set, but {error.name} is not installed; install trainyard-train[tracking]"
             " (for mlflow, wandb and opentelemetry), or remove the setting"
         )
         raise ConfigError([problem]) from None
