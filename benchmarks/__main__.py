@@ -18,7 +18,7 @@ from engine.paths import Paths
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
     "again": "a second `trainyard up` with nothing to change",
-    "policies": "preview of AWS stacks with up to 2,000 resources under all policies, against none",
+    "policies": "preview of an AWS stack with 2,000 resources under all policies, against none",
     "buckets": "the same of a plain program of buckets, and of packs without rules",
     "admission": "admission of a pod under the policies of team namespaces, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
@@ -30,8 +30,7 @@ BENCHES = {
     "resharding": "peak memory and seconds of a load under another layout, against dcp.load",
     "restart": "from a killed worker to the first new step, against torchrun and NVRx",
     "lost": "bytes read and steps repeated after a loss, against torch.save and dcp under torchrun",
-    "loading": "time to load a picture from shards on a disk and in S3, against WebDataset and torchdata",
-    "gather": "a gather of one value from each of 1,000 ranks, against the former algorithm",
+    "loading": "time to load a picture from shards, against WebDataset",
     "gpu": "all that needs a GPU, in 15 minutes: killed ranks, NCCL's watchdog, a GPT, a Llama, large states",
     "allreduce": "all-reduces between two pods of a team, against the same without its NetworkPolicy",
     "folder": "from `trainyard run` of 5,000 files to the first step, against kubectl and code baked in",

@@ -24,6 +24,7 @@ from infra.common.artifacts import ROOT
 from infra.stackfile import Stack
 from rehearsal import sdk
 from tests.infra.plan import plan
+from trainyard.stack.session import Session
 
 PROGRAM = """
 import importlib, json, pathlib
@@ -102,7 +103,16 @@ def _spelled(kind: str, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
 def engine(folder: Path, environment: Mapping[str, str]) -> Engine:
     """Return an engine on a project, its state beside the program."""
     paths = replace(Paths.from_environment(), repository=folder, state=folder / "state", stacks_folder=None)
-    paths.engine.mkdir(parents=True)
+    return _engine(paths, environment)
+
+
+def engine_of_repository(session: Session) -> Engine:
+    """Return an engine on this repository's program."""
+    return _engine(replace(session.paths, repository=ROOT), session.toolchain.environment())
+
+
+def _engine(paths: Paths, environment: Mapping[str, str]) -> Engine:
+    paths.engine.mkdir(parents=True, exist_ok=True)
     home = str(paths.engine / "home")
     return Engine(paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home})
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.figures import Figure, Repeats
+from benchmarks.two_ranks import LAUNCH
 
 ROUNDS = 15
 """Rounds, each of which runs the arms in the order A B C C B A."""
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 
 def measure() -> list[Figure]:

@@ -11,9 +11,8 @@ from pathlib import Path
 import yaml
 
 from benchmarks.arena import arena, quiet
-from benchmarks.bare import check_same, engine, write_project
+from benchmarks.bare import check_same, engine, engine_of_repository, write_project
 from benchmarks.figures import Figure, Repeats, alternating
-from engine.engine import Engine
 from engine.events import OperationResult
 from infra.common.artifacts import ROOT
 from infra.stackfile.source import STACK_KEY
@@ -51,12 +50,7 @@ def measure() -> list[Figure]:
         session.toolchain.ensure()
         session.toolchain.ensure(*PACKAGE_PARTS)
         environment = session.toolchain.environment()
-        paths = replace(session.paths, repository=ROOT)
-        paths.engine.mkdir(parents=True, exist_ok=True)
-        home = str(paths.engine / "home")
-        program = Engine(
-            paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home}
-        )
+        program = engine_of_repository(session)
         package = engine(write_program(Path(folder) / "package", session.stack_file), environment)
         through = without_component(package.preview("local", quiet()))
         check_same(through, program.preview("local", quiet()))

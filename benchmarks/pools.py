@@ -31,7 +31,6 @@ from trainyard.stack.session import Session
 SIZES = (50, 100, 200)
 ROUNDS = 1
 PACKAGES = ("aws", "kubernetes", "trainyard")
-PLOT = ROOT / "docs" / "images" / "pools.png"
 STACK = "many"
 
 
@@ -50,10 +49,9 @@ class Arms:
 
 
 def measure() -> list[Figure]:
-    """Time the previews at each size, and draw them."""
+    """Time the previews at each size."""
     with tempfile.TemporaryDirectory(prefix="trainyard-pools-") as folder:
         arms = [_arms(size, Path(folder) / str(size)) for size in SIZES]
-    draw(arms, PLOT)
     return [*(each.figure() for each in arms), growth(arms)]
 
 
@@ -74,24 +72,6 @@ def generated(pools: int) -> dict[str, Any]:
     ]
     data["config"]["trainyard:stack"]["pools"] += more
     return data
-
-
-def draw(arms: Sequence[Arms], path: Path) -> None:
-    """Draw both arms over the number of pools."""
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(6, 3.5), layout="constrained")
-    axes = canvas.subplots()
-    sizes = [each.pools for each in arms]
-    for name, style in (("ours", "o-"), ("bare", "s--")):
-        times = [Repeats(name, "s", getattr(each, name)).median for each in arms]
-        axes.plot(sizes, times, style, label="trainyard" if name == "ours" else "bare program")
-    axes.set_xlabel("pools")
-    axes.set_ylabel("preview, seconds")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    canvas.savefig(path, dpi=110)
 
 
 @contextmanager

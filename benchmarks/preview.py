@@ -5,14 +5,11 @@ resources.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.arena import arena, quiet
-from benchmarks.bare import check_same, engine, write_bare
+from benchmarks.bare import check_same, engine, engine_of_repository, write_bare
 from benchmarks.figures import Figure, Repeats, alternating
-from engine.engine import Engine
-from infra.common.artifacts import ROOT
 
 ROUNDS = 3
 
@@ -22,14 +19,9 @@ def measure() -> list[Figure]:
     with arena() as bench, tempfile.TemporaryDirectory() as folder:
         session = bench.session
         session.toolchain.ensure()
-        environment = session.toolchain.environment()
-        paths = replace(session.paths, repository=ROOT)
-        paths.engine.mkdir(parents=True, exist_ok=True)
-        home = str(paths.engine / "home")
-        ours = Engine(
-            paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home}
-        )
-        bare = engine(write_bare(Path(folder) / "bare", "local", session.stack), environment)
+        ours = engine_of_repository(session)
+        project = write_bare(Path(folder) / "bare", "local", session.stack)
+        bare = engine(project, session.toolchain.environment())
         check_same(ours.preview("local", quiet()), bare.preview("local", quiet()))
         taken, against = alternating(
             lambda: ours.preview("local", quiet()).seconds,

@@ -2,13 +2,12 @@
 (k times) with and without warmup, square root, and unscaled.
 
 Goyal et al. 2017 in small: handwritten digits, equal epochs, the rate tuned at k = 1 alone, five
-seeds. `python -m benchmarks.scaling_rule` writes `results/scaling_rule.json` and the picture of the docs.
+seeds. `python -m benchmarks.scaling_rule` prints the table of the docs.
 It is an experiment and no benchmark: it has no target, and what fails is shown as it is.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final
-
-from benchmarks.figures import RESULTS
 
 BATCH, EPOCHS, WARMUP_EPOCHS, TRAIN_SAMPLES = 8, 20, 4, 1438
 FACTORS: Final = (1, 4, 16, 64)
@@ -32,11 +29,10 @@ ARMS: Final[Mapping[str, tuple[str, bool]]] = {
     "square root, gradual warmup": ("sqrt", True),
     "not scaled": ("none", False),
 }
-PICTURE: Final = Path(__file__).parents[1] / "docs" / "images" / "scaling-rule.png"
 
 
 def main() -> None:
-    """Tune at k = 1, run every arm, write table and picture."""
+    """Tune at k = 1, run every arm, print the table."""
     import torch
 
     from trainyard_train.elasticity import startup
@@ -47,10 +43,6 @@ def main() -> None:
     rate = min(tuned, key=lambda candidate: tuned[candidate])
     _print_line(f"tuned at k = 1: {rate} of {tuned}")
     errors = {arm: {k: _errors(k, rate, rule, warm) for k in FACTORS} for arm, (rule, warm) in ARMS.items()}
-    result = {"rate": rate, "tuning": tuned, "batch": BATCH, "epochs": EPOCHS, "errors": errors}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "scaling_rule.json").write_text(json.dumps(result, indent=1) + "\n")
-    _draw(errors)
     for arm, by_factor in errors.items():
         _print_line(f"| {arm} | {' | '.join(map(_cell, by_factor.values()))} |")
 
@@ -103,33 +95,6 @@ def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
             return 90.0
         looks = [line for line in read_metrics(Path(folder) / FILE) if line["event"] == "evaluation"]
     return 100 * (1 - float(looks[-1]["accuracy"]))
-
-
-def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=150)
-    for (arm, by_factor), shift in zip(errors.items(), (-0.06, -0.02, 0.02, 0.06), strict=True):
-        positions = [k * 2**shift for k in by_factor]  # side by side, so that bars do not hide each other
-        middle = [median(values) for values in by_factor.values()]
-        below = [median(values) - min(values) for values in by_factor.values()]
-        above = [max(values) - median(values) for values in by_factor.values()]
-        axes.errorbar(
-            positions, middle, (below, above), marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(FACTORS, [f"{k}\n({BATCH * k})" for k in FACTORS])
-    axes.set_yscale("log")
-    axes.set_xlabel("k (samples in a batch)")
-    axes.set_ylabel("held-out error (%), median and range")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE)
 
 
 def _print_line(text: str) -> None:

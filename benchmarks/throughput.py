@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, Repeats
 from benchmarks.peers.steps import COMPARED, FREE, STEPS
+from benchmarks.two_ranks import LAUNCH, check_same_losses
 
 SETTINGS: Mapping[str, Any] = {
     "steps": 100_000,
@@ -35,7 +35,6 @@ PEERS = {
 """Arm → its name, and the limit of our time as a share of its time. The tuned loop uses channels last, a
 fused optimizer, and gradients as views of the buckets. All arms have the same number of threads, and all but
 `FREE` run with deterministic algorithms."""
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 
 def measure() -> list[Figure]:
@@ -75,9 +74,7 @@ def check(losses: Mapping[str, list[float]]) -> None:
         ValueError: with the first step at which two differ.
     """
     for peer in PEERS:
-        for step, (one, other) in enumerate(zip(losses["ours"], losses[peer], strict=True), start=1):
-            if step <= COMPARED and abs(one - other) > 1e-3 * other:
-                raise ValueError(f"step {step}: loss {one} in our arm, {other} in that of {PEERS[peer][0]}")
+        check_same_losses(losses["ours"][:COMPARED], losses[peer][:COMPARED])
 
 
 def _figure(claim: str, seconds: Mapping[str, list[float]], peer: str, ours: str = "ours") -> Figure:

@@ -24,6 +24,8 @@ from benchmarks.peers.reads import FILE as READS
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.observability.metrics import FILE, read_metrics
 
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+"""Starts a module on two ranks."""
 TIMEOUT_SECONDS = 180
 SAME = 1e-3
 """Maximum difference of the losses of two arms, relative to one of them."""
