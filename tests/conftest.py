@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.paths import Paths
@@ -31,11 +30,3 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # As in the engine's program: with Python's default threshold of collections, a plan takes twice as long.
 gc.set_threshold(100_000)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the layers of golden plans once, when all workers have stored theirs."""
-    if os.environ.get("UPDATE_GOLDEN") and not hasattr(session.config, "workerinput"):
-        from tests.infra import golden_plans  # most tests do not read `infra`
-
-        golden_plans.write()

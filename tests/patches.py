@@ -1,4 +1,4 @@
-"""Patches of documents by path: for cases that break a valid document in one place, and golden plans."""
+"""Patches of documents by path: for cases that break a valid document in one place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 _PART = re.compile(r'\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)')
-_PLAIN = re.compile(r'[^.\[\]"]+')
 
 
 def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,31 +33,3 @@ def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
 
 def _key(index: str, quoted: str, name: str) -> str | int:
     return int(index) if index else json.loads(quoted) if quoted else name
-
-
-def difference(old: Any, new: Any, path: str = "") -> dict[str, Any]:
-    """Return the shortest patch that turns `old` into `new`, both JSON documents.
-
-    Its only path is "" if the whole document is replaced.
-    """
-    if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
-        return {}
-    whole: dict[str, Any] = {path: new}
-    parts: dict[str, Any] = {}
-    if isinstance(old, dict) and isinstance(new, dict):
-        if any(new[key] is None and old.get(key, "") is not None for key in new):
-            return whole
-        for key in sorted(old.keys() | new.keys()):
-            each = (
-                f"{path}.{key}".removeprefix(".") if _PLAIN.fullmatch(key) else f"{path}[{json.dumps(key)}]"
-            )
-            if key in old and key in new:
-                parts |= difference(old[key], new[key], each)
-            else:
-                parts[each] = new.get(key)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and None not in new:
-        for index, pair in enumerate(zip(old, new, strict=True)):
-            parts |= difference(*pair, f"{path}[{index}]")
-    else:
-        return whole
-    return parts if not path or len(json.dumps(parts)) < len(json.dumps(whole)) else whole

@@ -28,8 +28,6 @@ FILES = {
     "more/test_more.py": "def test_one(): ...\ndef test_two(): ...\n",
     "other/page.md": "",
 }
-QUOTES = {REPOSITORY / "tests" / "test_tiers.py"}
-"""Its text has markers of other tiers."""
 PLANTED = """
 import importlib, pathlib, subprocess
 def test_a_file_that_a_child_program_reads():
@@ -227,7 +225,7 @@ def test_a_slower_machine_extends_the_budgets(monkeypatch: pytest.MonkeyPatch) -
 def test_every_test_of_a_tier_is_in_one_group() -> None:
     for name in TIERS:
         groups = Tier(name).groups.values()
-        for file in sorted({*(REPOSITORY / "tests").rglob("test_*.py")} - QUOTES):
+        for file in sorted((REPOSITORY / "tests").rglob("test_*.py")):
             if any(is_wanted(markers, f"{name} and not soak") for markers in markers_of(file)):
                 within = [
                     each

@@ -12,7 +12,7 @@ import pytest
 from infra.common.names import HOSTNAME_LABEL, LEAF_LABEL
 from infra.platform.jobs.runtimes import EX_HELD, EX_NO_FABRIC
 from infra.stackfile import Stack
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of
 from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG

@@ -32,8 +32,7 @@ from local.locked import locked_versions
 from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
-from tests.infra.golden import assert_matches
-from tests.infra.golden_plans import golden_plan
+from tests.infra.golden import assert_matches, golden_plan
 from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS

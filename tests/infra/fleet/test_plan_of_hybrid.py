@@ -14,7 +14,7 @@ from infra.fleet.stacks import faults
 from infra.program import declare_fleet
 from infra.stackfile import Fleet, load_fleet, parse_fleet
 from tests.infra.evaluated import findings
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, record, stack_file
 from tests.infra.shown import blocks_of
 

@@ -24,8 +24,7 @@ import yaml
 from engine.paths import REPOSITORY
 from infra.stackfile import parse_job
 from local.toolchain.images import environment
-from tests.infra.golden import GOLDEN
-from tests.infra.golden_plans import LAYERS, golden_plan
+from tests.infra.golden import GOLDEN, golden_plan
 from trainyard.jobs.records import manifest
 
 OURS = environment(REPOSITORY / "training/images/torch/Dockerfile")
@@ -38,6 +37,11 @@ NVIDIAS = {
 DRIVER = "/usr/local/nvidia/lib64"
 """Folder into which GKE mounts the driver's libraries."""
 PODS = sorted(GOLDEN.glob("pods/*.yaml"))
+PLANS = [
+    file.stem
+    for file in sorted(GOLDEN.glob("*.yaml"))
+    if "\ntrainyard:platform:Runtimes$" in file.read_text()
+]
 Container = Mapping[str, Any]
 LOOK_UP = f"""#!{sys.executable} -S
 import ast, ctypes, importlib.util, json, os, sys
@@ -187,7 +191,7 @@ def test_a_golden_pod_finds_what_it_imports_in_our_image(ours: Root, file: Path)
     assert ours.missing(node, [*imported(), "trainyard_train"], libraries(file.stem, ours)) == []
 
 
-@pytest.mark.parametrize("plan", [plan for plan in LAYERS if plan not in ("hybrid", "autoscaled-aws")])
+@pytest.mark.parametrize("plan", PLANS)
 def test_every_pod_that_runs_our_code_finds_what_it_imports_in_our_image(ours: Root, plan: str) -> None:
     given = pythons(plan)
     assert given

@@ -17,7 +17,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.infra.golden_plans import golden_plan
+from tests.infra.golden import golden_plan
 from tests.training.checkpointing.test_object_store import FILES, save
 from trainyard_train.checkpointing.checkpoint import Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError

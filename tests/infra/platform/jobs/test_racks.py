@@ -19,8 +19,7 @@ from infra.stackfile import Stack, load, parse
 from infra.stackfile.job import JobSpec
 from infra.targets.base import Cluster
 from tests.infra.evaluated import findings
-from tests.infra.golden import CASES
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import CASES, assert_golden
 from tests.infra.plan import Plan, artifacts, plan, record
 from tests.infra.shown import blocks_of
 from trainyard.images.images import inventory

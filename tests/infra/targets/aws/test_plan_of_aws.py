@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.stackfile import Stack
 from infra.targets.aws.stackfile.provider import AwsAccessSpec, AwsSpec
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
 

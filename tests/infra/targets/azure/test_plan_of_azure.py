@@ -23,7 +23,7 @@ from rehearsal import sdk
 from rehearsal.cloud import RequestedResource
 from rehearsal.fake import refusals_of
 from tests.infra.evaluated import findings
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
 from tests.infra.targets.azure.stacks import with_pools, with_provider

@@ -16,7 +16,7 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.coreweave.stackfile.provider import BucketPolicySpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
 from trainyard.cost.price import price_report

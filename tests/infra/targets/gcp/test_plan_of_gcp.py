@@ -14,7 +14,7 @@ from infra.stackfile import Stack, load
 from infra.targets.gcp.stackfile.provider import GcpSpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
 from tests.infra.targets.gcp.answers import CERTIFICATE

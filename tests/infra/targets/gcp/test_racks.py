@@ -11,8 +11,7 @@ from catalog import fabric_lint
 from infra.common.artifacts import Artifacts
 from infra.stackfile import Stack, load
 from tests.infra.evaluated import findings
-from tests.infra.golden import CASES
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import CASES, assert_golden
 from tests.infra.plan import Plan, plan, pools_of
 from tests.infra.shown import blocks_of
 from trainyard.images.images import inventory

@@ -8,7 +8,7 @@ import yaml
 
 from infra.stackfile import Stack
 from tests.infra.evaluated import findings
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import assert_golden
 from tests.infra.kubeconfigs import TOKEN
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of

@@ -17,7 +17,7 @@ from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
 from rehearsal.cloud import Made, RequestedResource
 from rehearsal.store import ResourceStore, StoredResource
-from tests.infra.golden_plans import golden_plan
+from tests.infra.golden import golden_plan
 
 REGION = "us-east-2"
 TAGS = {"trainyard.dev/stack": "training"}

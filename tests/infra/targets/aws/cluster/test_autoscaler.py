@@ -14,8 +14,7 @@ from infra.common.images import split
 from infra.stackfile import Stack, load
 from rehearsal.aws.account import MotoAccount
 from tests.infra.evaluated import findings
-from tests.infra.golden import CASES
-from tests.infra.golden_plans import assert_golden
+from tests.infra.golden import CASES, assert_golden
 from tests.infra.plan import Plan, Registration, artifacts, plan
 from tests.infra.shown import blocks_of
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
