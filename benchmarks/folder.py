@@ -58,7 +58,7 @@ def measure() -> list[Figure]:
     ours, peer = Repeats("trainyard run", "s", taken[0]), Repeats("kubectl, code baked in", "s", taken[1])
     sync = Repeats("trainyard run", "s", tuple(synced))
     return [
-        Figure(f"command → first step, folder of {FILES} files", ours, 1.15, peer),
+        Figure(f"command → first step, folder of {FILES} files", ours, 1.3, peer),
         Figure(f"pack {FILES} files, and ask for them", sync, at_most=1),
     ]
 

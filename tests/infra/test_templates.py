@@ -16,10 +16,10 @@ from infra.stackfile.job_file import parse_job
 from tests.infra.evaluated import findings
 from tests.infra.golden import assert_matches
 from tests.infra.plan import plan
+from tests.infra.template_questions import ASKED, questions, questions_of_program, with_questions
 from trainyard.component.outputs import OUTPUTS
 from trainyard.component.training_job import check
 from trainyard.cost.price import price_report
-from trainyard.stack.questions import ASKED, questions, questions_of_program, with_questions
 
 TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
 """Templates of clusters, or of part of one."""

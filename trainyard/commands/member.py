@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from trainyard.forms import Form
 from trainyard.stack.session import Session
@@ -60,26 +59,8 @@ HoldTime = Annotated[
 ]
 
 
-class _RunCommand(TyperCommand):
-    """`run`: its folder is packed in another process, from before typer reads the options on."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 -- typer exports no type
-        """Read the options, unless a shell completes them without a pack."""
-        if ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        from trainyard.source.packing import Packing
-
-        ctx.obj = ctx.with_resource(Packing(Path.cwd()))
-        try:
-            return super().parse_args(ctx, args)
-        except BaseException:
-            ctx.close()
-            raise
-
-
-@app.command(cls=_RunCommand)
+@app.command()
 def run(
-    ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
@@ -140,7 +121,7 @@ def run(
         secrets=secret or (),
         takes_folder=folder,
     )
-    run_job(Session(stack, context=context), asked, ctx.obj, dry_run=dry_run, detach=detach)
+    run_job(Session(stack, context=context), asked, dry_run=dry_run, detach=detach)
 
 
 @app.command()

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from threading import Thread
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,16 +28,13 @@ from trainyard.jobs.runtimes import Runtime, runtime_of
 from trainyard.jobs.secrets import Secrets
 from trainyard.jobs.size import Size
 from trainyard.jobs.submit import await_data, follow, interruptible, key_of, new_run, submit
+from trainyard.source.files import Listing, list_files
 from trainyard.source.options import Asked, Written, check_program, made_up, secrets_of
-from trainyard.source.pack import Pack, counted, printable, size_of
-from trainyard.source.packing import Code, Packing
-from trainyard.source.upload import CodeStore, StoreProgram
+from trainyard.source.pack import Pack, counted, pack, printable, size_of
+from trainyard.source.upload import CodeStore
 from trainyard.stack.session import Session
 
 NUM_SHOWN = 5
-
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -54,18 +49,16 @@ class Ready:
     replaces: str = ""
     """UID of the ended job of the same name, which is replaced; empty where none exists."""
     pack: Pack | None = None
-    store: Future[StoreProgram] | None = None
-    """Connection to the team's store, once its program has started."""
 
     @property
     def key(self) -> JobKey:
         return JobKey(self.chosen.job.team, self.chosen.job.name)
 
-    def with_code(self, code: Code) -> Ready:
+    def with_code(self, listing: Listing, packed: Pack) -> Ready:
         """Return it with the folder that it starts in."""
-        job = self.chosen.job.model_copy(update={"code": code.pack.digest, "files": ()})
-        checkout = replace(self.checkout, commit=code.listing.commit, dirty=code.listing.dirty)
-        return replace(self, chosen=replace(self.chosen, job=job), checkout=checkout, pack=code.pack)
+        job = self.chosen.job.model_copy(update={"code": packed.digest, "files": ()})
+        checkout = replace(self.checkout, commit=listing.commit, dirty=listing.dirty)
+        return replace(self, chosen=replace(self.chosen, job=job), checkout=checkout, pack=packed)
 
     def manifest(self) -> dict[str, Any]:
         """Return the TrainJob."""
@@ -76,14 +69,7 @@ class Ready:
 
 
 def submit_job(
-    session: Session,
-    job: JobSpec,
-    team: str,
-    asked: Asked,
-    packing: Packing | None,
-    *,
-    dry_run: bool,
-    detach: bool,
+    session: Session, job: JobSpec, team: str, asked: Asked, *, dry_run: bool, detach: bool
 ) -> None:
     """Submit a job, and follow it to its end.
 
@@ -92,7 +78,6 @@ def submit_job(
         job: the job as it was written; the cluster determines what it leaves open.
         team: its team; empty if only the cluster determines it.
         asked: the command line.
-        packing: the folder that the job starts in; None: it has none, or its code is in the store.
         dry_run: print the job instead.
         detach: end after the submission.
 
@@ -101,27 +86,12 @@ def submit_job(
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
         InterruptedByUser: Ctrl-C; a submitted job continues.
     """
+    has_code = asked.takes_folder and job.command is not None and job.code is None
     with interruptible(session, JobKey(job.team, job.name)):
-        # A thread, since problems of the folder are reported without waiting for the cluster.
-        sends = packing is not None and not dry_run
-        prepared = _beside(partial(_prepared, session, job, team, asked, sends=sends))
-        code = _checked(session, job, packing.code()) if packing else None
-        ready = prepared.result()
-        _start(session, ready.with_code(code) if code else ready, dry_run=dry_run, detach=detach)
-
-
-def _beside(call: Callable[[], Answer]) -> Future[Answer]:
-    """Begin a call in a thread, which only those who ask for its result wait for: Ctrl-C does not."""
-    future: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future
+        # First, since problems of the folder are reported without a cluster.
+        code = _packed(session, job, Path.cwd()) if has_code else None
+        ready = _prepared(session, job, team, asked)
+        _start(session, ready.with_code(*code) if code else ready, dry_run=dry_run, detach=detach)
 
 
 def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, detach: bool) -> None:
@@ -175,25 +145,27 @@ def _only_team(cluster: MemberCluster) -> str:
     return names.team_of(cluster.namespace)
 
 
-def _checked(session: Session, job: JobSpec, code: Code) -> Code:
-    """Check that the job's program is in its folder, and report what was packed."""
-    check_program(job, code.listing)
-    _log_folder(session, code)
-    return code
+def _packed(session: Session, job: JobSpec, folder: Path) -> tuple[Listing, Pack]:
+    """Pack the folder, check that the job's program is in it, and report what was packed."""
+    listing = list_files(folder, job.files)
+    check_program(job, listing)
+    started = time.monotonic()
+    packed = pack(folder, listing.names, job.files)
+    _log_folder(session, listing, packed, time.monotonic() - started)
+    return listing, packed
 
 
-def _prepared(session: Session, job: JobSpec, team: str, asked: Asked, *, sends: bool) -> Ready:
-    """Look at all that can be wrong, and start nothing but what takes code, where some is sent."""
+def _prepared(session: Session, job: JobSpec, team: str, asked: Asked) -> Ready:
+    """Look at all that can be wrong, and start nothing."""
     cluster = MemberCluster(session)
     job = job.model_copy(update={"team": team or _only_team(cluster)})
     namespace = names.team_namespace(job.team)
-    store = _beside(CodeStore(session, cluster, namespace).started) if sends else None
     job = _with_secrets(job, asked, cluster, namespace)
     chosen = choose(job, asked.size, flavors_of(cluster, namespace))
     runtime = runtime_of(cluster, chosen.job)
     runtime.check_datasets(chosen.job)
     _check_priority(cluster, chosen.job)
-    return _named(session, Ready(chosen, runtime, "", Checkout(runtime.image), store=store))
+    return _named(session, Ready(chosen, runtime, "", Checkout(runtime.image)))
 
 
 def _named(session: Session, ready: Ready) -> Ready:
@@ -211,13 +183,12 @@ def _named(session: Session, ready: Ready) -> Ready:
     return replace(ready, run=run, replaces=str(existing["metadata"]["uid"]) if existing else "")
 
 
-def _log_folder(session: Session, code: Code) -> None:
-    listing, packed = code.listing, code.pack
+def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
     what = f"{counted(packed.num_files, 'file')}, {size_of(packed.num_bytes)}"
     where = (
         f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
     )
-    session.progress.log(f"code   {what}, packed in {code.seconds:.1f} s: {packed.digest[:19]}…{where}")
+    session.progress.log(f"code   {what}, packed in {seconds:.1f} s: {packed.digest[:19]}…{where}")
     left = {
         "git does not track it": (listing.untracked, "git add, or --include"),
         "git ignores it": (listing.ignored, "--include sends it"),
@@ -267,19 +238,18 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         for line in outlook_of(MemberCluster(session), ready.chosen):
             session.progress.log(line)
         return
-    # First: the connection to the store has begun, and would time out while data are staged.
-    if ready.pack is not None and ready.store is not None:
-        _upload(session, ready.pack, ready.store)
+    if ready.pack is not None:
+        _upload(session, ready.key.namespace, ready.pack)
     await_data(session, ready.chosen.job)
     if ready.replaces:
         session.jobs.delete_and_wait(ready.key, uid=ready.replaces)
     _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)
 
 
-def _upload(session: Session, packed: Pack, store: Future[StoreProgram]) -> None:
+def _upload(session: Session, namespace: str, packed: Pack) -> None:
     """Send a pack, unless the team's store has it."""
     asked = time.monotonic()
-    with closing(store.result()) as program:
+    with closing(CodeStore(session, MemberCluster(session), namespace).started()) as program:
         if program.has(packed.digest):
             waited = time.monotonic() - asked
             session.progress.log(f"code   already in the team's store (asked in {waited:.1f} s)")

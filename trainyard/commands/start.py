@@ -1,5 +1,5 @@
 """The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml. Only then it
-imports `trainyard.commands.run`: the Kubernetes client takes as long to import as 5,000 files take to pack.
+imports `trainyard.commands.run`, since the Kubernetes client takes long to import.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from pathlib import Path
 from infra.common import names
 from infra.targets.kubeconfig import namespace_of
 from trainyard.source.options import Asked, Written, job_of, written
-from trainyard.source.packing import Packing
 from trainyard.stack.session import Session
 
 _UNNAMED = "unnamed"
 """Placeholder for the team, until the cluster's teams are known."""
 
 
-def run_job(session: Session, asked: Asked, packing: Packing, *, dry_run: bool, detach: bool) -> None:
+def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> None:
     """Start a job, and follow it to its end.
 
     Raises:
@@ -27,23 +26,15 @@ def run_job(session: Session, asked: Asked, packing: Packing, *, dry_run: bool, 
     found = written(asked)
     team = _named_team(session, asked, found)
     if found.is_train_job:
-        packing.stop()
         from trainyard.commands.run import submit_as_it_is
 
         submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
         return
-    folder = Path.cwd()
     # Problems in a file are reported without a cluster.
-    job = job_of(asked, found, team or _UNNAMED, folder)
-    has_code = asked.takes_folder and job.command is not None and job.code is None
-    if has_code:
-        packing.include(job.files)
-    else:
-        packing.stop()
+    job = job_of(asked, found, team or _UNNAMED, Path.cwd())
     from trainyard.commands.run import submit_job
 
-    begun = packing if has_code else None
-    submit_job(session, job, team, asked, begun, dry_run=dry_run, detach=detach)
+    submit_job(session, job, team, asked, dry_run=dry_run, detach=detach)
 
 
 def _named_team(session: Session, asked: Asked, found: Written) -> str:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,11 +27,8 @@ _UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard")
 _COMMIT = ("rev-parse", "--verify", "--quiet", "HEAD")
 _CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 _IGNORED_BY_GIT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-_QUESTIONS = (_INSIDE, _TRACKED, _IGNORED, _UNTRACKED, _IGNORED_BY_GIT, _COMMIT, _CHANGED)
 _LEFT_BEHIND = (".*", "*.egg-info", "*.pyc", "__pycache__", "build", "dist", "env", "node_modules", "venv")
 """Patterns of files that tools leave behind; most ignored files are such."""
-_MAY_FAIL = (_INSIDE, _COMMIT)
-"""Commands that fail outside of git, and before the first commit."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +58,16 @@ def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
         got, fix = "git: not installed", "install it; a folder need not be a repository"
         raise HostError([Problem("PATH", got, "git, which lists what is ignored", fix)])
     more = _listed(folder, listed)
-    with ThreadPoolExecutor() as pool:  # the git processes wait for the disk
-        asked = {
-            words: pool.submit(_git, folder, *words, check=words not in _MAY_FAIL) for words in _QUESTIONS
-        }
-    if asked[_INSIDE].result().strip() != b"true":
+    if _git(folder, *_INSIDE, check=False).strip() != b"true":
         return Listing((*_not_ignored(folder), *more))
-    left_out = set(_names(asked[_IGNORED].result()))
-    tracked = dict.fromkeys(_names(asked[_TRACKED].result()))
+    left_out = set(_names(_git(folder, *_IGNORED)))
+    tracked = dict.fromkeys(_names(_git(folder, *_TRACKED)))
     return Listing(
         names=(*(name for name in tracked if name not in left_out), *more),
-        untracked=tuple(name for name in _names(asked[_UNTRACKED].result()) if name not in more),
-        ignored=tuple(_ignored(asked[_IGNORED_BY_GIT].result(), more)),
-        commit=asked[_COMMIT].result().decode().strip(),
-        dirty=bool(asked[_CHANGED].result().strip()),
+        untracked=tuple(name for name in _names(_git(folder, *_UNTRACKED)) if name not in more),
+        ignored=tuple(_ignored(_git(folder, *_IGNORED_BY_GIT), more)),
+        commit=_git(folder, *_COMMIT, check=False).decode().strip(),
+        dirty=bool(_git(folder, *_CHANGED).strip()),
     )
 
 

@@ -88,16 +88,13 @@ class _File:
     """Content of the file, or the target of a link."""
 
 
-def pack(
-    folder: Path, names: Iterable[str], listed: Sequence[str] = (), archive: IO[bytes] | None = None
-) -> Pack:
+def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
     """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
     Args:
         folder: folder that the names are relative to.
         names: names of files and links, in any order.
         listed: patterns of what the user has named, which may look like a secret.
-        archive: file to write to; default: a temporary one.
 
     Raises:
         InputError: files that look like secrets, links to outside of the folder, or more than
@@ -105,7 +102,7 @@ def pack(
     """
     found_files = _stats(folder, sorted(set(names), key=os.fsencode))
     _check_size(folder, found_files)
-    archive = archive or tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
+    archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
     found = hashlib.sha256()
     num_files = num_bytes = 0
@@ -159,35 +156,14 @@ def _content(path: str, size: int) -> bytes:
 
 
 def _entry(file: _File) -> bytes:
-    """Return what `TarFile.addfile` writes of a file, which copies its header and its content once more."""
+    """Return what `TarFile.addfile` writes of a file, which copies its content once more."""
+    entry = tarfile.TarInfo(file.name)
     if stat.S_ISLNK(file.mode):
-        entry = tarfile.TarInfo(file.name)
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, os.fsdecode(file.content)
         return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-    mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
-    content = file.content
-    return _header(file.name, mode, len(content)) + content + bytes(-len(content) % tarfile.BLOCKSIZE)
-
-
-_TEMPLATE = tarfile.TarInfo().tobuf(tarfile.GNU_FORMAT)
-_SUM = slice(148, 155)
-_SUM_OF_TEMPLATE = int(_TEMPLATE[_SUM][:-1], 8) - sum(_TEMPLATE[100:107]) - sum(_TEMPLATE[124:135])
-
-
-def _header(name: str, mode: int, size: int) -> bytes:
-    """Return a file's header in the form of tarfile, which builds every field: half of a pack's time."""
-    encoded = os.fsencode(name)
-    if len(encoded) > tarfile.LENGTH_NAME or size >= 8**11:
-        entry = tarfile.TarInfo(name)
-        entry.mode, entry.size = mode, size
-        return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-    octal_mode, octal_size = b"%07o" % mode, b"%011o" % size
-    total = _SUM_OF_TEMPLATE + sum(encoded) + sum(octal_mode) + sum(octal_size)
-    header = bytearray(_TEMPLATE)
-    header[: len(encoded)] = encoded
-    header[100:107], header[124:135] = octal_mode, octal_size
-    header[_SUM] = b"%06o\0" % total
-    return bytes(header)
+    entry.mode, entry.size = 0o755 if file.mode & stat.S_IXUSR else 0o644, len(file.content)
+    header = entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    return header + file.content + bytes(-entry.size % tarfile.BLOCKSIZE)
 
 
 def _check_size(folder: Path, stats: Mapping[str, os.stat_result]) -> None:

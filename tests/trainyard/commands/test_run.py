@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,11 @@ from infra.platform.jobs.runtimes import _staged
 from infra.stackfile import parse_job
 from infra.stackfile.dataset import DatasetSpec
 from trainyard.commands import run
-from trainyard.commands.run import _check_same, _start, _submit
+from trainyard.commands.run import _check_same, _start, _submit, submit_job
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
 from trainyard.jobs.submit import interruptible
+from trainyard.source.options import Asked
 
 KEY = JobKey("research", "tune")
 RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
@@ -110,7 +112,6 @@ def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(run, step, lambda *_, step=step, **__: done.append(step))
     ready: Any = SimpleNamespace(
         pack="pack",
-        store="store",
         replaces=False,
         key=KEY,
         run="run-1",
@@ -119,6 +120,18 @@ def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) 
     )
     _start(SimpleNamespace(), ready, dry_run=False, detach=True)  # type: ignore[arg-type]
     assert done == ["_upload", "await_data", "_submit"]
+
+
+def test_a_folder_that_cannot_be_sent_is_refused_without_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "id_rsa"):
+        (tmp_path / name).write_text("x\n")
+    no_cluster: Any = SimpleNamespace()
+    with pytest.raises(InputError) as refused:
+        submit_job(no_cluster, JOB, "research", Asked(words=JOB.command or ()), dry_run=False, detach=True)
+    assert [each.path for each in refused.value.problems] == ["id_rsa"]
 
 
 def test_a_rerun_is_of_the_same_image_and_data() -> None:

@@ -15,7 +15,7 @@ import pytest
 from infra.errors import InputError, Problem
 from trainyard.source import pack as packing
 from trainyard.source.files import list_files
-from trainyard.source.pack import Pack, _header, pack
+from trainyard.source.pack import Pack, pack
 
 NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 KEY = "-----BEGIN OPENSSH " + "PRIVATE KEY-----\nAAAA\n"
@@ -95,16 +95,6 @@ def test_the_files_on_disk_are_packed_not_the_committed_ones(
     change(folder)
     assert packed(folder).digest != before
     assert list_files(folder).dirty
-
-
-@pytest.mark.parametrize("length", [1, 99, 100, 101, 300])
-@pytest.mark.parametrize("name", ["a", "ä", "\udcff"])
-@pytest.mark.parametrize("size", [0, 511, 8**11 - 1, 8**11])
-def test_a_header_equals_that_of_tarfile(name: str, length: int, size: int) -> None:
-    entry = tarfile.TarInfo(name * length)
-    entry.mode, entry.size = 0o755, size
-    expected = entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-    assert _header(name * length, 0o755, size) == expected
 
 
 def test_a_file_that_vanishes_while_packing_is_left_out(

@@ -51,7 +51,7 @@ OF_A_PROGRAM: Mapping[str, Mapping[str, tuple[type[Spec], str]]] = {
 """Template without a stack file → variable of its program → the model and field that it sets."""
 
 
-def questions(template: str, section: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 -- plain data
+def questions(template: str, section: Any) -> dict[str, dict[str, str]]:
     """Return the questions of a template whose stack file has this section; its names must be filled in."""
     stack = parse(section)
     return {
@@ -80,7 +80,7 @@ def with_questions(project: str, asked: Mapping[str, Mapping[str, str]]) -> str:
     return f"{head}\n" + "".join(f"  {line}\n" for line in block.splitlines())
 
 
-def _question(stack: Spec, section: Any, path: KeyPath) -> dict[str, str]:  # noqa: ANN401
+def _question(stack: Spec, section: Any, path: KeyPath) -> dict[str, str]:
     value: Any = stack
     for part in path:
         section = section[part]
