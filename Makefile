@@ -81,7 +81,7 @@ nfs: prepared ## An NFS server and client, and an image builder, for the tests (
 	@$(BIN)/trainyard prepare --tests
 
 guides: prepared clis ## The AWS command line, for the tests of the guides
-	@$(BIN)/python -m tests.e2e.guide README.md $(foreach kind,aws azure coreweave gcp onprem,docs/$(kind).md) templates/*/README.md
+	@$(BIN)/python -m tests.e2e.guide README.md $(wildcard $(patsubst infra/targets/%/target.py,docs/%.md,$(wildcard infra/targets/*/target.py))) templates/*/README.md
 
 clis: venv # for pipelines, too: templates/pipelines/bin
 	@$(call aside,clis,--group clis -c requirements/host.txt)

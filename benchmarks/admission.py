@@ -46,8 +46,8 @@ def measure() -> list[Figure]:
 
 
 def _set_up(server: ApiServer) -> None:
-    """Namespaces and admission of the stack of CoreWeave: it has a fabric and spot."""
-    found = plan(load(stack_file("coreweave")), LINKS / "rendered")
+    """Namespaces and admission of the stack of Azure: it has a fabric and spot."""
+    found = plan(load(stack_file("azure")), LINKS / "rendered")
     for kind in KINDS:
         for name, each in found.named(kind).items():
             if kind != "ConfigMap" or name == "trainyard-admission/teams":
@@ -66,7 +66,7 @@ def _pod(namespace: str, **container: object) -> Manifest:
         "name": "node",
         "image": f"registry.example.com/mine@sha256:{'1' * 64}",
         "env": variables,
-        "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 1}},
+        "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 8}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "checkpoints", "mountPath": "/mnt/checkpoints"}],
         **container,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SpotNotice,
     )
     from catalog.cloud_store import (
+        UNIONS,
         MachineFilters,
         clouds,
         find_machine,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         notices,
         region,
         regions,
-        unions,
         usable_notice_seconds,
     )
     from catalog.cost import (
@@ -105,6 +105,7 @@ __all__ = [
     "REGION_IN_HOST",
     "REGION_VARIABLES",
     "STALE_AFTER_DAYS",
+    "UNIONS",
     "Accelerator",
     "Architecture",
     "Claim",
@@ -168,7 +169,6 @@ __all__ = [
     "regions",
     "service_price",
     "storage_price",
-    "unions",
     "usable_notice_seconds",
 ]
 _MODULES = ("errors", "schema", "store", "cloud_schema", "cloud_store", "residency", "pricing", "cost")

@@ -279,11 +279,9 @@ class PricesFile(DataFile):
 
 @dataclass(frozen=True, kw_only=True)
 class RegionsFile(DataFile):
-    """regions.yaml"""
+    """regions/<cloud>.yaml"""
 
-    unions: dict[Name, tuple[Name, ...]]
-    """Union → its member countries."""
-    regions: dict[Cloud, tuple[RegionFacts, ...]]
+    regions: tuple[RegionFacts, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

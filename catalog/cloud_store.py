@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TypedDict, Unpack
 
@@ -24,7 +25,7 @@ from catalog.cloud_schema import (
 )
 from catalog.errors import UnknownNameError
 from catalog.schema import Architecture, Cloud
-from catalog.store import load
+from catalog.store import DATA, load
 
 
 class MachineFilters(TypedDict, total=False):
@@ -74,13 +75,8 @@ def _quotas() -> dict[Cloud, tuple[Quota, ...]]:
 
 
 @cache
-def _regions_file() -> RegionsFile:
-    return load("regions.yaml", RegionsFile)
-
-
-@cache
 def _regions(cloud: Cloud) -> dict[str, Region]:
-    rows = _regions_file().regions[cloud]
+    rows = load(f"regions/{cloud}.yaml", RegionsFile).regions
     return {row.name: Region(cloud=cloud, **vars(row)) for row in rows}
 
 
@@ -154,9 +150,10 @@ def find_quota(cloud: Cloud, family: str, *, is_spot: bool) -> Quota | None:
     return next(rows, None)
 
 
+@cache
 def clouds() -> tuple[Cloud, ...]:
     """Return the targets that sell machines."""
-    return tuple(_regions_file().regions)
+    return tuple(sorted(path.stem for path in (DATA / "machines").glob("*.yaml")))
 
 
 def region(cloud: Cloud, name: str, path: str = "region") -> Region:
@@ -173,9 +170,12 @@ def regions(cloud: Cloud) -> tuple[Region, ...]:
     return tuple(_regions(cloud).values())
 
 
-def unions() -> dict[str, tuple[str, ...]]:
-    """Return the unions of countries that a residency rule can name, with their members."""
-    return dict(_regions_file().unions)
+_EU = (
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU",
+    "IE", "IT", "LT", "LU", "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+)  # fmt: skip
+UNIONS: Mapping[str, tuple[str, ...]] = {"eu": _EU, "eea": (*_EU, "IS", "LI", "NO")}
+"""Unions of countries that a residency rule can name, with their members."""
 
 
 def notices() -> dict[str, SpotNotice]:

@@ -48,7 +48,7 @@ def jurisdiction(cloud: Cloud, region: str) -> Jurisdiction:
 def jurisdiction_of(region: Region | str) -> Jurisdiction:
     """Return where a region is, or a country in capitals."""
     country, unions = (region, ()) if isinstance(region, str) else (region.country, region.unions)
-    joined = (union for union, members in cloud_store.unions().items() if country in members)
+    joined = (union for union, members in cloud_store.UNIONS.items() if country in members)
     return Jurisdiction(country, tuple(dict.fromkeys((*unions, *joined))))
 
 
@@ -56,8 +56,8 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
     """Whether a pattern holds for a region.
 
     A pattern is a region's name with `*` for any part (`eu-*`), or a jurisdiction (`in:eu`, `in:de`). Only
-    the second determines the country: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
-    `EU-NORTH-02A` is in Norway. UnknownNameError for a region or jurisdiction that the catalogue lacks.
+    the second determines the country: AWS's `eu-west-2` is London and `eu-central-2` Zurich.
+    UnknownNameError for a region or jurisdiction that the catalogue lacks.
     """
     return _matches(cloud_store.region(cloud, region), pattern)
 
@@ -76,7 +76,7 @@ def is_country_within(country: str, pattern: str) -> bool:
     if not pattern.lower().startswith(JURISDICTION):
         return False
     name = _known_jurisdiction(pattern)
-    return country.lower() == name or country in cloud_store.unions().get(name, ())
+    return country.lower() == name or country in cloud_store.UNIONS.get(name, ())
 
 
 def _known_jurisdiction(pattern: str) -> str:
@@ -88,7 +88,7 @@ def _known_jurisdiction(pattern: str) -> str:
 
 def _jurisdictions() -> set[str]:
     every = {row.country for cloud in cloud_store.clouds() for row in cloud_store.regions(cloud)}
-    return {*cloud_store.unions(), *(country.lower() for country in every if country)}
+    return {*cloud_store.UNIONS, *(country.lower() for country in every if country)}
 
 
 def as_expressions(patterns: Iterable[str]) -> list[str]:
@@ -102,7 +102,7 @@ def as_expressions(patterns: Iterable[str]) -> list[str]:
             regions = [region for cloud in cloud_store.clouds() for region in permitted(cloud, [pattern])]
             name = _known_jurisdiction(pattern)
             found |= {region.name.lower() for region in regions}
-            found |= {country.lower() for country in cloud_store.unions().get(name, (name,))}
+            found |= {country.lower() for country in cloud_store.UNIONS.get(name, (name,))}
         else:
             found.add(pattern.lower().replace(".", "[.]").replace("*", ".*").replace("?", "."))
     return sorted(found)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from catalog.reader import Bound
 
 Cloud = str
-"""A target that sells machines: one that `regions.yaml` names. `local` and `onprem` sell none."""
+"""A target that sells machines: one that `machines/` names. `local` and `onprem` sell none."""
 Architecture = Literal["amd64", "arm64"]
 POSITIVE = Bound("greater than 0", lambda value: value > 0)
 NOT_EMPTY = Bound("at least one", lambda value: len(value) > 0)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv hold what the extras `local`, `ui` and another one of pyproject.toml need, in the versions of the lock,
-# Trainyard itself and its training package: bootstrap.sh local|dev|aws|gcp|azure|coreweave [--verbose]
+# Trainyard itself and its training package: bootstrap.sh local|dev|CLOUD [--verbose]
 # Costs nothing where it does already: a stamp in .venv holds the hash of all that went in. All extras have one lock, so
 # one can be installed over another.
 set -eu

@@ -31,7 +31,7 @@ def is_within(region: str, jurisdiction: str) -> bool:
 def _table() -> Mapping[str, frozenset[str]]:
     """The country and unions of each country, and of each region."""
     regions = [region for cloud in catalog.clouds() for region in catalog.regions(cloud)]
-    countries = {region.country for region in regions if region.country}.union(*catalog.unions().values())
+    countries = {region.country for region in regions if region.country}.union(*catalog.UNIONS.values())
     table = {country.lower(): _names(catalog.jurisdiction_of(country)) for country in countries}
     return {**table, **{region.name.lower(): _names(catalog.jurisdiction_of(region)) for region in regions}}
 

@@ -41,7 +41,7 @@ class RequestedResource:
 
 
 @dataclass(frozen=True)
-class Made:
+class CreatedResource:
     """Answer of a cloud after a creation: ID and outputs."""
 
     id: str
@@ -74,7 +74,7 @@ class Cloud(Protocol):
     def planned_outputs(self, resource: RequestedResource) -> Properties:
         """Return the outputs that a preview knows and that differ from the inputs."""
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         """Make it. Raises `RefusedError`."""
 
     def exists(self, resource: RequestedResource) -> bool:
@@ -93,7 +93,7 @@ class Cloud(Protocol):
         """Return checks that were not possible: a sentence → types of resources, or the whole package."""
 
 
-class Anything:
+class PermissiveCloud:
     """A cloud that accepts any input, returns the given `outputs`, and stores nothing."""
 
     def __init__(
@@ -124,8 +124,10 @@ class Anything:
     def planned_outputs(self, _resource: RequestedResource) -> Properties:
         return {}
 
-    def create(self, resource: RequestedResource) -> Made:
-        return Made(f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {}))
+    def create(self, resource: RequestedResource) -> CreatedResource:
+        return CreatedResource(
+            f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {})
+        )
 
     def exists(self, _resource: RequestedResource) -> bool:
         return True
@@ -143,7 +145,7 @@ class Anything:
         return {}
 
 
-class Typed(Anything):
+class Typed(PermissiveCloud):
     """A cloud known by its SDK: inputs must fit the SDK's types, and the cloud's limits of names and tags."""
 
     def __init__(
@@ -212,14 +214,14 @@ class Kubernetes(Typed):
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
         return self._of_no_sdk()
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         metadata = resource.inputs.get("metadata") or {}
         parts = [metadata.get("namespace"), metadata.get("name") or resource.name]
-        return Made("/".join(part for part in parts if part), {})
+        return CreatedResource("/".join(part for part in parts if part), {})
 
 
-class Own(Anything):
+class Own(PermissiveCloud):
     """This project's own resources: each takes what exists already."""
 
-    def create(self, resource: RequestedResource) -> Made:
-        return Made(resource.name, self._outputs.get(resource.token, {}))
+    def create(self, resource: RequestedResource) -> CreatedResource:
+        return CreatedResource(resource.name, self._outputs.get(resource.token, {}))

@@ -62,12 +62,8 @@ class Fake:
 
 
 FAKES: Mapping[str, str] = {
-    "local": "rehearsal.local.fake:FAKE",
-    "aws": "rehearsal.aws.fake:FAKE",
-    "gcp": "rehearsal.gcp.fake:FAKE",
-    "azure": "rehearsal.azure.fake:FAKE",
-    "onprem": "rehearsal.onprem.fake:FAKE",
-    "coreweave": "rehearsal.coreweave.fake:FAKE",
+    file.parent.name: f"rehearsal.{file.parent.name}.fake:FAKE"
+    for file in sorted(Path(__file__).parent.glob("*/fake.py"))
 }
 """Kind of target → `module:name` of its fake, imported on use."""
 

@@ -25,7 +25,15 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from rehearsal.cloud import Anything, Cloud, Made, RefusedError, RequestedResource, changed, replacing
+from rehearsal.cloud import (
+    Cloud,
+    CreatedResource,
+    PermissiveCloud,
+    RefusedError,
+    RequestedResource,
+    changed,
+    replacing,
+)
 from rehearsal.faults import Faults, HalfMadeError, InjectedError, Injector
 from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.wire import UNKNOWN, plain
@@ -66,7 +74,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         """
         self.packages = tuple(packages)
         self.version = version
-        self.cloud: Cloud = cloud or Anything(outputs)
+        self.cloud: Cloud = cloud or PermissiveCloud(outputs)
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-")
         self.store = ResourceStore(folder or Path(self._temporary.name if self._temporary else ""))
         self.creations: list[Creation] = []
@@ -189,7 +197,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def _make(
         self, request: provider_pb2.CreateRequest, resource: RequestedResource
-    ) -> tuple[Made, struct_pb2.Struct]:
+    ) -> tuple[CreatedResource, struct_pb2.Struct]:
         started = time.monotonic()
         self._injector.linger()
         made = self.cloud.create(resource)
@@ -274,7 +282,7 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def _end_partly(
-    context: grpc.ServicerContext, made: Made, properties: struct_pb2.Struct, reason: str
+    context: grpc.ServicerContext, made: CreatedResource, properties: struct_pb2.Struct, reason: str
 ) -> NoReturn:
     """Answer that the resource exists but differs from its inputs: the next update continues with it."""
     failed = provider_pb2.ErrorResourceInitFailed(id=made.id, properties=properties, reasons=[reason])

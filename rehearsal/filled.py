@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rehearsal.cloud import Made, Own, RefusedError, RequestedResource
+from rehearsal.cloud import CreatedResource, Own, RefusedError, RequestedResource
 from rehearsal.store import ResourceStore
 
 
@@ -18,7 +18,7 @@ class Filled(Own):
         super().__init__()
         self._token, self._group, self._folder = token, group, folder
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         """Take the size, and wait for no node. Raises `RefusedError` for a group that does not exist."""
         if resource.token == self._token:
             wanted = resource.inputs[self._group]

@@ -18,11 +18,11 @@ CREDENTIALS: Mapping[str, str] = {
         "AWS_SECRET_ACCESS_KEY",
         "AWS_SESSION_TOKEN",
         "ARM_CLIENT_SECRET",
-        "COREWEAVE_API_TOKEN",
         "GOOGLE_OAUTH_ACCESS_TOKEN",
     )
 }
-"""Fake values of the credential variables that programs and providers read, so that no real one is used."""
+"""Fake values of credential variables that programs and providers read, so that no real one is used; a
+target's fake adds its own (`RunningFake.variables`)."""
 
 KINDS: Mapping[str, re.Pattern[str]] = {
     "a fake provider's secret": re.compile(re.escape(SECRET)),

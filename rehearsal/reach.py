@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, cast
 
 from infra.errors import InputError, Problem, TrainyardError
-from rehearsal.cloud import Cloud, Made, Properties, RefusedError, RequestedResource
+from rehearsal.cloud import Cloud, CreatedResource, Properties, RefusedError, RequestedResource
 
 INSIDE = "inside"
 ELSEWHERE = "198.51.100.1"
@@ -124,7 +124,7 @@ class Reached:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cloud, name)
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         self._reach.ask(resource.token)
         made = self._cloud.create(resource)
         self._reach.learn(resource.token, resource.inputs)

@@ -312,7 +312,7 @@ def measure(
 @app.command(name="catalog")
 def list_catalog(
     what: Annotated[CatalogPart, typer.Argument(help="What to list.")] = CatalogPart.MACHINES,
-    cloud: Annotated[str, typer.Option(help="aws, gcp, azure or coreweave.")] = "",
+    cloud: Annotated[str, typer.Option(help="Only this cloud, such as aws.")] = "",
     accelerator: Annotated[str, typer.Option(help="Model, such as h200.")] = "",
     fabric: Annotated[str, typer.Option(help="Fabric class, such as efav3.")] = "",
     region: Annotated[

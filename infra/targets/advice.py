@@ -19,13 +19,20 @@ class Advice:
 
 RUN_AGAIN = "and run the same command again: completed work is not repeated"
 """Last sentence of a next step."""
-EVERYWHERE = (
-    Advice(
+
+
+def unreachable(key: str = "") -> Advice:
+    """Return the advice on an API server that cannot be reached; `key` opens it to the user's network."""
+    opened = f" (`{key}`)" if key else ""
+    return Advice(
         r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)",
-        "run where the API server is reachable, or allow your network (access.public_cidrs on AWS and"
-        " Azure, access.dns_endpoint on Google Cloud, public_endpoint on CoreWeave): docs/runners.md."
-        " Then run the same command again",
-    ),
+        f"run where the API server is reachable, or allow your network{opened}: docs/runners.md. Then run the"
+        " same command again",
+    )
+
+
+EVERYWHERE = (
+    unreachable(),
     Advice(
         r"NicClusterPolicy[^:]*.*(notReady|timed out)",
         "Node Feature Discovery sees no NIC on any node"

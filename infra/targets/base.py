@@ -239,7 +239,7 @@ def pool_taints(
     return tuple(taints)
 
 
-def fixed_pool(
+def make_pool_settings(
     pool: NodePoolSpec,
     *,
     labels: Mapping[str, str],

@@ -25,7 +25,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for block in (stack.block("provider"), *stack.blocks("pools")):
         for name in ("region", "zones"):
             yield from _permitted(resource, block, name)
-        # CoreWeave's zones are its regions; on premises the country counts as the region.
+        # The zones of some clouds are their regions; on premises the country counts as the region.
         for name in ("zone", "country"):
             for location in block.texts(name):
                 yield from must_be_permitted(resource, block.at(name), location.lower())

@@ -24,7 +24,7 @@ from rehearsal.aws import models, principals
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.lifecycles import NOT_FOUND, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
-from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedResource, at, changed
+from rehearsal.cloud import CreatedResource, Properties, Refusal, RefusedError, RequestedResource, at, changed
 from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
@@ -94,7 +94,7 @@ class MotoAccount:
             return {}
         return {"not in moto: the requests match botocore's models, nothing was created": sorted(self.lacks)}
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         with self._lock:
             answers = self._make(resource)
         context = self._context(resource)
@@ -108,7 +108,7 @@ class MotoAccount:
         if kind(resource.token) == "NodeGroup":
             outputs |= self._of_node_group(resource, answers)
         made = {**known, **outputs}
-        return Made(
+        return CreatedResource(
             str(filled(lifecycles.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs}
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import clients
 from rehearsal.aws.existing import Existing
-from rehearsal.cloud import Made, Own, Properties, RequestedResource
+from rehearsal.cloud import CreatedResource, Own, Properties, RequestedResource
 from rehearsal.fake import Fake, RunningFake, Stack
 from rehearsal.reach import ANYWHERE, DeclaredControlPlane, Route
 
@@ -36,7 +36,7 @@ class FakePlugin(Own):
         super().__init__()
         self._account = account
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         self._ask(resource, resource.inputs)
         return super().create(resource)
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rehearsal.azure.resource_paths import collection, identity, name_property, resource_paths
-from rehearsal.cloud import Made, Properties, RequestedResource, Typed
+from rehearsal.cloud import CreatedResource, Properties, RequestedResource, Typed
 from rehearsal.leaks import SECRET
 from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.tables import table
@@ -43,12 +43,12 @@ class AzureSubscription(Typed):
         """Return the property whose name the provider generates, such as that of a role assignment."""
         return name_property(token) if resource_paths().get(token, {}).get("made_up") else None
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         name = self._name(resource)
         found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
         group = resource.inputs.get("resourceGroupName", "")
         path = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
-        return Made(found or path, self._known(resource, name))
+        return CreatedResource(found or path, self._known(resource, name))
 
     def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         changed = RequestedResource(resource.token, resource.name, inputs)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rehearsal.cloud import Kubernetes, Properties, Typed
 from rehearsal.fake import Fake, RunningFake, Stack
+from rehearsal.leaks import SECRET
 from rehearsal.reach import ANYWHERE, DeclaredControlPlane
 from rehearsal.tables import table
 
@@ -23,7 +24,8 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
 @contextmanager
 def _start(_stack: Stack, _folder: Path) -> Iterator[RunningFake]:
     rules = table(__package__, "replacements")
-    yield RunningFake({"coreweave": Typed(OUTPUTS, rules), "kubernetes": Kubernetes(rules)})
+    clouds = {"coreweave": Typed(OUTPUTS, rules), "kubernetes": Kubernetes(rules)}
+    yield RunningFake(clouds, variables={"COREWEAVE_API_TOKEN": f"{SECRET}-coreweave"})
 
 
 def _networks(cluster: Properties) -> Sequence[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal import sdk
-from rehearsal.cloud import Made, Refusal, RequestedResource, Typed
+from rehearsal.cloud import CreatedResource, Refusal, RequestedResource, Typed
 from rehearsal.gcp import discovery
 from rehearsal.gcp.resource_paths import address, collection, identity, name_property, resource_paths
 from rehearsal.store import ResourceStore
@@ -61,9 +61,11 @@ class GcpProject(Typed):
             found[what] = sorted(self.undescribed)
         return found
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         made = super().create(resource)
-        return Made(identity(resource.token, {**self._known, **resource.inputs}) or made.id, made.outputs)
+        return CreatedResource(
+            identity(resource.token, {**self._known, **resource.inputs}) or made.id, made.outputs
+        )
 
 
 class GcpAnswers:

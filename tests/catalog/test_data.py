@@ -27,7 +27,7 @@ SCHEMAS: dict[str, type[DataFile]] = {
     "kubernetes.yaml": KubernetesFile,
     "notices.yaml": NoticesFile,
     "quotas.yaml": QuotasFile,
-    "regions.yaml": RegionsFile,
+    **{f"regions/{cloud}.yaml": RegionsFile for cloud in catalog.clouds()},
     **{f"machines/{cloud}.yaml": MachinesFile for cloud in catalog.clouds()},
     **{f"prices/{cloud}.yaml": PricesFile for cloud in catalog.clouds()},
 }
@@ -80,7 +80,7 @@ def test_no_name_comes_twice(cloud: Cloud) -> None:
     for path, key in ((f"machines/{cloud}.yaml", "machines"), ("fabrics.yaml", "fabrics")):
         names = [row["name"] for row in yaml.safe_load(text(path))[key]]
         assert len(names) == len(set(names))
-    names = [row["name"] for row in yaml.safe_load(text("regions.yaml"))["regions"][cloud]]
+    names = [row["name"] for row in yaml.safe_load(text(f"regions/{cloud}.yaml"))["regions"]]
     assert len(names) == len({name.lower() for name in names})
 
 

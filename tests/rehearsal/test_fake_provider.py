@@ -13,7 +13,7 @@ from pulumi.runtime.proto import provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
 from infra.errors import InputError
-from rehearsal.cloud import Anything, Cloud, Kubernetes, Typed
+from rehearsal.cloud import Cloud, Kubernetes, PermissiveCloud, Typed
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.faults import Faults, Injector, parse_fail
 from rehearsal.gcp.project import GcpProject
@@ -115,9 +115,9 @@ def test_a_resource_that_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> 
 
 
 def test_resources_outlive_the_fakes_process(tmp_path: Path) -> None:
-    with serving(Anything({}), tmp_path) as provider:
+    with serving(PermissiveCloud({}), tmp_path) as provider:
         made = provider.Create(provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1)))
-    with serving(Anything({}), tmp_path) as provider:
+    with serving(PermissiveCloud({}), tmp_path) as provider:
         read = provider.Read(provider_pb2.ReadRequest(id=made.id, urn=WEB))
     assert dict(read.properties) == {"a": 1}
     assert all(file.stat().st_mode & 0o077 == 0 for file in tmp_path.iterdir())
@@ -125,7 +125,7 @@ def test_resources_outlive_the_fakes_process(tmp_path: Path) -> None:
 
 def test_a_creation_with_an_injected_fault_fails_once(tmp_path: Path) -> None:
     request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
-    with serving(Anything({}), tmp_path, Faults(fail="Deployment", fail_at=2)) as provider:
+    with serving(PermissiveCloud({}), tmp_path, Faults(fail="Deployment", fail_at=2)) as provider:
         provider.Create(request)
         with pytest.raises(grpc.RpcError, match="creation 2 of Deployment fails"):
             provider.Create(request)
@@ -135,7 +135,7 @@ def test_a_creation_with_an_injected_fault_fails_once(tmp_path: Path) -> None:
 def test_a_group_without_capacity_exists_and_its_creation_fails(tmp_path: Path) -> None:
     group = struct(labels={"trainyard.dev/pool": "spot"})
     request = provider_pb2.CreateRequest(urn=WEB, properties=group)
-    starving = serving(Anything({}), tmp_path, Faults(no_capacity="spot"))
+    starving = serving(PermissiveCloud({}), tmp_path, Faults(no_capacity="spot"))
     message = "InsufficientInstanceCapacity in pool spot"
     with starving as provider, pytest.raises(grpc.RpcError, match=message) as failed:
         provider.Create(request)
@@ -175,7 +175,7 @@ def test_a_name_that_gcp_requires_is_generated_once(tmp_path: Path) -> None:
 def test_computed_parts_of_a_property_are_unknown_at_preview_and_are_kept_by_updates(
     tmp_path: Path,
 ) -> None:
-    cloud = Anything({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})
+    cloud = PermissiveCloud({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})
     with serving(cloud, tmp_path) as provider:
         wanted = provider_pb2.CreateRequest(urn=WEB, properties=struct(nets=[{"name": "vpc"}]), preview=True)
         planned = provider.Create(wanted)

@@ -12,7 +12,7 @@ from pulumi.runtime.proto import provider_pb2
 
 from infra.common.target_registry import target_of
 from infra.errors import GO_ON, InputError, Problem, TrainyardError
-from rehearsal.cloud import Anything, RequestedResource
+from rehearsal.cloud import PermissiveCloud, RequestedResource
 from rehearsal.fake import FAKES, refusals_of
 from rehearsal.faults import Faults, Injector
 from rehearsal.refusals import KnownRefusal
@@ -98,7 +98,7 @@ def test_a_refusal_that_lasts_for_hours_is_not_corrected() -> None:
 
 def test_after_a_refused_deletion_the_resource_still_exists(tmp_path: Path) -> None:
     left = KnownRefusal("left", "", ("Subnet",), "in use", "", moment="delete")
-    with serving(Anything({}), tmp_path, Faults(refusals=(left,))) as provider:
+    with serving(PermissiveCloud({}), tmp_path, Faults(refusals=(left,))) as provider:
         made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct()))
         with pytest.raises(grpc.RpcError, match="in use"):
             provider.Delete(provider_pb2.DeleteRequest(urn=URN, id=made.id))
@@ -108,7 +108,7 @@ def test_after_a_refused_deletion_the_resource_still_exists(tmp_path: Path) -> N
 def test_a_half_created_resource_is_reported_to_the_engine_with_its_id(tmp_path: Path) -> None:
     half = KnownRefusal("half", "", ("Subnet",), "no machines", "", retained=True)
     request = provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct())
-    with serving(Anything({}), tmp_path, Faults(refusals=(half,))) as provider:
+    with serving(PermissiveCloud({}), tmp_path, Faults(refusals=(half,))) as provider:
         with pytest.raises(grpc.RpcError, match="no machines") as failed:
             provider.Create(request)
         assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
@@ -147,7 +147,7 @@ def run_rehearsal(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusin
         return engine.injector
 
     monkeypatch.setattr("rehearsal.rehearse.Injector", injector)
-    return rehearse_on(opened, FakeProviders({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
+    return rehearse_on(opened, FakeProviders({"aws": PermissiveCloud({})}, folder, Faults(refusals=(PLAIN,))))
 
 
 def test_a_rehearsal_continues_after_a_refusal_with_a_next_step(
@@ -170,7 +170,7 @@ def test_a_rehearsal_fails_after_a_refusal_without_a_next_step(
 
 
 def test_a_refusal_that_nothing_triggers_is_reported_as_survived(tmp_path: Path) -> None:
-    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
+    stage = FakeProviders({"aws": PermissiveCloud({})}, tmp_path, Faults(refusals=(PLAIN,)))
     assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
 
 

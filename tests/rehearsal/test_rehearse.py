@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.cloud import Anything
+from rehearsal.cloud import PermissiveCloud
 from rehearsal.faults import Faults
 from rehearsal.leaks import SECRET, Leak
 from rehearsal.rehearse import FakeProviders, Open, Phase, Rehearsal
@@ -70,7 +70,7 @@ class FakeEngine:
 
 def rehearse(open_engine: Open, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
     with tempfile.TemporaryDirectory() as folder:
-        clouds = {"kubernetes": Anything({}), "aws": Anything({})}
+        clouds = {"kubernetes": PermissiveCloud({}), "aws": PermissiveCloud({})}
         return rehearse_on(open_engine, FakeProviders(clouds, Path(folder)), seen)
 
 
@@ -134,7 +134,7 @@ def test_a_resource_that_only_the_state_has_is_named() -> None:
 
 
 def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> None:
-    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
+    stage = FakeProviders({"aws": PermissiveCloud({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
     with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: `up` succeeded"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)
 
@@ -168,7 +168,7 @@ def test_an_up_that_fails_does_not_count_as_the_injected_fault(tmp_path: Path) -
         def up(self) -> FakeOutcome:
             raise TrainyardError([Problem("the program", "a bug", "none", "mend it")])
 
-    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
+    stage = FakeProviders({"aws": PermissiveCloud({})}, tmp_path, Faults(fail="Cluster"))
     with pytest.raises(TrainyardError, match="a bug"):
         rehearse_on(lambda _: FailingUpEngine(settled()), stage)
 

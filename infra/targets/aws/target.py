@@ -38,8 +38,8 @@ TARGET = Target(
         Feature.TPU_SLICES: "TPUs exist on Google Cloud only: use kind: gcp, or a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
             "this release supports no racks on AWS: UltraServers as node groups are untested. Use"
-            " p6-b200.48xlarge or p6-b300.48xlarge, GB200 at CoreWeave, or bring a cluster that has them as"
-            " kind: onprem"
+            " p6-b200.48xlarge or p6-b300.48xlarge, a cloud that sells GB200 (`trainyard catalog`), or"
+            " bring a cluster that has them as kind: onprem"
         ),
     },
     pool_types=POOL_TYPES,

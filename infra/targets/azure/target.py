@@ -38,8 +38,8 @@ TARGET = Target(
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
             "this release supports no racks on Azure: ND GB200 as agent pools is untested. Use"
-            " Standard_ND96isr_H200_v5, GB200 at CoreWeave, or an existing cluster that has them, as"
-            " kind: onprem"
+            " Standard_ND96isr_H200_v5, a cloud that sells GB200 (`trainyard catalog`), or"
+            " an existing cluster that has them, as kind: onprem"
         ),
     },
     pool_types=POOL_TYPES,

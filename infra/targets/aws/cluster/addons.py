@@ -30,7 +30,7 @@ class _Addon:
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
 
-def addons_of_nodes(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resource]:
+def create_node_addons(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resource]:
     """Add-ons that a node needs to become ready: network, proxy, identity of pods, health."""
     network = _Addon(
         "vpc-cni",
@@ -42,7 +42,7 @@ def addons_of_nodes(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resou
     return [_addon(scope, cluster, addon) for addon in (network, *map(_Addon, plain))]
 
 
-def addons_on_nodes(
+def create_system_addons(
     scope: Scope, cluster: aws.eks.Cluster, system: Sequence[pulumi.Resource]
 ) -> list[pulumi.Resource]:
     """Add-ons that run on the system pool, and become active only after it exists.

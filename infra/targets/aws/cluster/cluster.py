@@ -20,7 +20,7 @@ from infra.stackfile.fabric import FabricClass
 from infra.stackfile.provider import ProviderKind
 from infra.stackfile.storage import LifecycleSpec, StorageSpec
 from infra.targets.aws.cluster import autoscaler
-from infra.targets.aws.cluster.addons import addons_of_nodes, addons_on_nodes
+from infra.targets.aws.cluster.addons import create_node_addons, create_system_addons
 from infra.targets.aws.cluster.autoscaler import autoscaler_identity
 from infra.targets.aws.cluster.bucket import make_bucket
 from infra.targets.aws.cluster.control_plane import (
@@ -90,7 +90,7 @@ class AwsCluster(Cluster):
         )
         config = kubeconfig(scope, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
-        nodes = addons_of_nodes(scope, control_plane.cluster) if control_plane.cluster else []
+        nodes = create_node_addons(scope, control_plane.cluster) if control_plane.cluster else []
         deps = NodeGroupDeps(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
         system = self._pools(stack, deps)
         self.access = connect(stack.name, config, control_plane.cluster, self, system)
@@ -123,7 +123,7 @@ class AwsCluster(Cluster):
         # EKS injects the credentials when a pod starts, and not later.
         identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
         cluster = control_plane.cluster
-        addons = addons_on_nodes(scope, cluster, made[system]) if cluster else []
+        addons = create_system_addons(scope, cluster, made[system]) if cluster else []
         return [*made[system], *addons, *identity]
 
 

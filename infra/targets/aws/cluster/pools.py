@@ -29,7 +29,7 @@ from infra.targets.base import (
     TAINT_EFFECTS,
     CapacityMode,
     PoolSettings,
-    fixed_pool,
+    make_pool_settings,
     pool_labels,
     pool_taints,
 )
@@ -58,7 +58,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     gpus = {GPU_LABEL: pool.accelerator.model} if pool.accelerator and pool.is_autoscaled else {}
-    return fixed_pool(
+    return make_pool_settings(
         pool,
         labels={**pool_labels(pool), **fabric, **gpus},
         taints=pool_taints(pool),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import RUN_AGAIN, Advice
+from infra.targets.advice import RUN_AGAIN, Advice, unreachable
 
 _REMOVE = (
     "a node group that has failed takes no change: remove it (`aws eks delete-nodegroup --cluster-name"
@@ -68,5 +68,6 @@ ADVICE = (
         f" {RUN_AGAIN}",
     ),
     Advice(r"DependencyViolation", _LEFT),
+    unreachable("provider.access.public_cidrs"),
 )
 """Advice for AWS's error messages, in the order in which patterns are tried."""

@@ -24,7 +24,7 @@ from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.identity import grant
 from infra.targets.azure.cluster.network import Network
 from infra.targets.azure.cluster.scope import Scope
-from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
+from infra.targets.base import CAPACITY_MODES, PoolSettings, make_pool_settings, pool_labels, pool_taints
 
 SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
 """Label and taint that AKS puts on spot nodes."""
@@ -53,7 +53,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return the settings that the platform layer needs."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     resource = catalog.fabric(pool.fabric).accelerator_resource
-    settings = fixed_pool(
+    settings = make_pool_settings(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool, resource),

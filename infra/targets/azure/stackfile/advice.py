@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import RUN_AGAIN, Advice
+from infra.targets.advice import RUN_AGAIN, Advice, unreachable
 
 ADVICE = (
     Advice(
@@ -33,5 +33,6 @@ ADVICE = (
         "a resource that the cluster created remains: {left}. Remove it (`az resource delete --ids …`),"
         f" {RUN_AGAIN}",
     ),
+    unreachable("provider.access.public_cidrs"),
 )
 """Advice for Azure's error messages, in the order in which patterns are tried."""

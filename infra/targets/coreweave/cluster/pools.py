@@ -12,7 +12,7 @@ import catalog
 from infra.common import names
 from infra.common.charts import Manifest
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
+from infra.targets.base import CAPACITY_MODES, PoolSettings, make_pool_settings, pool_labels, pool_taints
 
 BOOT_SECONDS = 3600
 """Timeout for booting nodes in parallel; one node takes 20 to 30 minutes."""
@@ -21,7 +21,7 @@ BOOT_SECONDS = 3600
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return a pool's settings for the platform."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
-    settings = fixed_pool(
+    settings = make_pool_settings(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool),

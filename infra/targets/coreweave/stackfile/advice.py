@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import RUN_AGAIN, Advice
+from infra.targets.advice import RUN_AGAIN, Advice, unreachable
 
 ADVICE = (
     Advice(
@@ -15,5 +15,6 @@ ADVICE = (
         "CoreWeave deletes only Healthy clusters: wait until the console shows this status, or ask"
         f" CoreWeave's support, {RUN_AGAIN}",
     ),
+    unreachable("provider.public_endpoint"),
 )
 """Advice for CoreWeave's error messages, in the order in which patterns are tried."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import RUN_AGAIN, Advice
+from infra.targets.advice import RUN_AGAIN, Advice, unreachable
 
 ADVICE = (
     Advice(
@@ -45,5 +45,6 @@ ADVICE = (
         " (`gcloud compute firewall-rules delete`, `gcloud compute network-endpoint-groups delete`),"
         f" {RUN_AGAIN}",
     ),
+    unreachable("provider.access.dns_endpoint"),
 )
 """Advice for Google Cloud's error messages, in the order in which patterns are tried."""

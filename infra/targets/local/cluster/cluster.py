@@ -27,7 +27,7 @@ from infra.targets.base import (
     ClusterSettings,
     PoolSettings,
     VolumeSource,
-    fixed_pool,
+    make_pool_settings,
     pool_labels,
     pool_taints,
 )
@@ -185,7 +185,7 @@ def _host_path(data_dir: str, path: str) -> dict[str, Any]:
 
 def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
     simulated = {names.SIMULATED_LABEL: "true"} if pool.accelerator else {}
-    return fixed_pool(
+    return make_pool_settings(
         pool,
         labels={**pool_labels(pool), names.LEAF_LABEL: pool.name, **simulated},
         taints=pool_taints(pool),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import catalog
 from infra.common import names
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.targets.base import NVIDIA_RESOURCE, PoolSettings, fixed_pool, pool_labels
+from infra.targets.base import NVIDIA_RESOURCE, PoolSettings, make_pool_settings, pool_labels
 from infra.targets.onprem.stackfile.provider import LeafSpec, OnpremSpec
 
 
@@ -18,7 +18,7 @@ def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     model = pool.accelerator and pool.accelerator.model
     resource = catalog.accelerator(model).resource if model else NVIDIA_RESOURCE
-    return fixed_pool(
+    return make_pool_settings(
         pool,
         labels={**pool_labels(pool), **fabric},
         # With server-side apply a node's taints have one owner, maybe not the stack: users set them.

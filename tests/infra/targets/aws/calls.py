@@ -12,7 +12,7 @@ from typing import Any
 
 from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.requests import _TAGS, Request
-from rehearsal.cloud import Made, Properties, RefusedError, RequestedResource
+from rehearsal.cloud import CreatedResource, Properties, RefusedError, RequestedResource
 from tests.infra.targets.aws.iam import IamCall, Keys, is_allowed
 
 REGION = "us-east-2"
@@ -222,7 +222,7 @@ class GuardedAccount(MotoAccount):
         self._theirs: dict[str, Keys] = {}
         self.asked: set[str] = set()
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         made = super().create(replace(resource, default_tags=self._given))
         if boundary := resource.inputs.get("permissionsBoundary"):
             self._theirs[made.outputs["arn"]] = {"iam:PermissionsBoundary": boundary}

@@ -24,7 +24,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
 from engine.paths import REPOSITORY
-from rehearsal.cloud import Made, RequestedResource
+from rehearsal.cloud import CreatedResource, RequestedResource
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.wire import plain
 
@@ -116,13 +116,13 @@ class RunningPlugin:
             provider_pb2.ConfigureRequest(args=checked.inputs, variables=variables, acceptSecrets=False)
         )
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         urn = _urn(resource.token, resource.name)
         asked = provider_pb2.CheckRequest(urn=urn, news=_struct(resource.inputs), randomSeed=bytes(32))
         checked = self._stub.Check(asked)
         assert not checked.failures, checked.failures
         made = self._stub.Create(provider_pb2.CreateRequest(urn=urn, properties=checked.inputs))
-        return Made(made.id, plain(made.properties))
+        return CreatedResource(made.id, plain(made.properties))
 
     def exists(self, resource: RequestedResource) -> bool:
         urn = _urn(resource.token, resource.name)

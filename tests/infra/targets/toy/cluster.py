@@ -11,7 +11,7 @@ from infra.common.kubernetes_objects import Access
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.provider import ProviderKind
-from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, PoolSettings, fixed_pool
+from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, PoolSettings, make_pool_settings
 from tests.infra.targets.toy.stackfile import ToySpec
 
 
@@ -52,4 +52,4 @@ class ToyCluster(Cluster):
 
 def _pool(pool: NodePoolSpec) -> PoolSettings:
     labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
-    return fixed_pool(pool, labels=labels, preemption_notice_seconds=60 if pool.is_spot else None)
+    return make_pool_settings(pool, labels=labels, preemption_notice_seconds=60 if pool.is_spot else None)

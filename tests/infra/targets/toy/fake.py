@@ -5,23 +5,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from rehearsal.cloud import Anything, Made, RequestedResource
+from rehearsal.cloud import CreatedResource, PermissiveCloud, RequestedResource
 from rehearsal.fake import Fake, RunningFake, Stack
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 
 
-class ToyCloud(Anything):
+class ToyCloud(PermissiveCloud):
     """A fake cloud of boxes, each with a label."""
 
     def __init__(self) -> None:
         super().__init__()
         self.boxes: dict[str, str] = {}
 
-    def create(self, resource: RequestedResource) -> Made:
+    def create(self, resource: RequestedResource) -> CreatedResource:
         made = self.boxes[resource.inputs["label"]] = f"box-{uuid4().hex[:8]}"
-        return Made(made, {})
+        return CreatedResource(made, {})
 
     def exists(self, resource: RequestedResource) -> bool:
         return resource.id in self.boxes.values()

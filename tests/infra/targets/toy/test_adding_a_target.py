@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from infra.stackfile import Stack, parse
 from tests.infra.plan import Plan, plan
 from trainyard.cost.price import show_price
 from trainyard.forms import ReportForm
+
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,26 @@ def test_its_price_explains_why_nothing_is_bought(registered: None, local: Stack
     text = io.StringIO()
     show_price(stack_on_toys(local), ReportForm.TEXT, Console(file=text, width=120))
     assert text.getvalue() == "local is a toy: nothing is bought\n"
+
+
+def test_the_guide_names_every_file_that_names_a_target() -> None:
+    """CoreWeave as the example: a cloud with machines, prices, fabrics, policies and a rehearsal."""
+    besides = (":!*coreweave*", ":!docs", ":!tests", ":!README.md", ":!CHANGELOG.md")
+    naming = git_lines("grep", "-il", "coreweave", "--", *besides)
+    section = (ROOT / "docs/adding-a-target.md").read_text().partition("## Every other file")[2]
+    table, _, generated = section.partition("## Proof")[0].partition("Generated:")
+    assert set(re.findall(r"`([\w/.-]+\.\w+)`", table)) == naming - set(
+        re.findall(r"`([\w/.-]+)`", generated)
+    )
+    assert len(re.findall(r"`([\w/.-]+\.\w+)`", table)) <= 12
+
+
+def git_lines(*arguments: str) -> set[str]:
+    return set(
+        subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist(registered: None, local: Stack) -> None:

@@ -10,7 +10,7 @@ On Kubernetes a node's notice arrives as SIGTERM, through the cloud's agent. Whe
 | Azure | Scheduled Events | 5 to 15 minutes |
 
 `notice_seconds` is the time from a spot VM's preemption notice to its end, as in `catalog/data/notices.yaml`.
-CoreWeave has no such service: its nodes exist in Kubernetes only, where the pods get SIGTERM.
+Clouds whose nodes exist in Kubernetes only have no such service: the pods get SIGTERM.
 """
 
 from __future__ import annotations

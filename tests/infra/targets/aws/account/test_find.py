@@ -15,7 +15,7 @@ from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import PLACEMENT_GROUP, clients
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
-from rehearsal.cloud import Made, RequestedResource
+from rehearsal.cloud import CreatedResource, RequestedResource
 from rehearsal.store import ResourceStore, StoredResource
 from tests.infra.golden import golden_plan
 
@@ -34,7 +34,7 @@ def finder(account: MotoAccount, tmp_path: Path) -> AwsFinder:
     return AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
 
 
-def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) -> Made:
+def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) -> CreatedResource:
     return account.create(RequestedResource(token, name, inputs, default_tags=TAGS))
 
 
