@@ -22,7 +22,6 @@ from engine.progress import for_stream
 from engine.recovery import MARKER
 from infra.stackfile.scalars import value_of
 from local.toolchain import Toolchain, load_versions
-from tests.engine.wheels import write_wheel
 from tests.infra.stackfile.test_scalars import PASSED
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
@@ -341,20 +340,6 @@ def test_about_and_install_work_as_with_the_official_host(project: PulumiProject
     code, output = project.run("install")
     assert code == 0, output
     assert (project.program / "fresh" / "bin" / "python").exists()
-
-
-def test_a_plugin_that_names_no_virtual_environment_is_installed_into_a_separate_one(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    (tmp_path / "PulumiPlugin.yaml").write_text("runtime: python\n")
-    (tmp_path / "requirements.txt").write_text(f"./{write_wheel(tmp_path, 'needed').name}\n")
-    command = ["pulumi", "--non-interactive", "install"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("venv/lib/python3*/site-packages/needed.py"))
-    assert list(Path(sys.prefix).glob("lib/python3*/site-packages/needed.py")) == []
 
 
 def test_the_stacks_program_starts_where_pythonpath_is_relative(

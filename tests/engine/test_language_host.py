@@ -285,29 +285,6 @@ def test_the_host_ends_quietly_on_a_signal(number: signal.Signals) -> None:
     assert (process.returncode, errors) == (0, "")
 
 
-def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    script = tmp_path / "exec.py"
-    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
-    environment = os.environ | {EXEC_VARIABLE: str(script)}
-    # A shell takes the engine's place: it starts the host and is then killed.
-    line = f"{sys.executable} -m engine.language_host 127.0.0.1:1 & wait"
-    engine = subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, text=True, env=environment)
-    assert engine.stdout is not None
-    port = int(engine.stdout.readline())
-    (host,) = psutil.Process(engine.pid).children()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = language_pb2_grpc.LanguageRuntimeStub(channel)
-        running = stub.Run.future(run_request(tmp_path))
-        wait_for(lambda: pids.exists() and pids.read_text() != "")
-        program_process = psutil.Process(int(pids.read_text()))
-        engine.kill()
-        engine.wait()
-        ended, alive = psutil.wait_procs([host, program_process], timeout=TIMEOUT_SECONDS)
-        wait_for(running.done)
-    assert len(ended) == 2 and not alive
-
-
 def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = tmp_path / "exec.py"

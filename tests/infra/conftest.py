@@ -34,3 +34,68 @@ def local() -> Stack:
 @pytest.fixture(scope="session")
 def local_plan(local: Stack, rendered: Path) -> Plan:
     return plan(local, rendered)
+
+
+@pytest.fixture(scope="session")
+def aws() -> Stack:
+    return load(stack_file("aws"))
+
+
+@pytest.fixture(scope="session")
+def aws_plan(aws: Stack, rendered: Path) -> Plan:
+    return plan(aws, rendered)
+
+
+@pytest.fixture(scope="session")
+def azure() -> Stack:
+    return load(stack_file("azure"))
+
+
+@pytest.fixture(scope="session")
+def azure_plan(azure: Stack, rendered: Path) -> Plan:
+    return plan(azure, rendered)
+
+
+@pytest.fixture(scope="session")
+def coreweave() -> Stack:
+    return load(stack_file("coreweave"))
+
+
+@pytest.fixture(scope="session")
+def coreweave_plan(coreweave: Stack, rendered: Path) -> Plan:
+    return plan(coreweave, rendered)
+
+
+@pytest.fixture(scope="session")
+def gcp() -> Stack:
+    return load(stack_file("gcp"))
+
+
+@pytest.fixture(scope="session")
+def gcp_plan(gcp: Stack, rendered: Path) -> Plan:
+    return plan(gcp, rendered)
+
+
+@pytest.fixture(scope="session")
+def tpu() -> Stack:
+    return load(stack_file("gcp-tpu"))
+
+
+@pytest.fixture(scope="session")
+def tpu_plan(tpu: Stack, rendered: Path) -> Plan:
+    return plan(tpu, rendered)
+
+
+@pytest.fixture(scope="session")
+def onprem() -> Stack:
+    return load(stack_file("onprem"))
+
+
+@pytest.fixture(scope="session")
+def onprem_plan(onprem: Stack, rendered: Path) -> Plan:
+    return plan(onprem, rendered)
+
+
+@pytest.fixture(scope="session")
+def dev_plan(rendered: Path) -> Plan:
+    return plan(load(stack_file("aws-dev")), rendered)

@@ -182,6 +182,8 @@ def record(
         outputs.update(plain or {})
 
     asyncio.run(run())
+    urns = [each.urn for each in monitor.registered]
+    assert len(urns) == len(set(urns)), "the engine refuses duplicates"
     return Plan(tuple(sorted(monitor.registered, key=lambda each: each.urn)), outputs)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from infra.common.names import HOSTNAME_LABEL, LEAF_LABEL
 from infra.platform.jobs.runtimes import EX_HELD, EX_NO_FABRIC
 from infra.stackfile import Stack
 from tests.infra.golden import assert_golden
@@ -34,11 +33,6 @@ def test_every_object_uses_the_stacks_provider_and_is_deleted_with_the_cluster(l
     assert {each.deleted_with for each in objects} == {cluster.urn}
 
 
-def test_no_resource_has_a_duplicate(local_plan: Plan) -> None:
-    urns = [each.urn for each in local_plan.resources]
-    assert len(urns) == len(set(urns))
-
-
 def test_credentials_are_secret_in_the_state(local_plan: Plan) -> None:
     secrets = {
         each.name: each.secret_outputs for each in local_plan.resources if each.type.endswith(":Secret")
@@ -47,20 +41,6 @@ def test_credentials_are_secret_in_the_state(local_plan: Plan) -> None:
     assert all("data" in outputs for outputs in secrets.values())
     cluster = next(each for each in local_plan.resources if each.type == "trainyard:local:EmbeddedCluster")
     assert set(cluster.secret_outputs) == {"kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey"}
-
-
-def test_every_flavor_follows_the_nodes_that_exist(local_plan: Plan) -> None:
-    levels = [level["nodeLabel"] for level in local_plan.named("Topology")["fabric"]["spec"]["levels"]]
-    assert levels == [LEAF_LABEL, HOSTNAME_LABEL]
-    flavors = local_plan.named("ResourceFlavor")
-    assert flavors.keys() == {"spot", "on-demand"}
-    assert all(flavor["spec"]["topologyName"] == "fabric" for flavor in flavors.values())
-
-
-def test_the_queue_prefers_spot_and_falls_back(local_plan: Plan) -> None:
-    spec = local_plan.named("ClusterQueue")["gpu"]["spec"]
-    assert [flavor["name"] for flavor in spec["resourceGroups"][0]["flavors"]] == ["spot", "on-demand"]
-    assert spec["flavorFungibility"]["whenCanBorrow"] == "TryNextFlavor"
 
 
 def test_pods_of_a_flavor_tolerate_all_taints_of_its_pool(local_plan: Plan) -> None:
@@ -170,8 +150,3 @@ def test_custom_resource_definitions_are_in_the_plan_as_digests_only(local_plan:
     assert not local_plan.named("CustomResourceDefinition")
     digests = [digest for bundle in bundles.values() for digest in bundle["definitions"].values()]
     assert all(len(digest) == 64 for digest in digests)
-
-
-def test_components_carry_the_spec_that_policies_evaluate(local: Stack, local_plan: Plan) -> None:
-    spec = local_plan.named("LocalCluster")["local"]["stack"]
-    assert [pool["name"] for pool in spec["pools"]] == [pool.name for pool in local.pools]

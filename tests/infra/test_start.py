@@ -41,25 +41,6 @@ def test_a_relative_pythonpath_leaves_the_standard_librarys_platform(pythonpath:
     assert "infra" not in module
 
 
-def test_the_programs_modules_load_with_a_relative_pythonpath() -> None:
-    first = "import pulumi, kubernetes; from trainyard_start import put_tree_first; put_tree_first()"
-    code = f"{first}; import infra.program as program; print(program.Platform.__module__)"
-    assert run(".", code) == "infra.platform.platform"
-
-
-def test_our_plugins_start_with_a_relative_pythonpath() -> None:
-    for plugin in ("engine.provider", "engine.language_host"):
-        code = f"import sys, trainyard_start as s; sys.argv[1:] = ['127.0.0.1:1']; s.start({plugin!r})"
-        environment = {**os.environ, "PYTHONPATH": "."}
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline().strip().isdigit()
-        process.terminate()
-        assert process.wait() == 0
-
-
 def test_no_other_name_of_the_folder_is_that_of_a_package_or_of_a_standard_module() -> None:
     ours = {path.stem for path in FOLDER.iterdir() if path.suffix in ("", ".py")} - {"platform"}
     assert ours.isdisjoint(sys.stdlib_module_names)

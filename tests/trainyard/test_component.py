@@ -72,9 +72,6 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
 
 def test_no_text_advises_to_install_by_the_name_alone() -> None:
     """On PyPI the name belongs to another project."""
-    assert re.search(BY_NAME_ALONE, "run: pip install --upgrade trainyard")
-    assert re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws]'")
-    assert not re.search(BY_NAME_ALONE, "uv tool install 'trainyard[aws] @ git+https://example.com/t.git'")
     command = ["git", "ls-files", "-z", "*.py", "*.md", "*.yml", "*.yaml", "*.sh", ":!tests"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.split("\0") if name]

@@ -79,10 +79,3 @@ def alternatives(path: str) -> list[str]:
 def test_files_that_a_guide_names_exist(guide: Path) -> None:
     paths = {each for path in named(guide) if path not in ELSEWHERE for each in alternatives(path)}
     assert [path for path in sorted(paths) if not any(ROOT.glob(path.rstrip("/")))] == []
-
-
-def test_paths_of_a_guide_are_recognized(tmp_path: Path) -> None:
-    guide = tmp_path / "guide.md"
-    guide.write_text("`infra/targets/<kind>/pools.py` of `make up`, and `elsewhere/pools.py`")
-    assert list(named(guide)) == ["infra/targets/<kind>/pools.py"]
-    assert alternatives("docs/{aws,<kind>}.md") == ["docs/aws.md", "docs/*.md"]

@@ -75,31 +75,8 @@ def test_the_plan_of_the_fleet_is_the_golden_one(hybrid: Plan) -> None:
     assert_golden(blocks_of(hybrid), "hybrid")
 
 
-def test_no_resource_has_a_duplicate(hybrid: Plan) -> None:
-    urns = [each.urn for each in hybrid.resources]
-    assert len(urns) == len(set(urns))
-
-
 def test_the_policies_pass_on_it(hybrid: Plan) -> None:
     assert findings("hybrid", hybrid) == []
-
-
-def test_each_worker_is_labelled_with_its_region_so_that_policies_can_evaluate_it(hybrid: Plan) -> None:
-    labels = {
-        name: worker["metadata"]["labels"]["topology.kubernetes.io/region"]
-        for name, worker in of_the_hub(hybrid, "MultiKueueCluster").items()
-    }
-    assert labels == {"ohio": "us-east-2", "amsterdam": "westeurope"}
-
-
-def test_a_queue_reaches_only_the_workers_where_its_data_may_be(hybrid: Plan) -> None:
-    found = of_the_hub(hybrid, "MultiKueueConfig")
-    configs = {name: config["spec"]["clusters"] for name, config in found.items()}
-    assert configs == {"burst": ["ohio"], "personal": ["amsterdam"]}
-    for name, queue in of_the_hub(hybrid, "ClusterQueue").items():
-        [check] = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
-        parameters = of_the_hub(hybrid, "AdmissionCheck")[check["name"]]["spec"]["parameters"]
-        assert parameters["name"] == name
 
 
 def test_a_queue_is_of_the_same_name_on_the_hub_and_on_its_workers(hybrid: Plan) -> None:
@@ -156,20 +133,6 @@ def test_no_token_and_no_secret_is_among_the_resources(hybrid: Plan) -> None:
     wires = [str(each.wire) for each in hybrid.resources if each.type.endswith(":RotatedKubeconfig")]
     # The mark of a secret, around each of the two kubeconfigs.
     assert all(wire.count("1b47061264138c4ac30d75fd1eb44270") == 2 for wire in wires)
-
-
-def test_the_token_is_requested_after_the_accounts_rights_exist(hybrid: Plan) -> None:
-    for token in (each for each in hybrid.resources if each.type.endswith(":RotatedKubeconfig")):
-        needed = {urn.split("::")[0].rpartition(":")[2] for urn in token.dependencies}
-        assert {"ServiceAccount", "ClusterRoleBinding", "RoleBinding", "LocalQueue"} <= needed
-
-
-def test_the_hub_gets_a_copy_of_the_runtimes_that_it_lacks(hybrid: Plan) -> None:
-    copies = {name: runtime["spec"] for name, runtime in of_the_hub(hybrid, "ClusterTrainingRuntime").items()}
-    assert copies == {
-        "torch-efav3": EXISTING["ohio/torch-efav3"]["spec"],
-        "torch-ib-ndr": EXISTING["amsterdam/torch-ib-ndr"]["spec"],
-    }
 
 
 def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) -> None:

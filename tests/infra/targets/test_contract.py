@@ -15,7 +15,7 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets import features
 from infra.targets.base import Cluster
 from infra.targets.features import Feature
-from tests.infra.plan import Plan, artifacts, record, stack_file
+from tests.infra.plan import artifacts, record, stack_file
 
 pytestmark = pytest.mark.clouds
 
@@ -100,7 +100,3 @@ def test_a_pool_that_needs_a_feature_is_refused_only_if_the_target_lacks_it(
     )
     found = [got for _, got, _, _ in target_of(kind).undeclared([local.pools[0], asking])]
     assert found == ([] if feature in target_of(kind).features else [feature.value])
-
-
-def test_the_cluster_component_registers_its_outputs(local_plan: Plan) -> None:
-    assert local_plan.outputs["endpoint"] == "https://10.89.0.1:6443"

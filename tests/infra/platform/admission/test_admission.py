@@ -60,14 +60,6 @@ def test_every_policy_fails_closed_and_is_bound_to_all_teams(local_plan: Plan) -
         assert binding["validationActions"] == ["Deny"]
 
 
-def test_namespaces_of_teams_alone_are_labelled(local_plan: Plan, local: Stack) -> None:
-    labels = {name: each["metadata"]["labels"] for name, each in local_plan.named("Namespace").items()}
-    owners = {name: each.get("trainyard.dev/team") for name, each in labels.items()}
-    assert {name: owner for name, owner in owners.items() if owner} == {
-        f"team-{team.name}": team.name for team in local.teams
-    }
-
-
 def test_each_team_has_the_pools_of_its_queues(onprem: Plan) -> None:
     found = lists(onprem)
     assert found["research.pools"] == ["h100"]
@@ -183,11 +175,6 @@ def test_changed_pods_are_held_to_the_same_rules_but_those_of_their_creation() -
     assert changed.items() <= created.items()
     at_creation = [rule for rule in (*POD_RULES, PLACED_BY_QUEUE) if rule.of == "created-pod"]
     assert len(created) - len(changed) == len(at_creation) == 2
-
-
-def test_names_of_rules_differ() -> None:
-    names = [rule.name for rule in POD_RULES]
-    assert len(names) == len(set(names))
 
 
 def test_paths_reach_each_template_of_a_kind() -> None:

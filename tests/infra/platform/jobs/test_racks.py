@@ -82,18 +82,6 @@ def test_each_team_has_a_domain_whose_template_its_pods_claim(plans: Mapping[str
         assert list(fabric_lint.pod(pod, 16, fabric)) == []
 
 
-def test_a_domain_outlives_its_jobs_and_counts_no_nodes(plans: Mapping[str, Plan], target: str) -> None:
-    for domain in plans[target].named("ComputeDomain").values():
-        assert domain["spec"]["numNodes"] == 0
-        assert domain["spec"]["channel"]["allocationMode"] == "Single"
-
-
-def test_pods_of_other_machines_claim_nothing(plans: Mapping[str, Plan], target: str) -> None:
-    pod = pod_of(plans[target], f"torch-{FABRIC[target].removesuffix('-nvl72')}")
-    assert "resourceClaims" not in pod
-    assert "claims" not in pod["containers"][0]["resources"]
-
-
 def test_the_clique_is_a_level_above_the_host_for_racks_and_for_no_other_machine(
     plans: Mapping[str, Plan], target: str
 ) -> None:
@@ -108,18 +96,6 @@ def test_the_clique_is_a_level_above_the_host_for_racks_and_for_no_other_machine
     used = {name: each["spec"]["topologyName"] for name, each in found.named("ResourceFlavor").items()}
     domains = {pool.name: catalog.fabric(pool.fabric).nvlink_domain for pool in racks(target).pools[1:]}
     assert used == {name: "racks" if domain else "fabric" for name, domain in domains.items()}
-
-
-def test_coreweave_runs_the_driver_itself(plans: Mapping[str, Plan]) -> None:
-    assert not plans["coreweave"].named("Release")
-    levels = plans["coreweave"].named("Topology")["racks"]["spec"]["levels"]
-    assert [each["nodeLabel"].rpartition("/")[2] for each in levels] == [
-        "fabric",
-        "superpod",
-        "leafgroup",
-        "gpu.clique",
-        "hostname",
-    ]
 
 
 def test_racks_on_spectrum_x_have_an_interface_of_the_pod_on_each_port(rendered: Path) -> None:

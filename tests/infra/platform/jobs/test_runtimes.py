@@ -10,7 +10,7 @@ import catalog
 from infra.common import names
 from infra.platform.fabric import needs, with_fabric
 from infra.platform.jobs.runtimes import EX_NO_FABRIC
-from infra.platform.programs import on_fabric, program, unpacking
+from infra.platform.programs import on_fabric, program
 from infra.stackfile.grace import runtime_grace_seconds
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
@@ -24,41 +24,6 @@ def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
     return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
 
 
-def test_pods_handle_signals_while_python_imports(local_plan: Plan) -> None:
-    for runtime in ("torch-none", "mpi-none"):
-        assert all(pod["shareProcessNamespace"] for pod in pods(local_plan, runtime).values())
-
-
-def test_mpirun_of_open_mpi_5_finds_the_host_file(local_plan: Plan) -> None:
-    launcher = pods(local_plan, "mpi-none")["launcher"]
-    variables = {each["name"]: each.get("value") for each in launcher["containers"][0]["env"]}
-    assert variables["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
-    assert variables["PRTE_MCA_prte_do_not_resolve"] == "false"
-
-
-def test_the_launcher_waits_for_its_dns_name_without_an_accelerator(local_plan: Plan) -> None:
-    (waiting,) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
-    assert "getaddrinfo" in waiting["command"][-1]
-    assert not waiting["resources"]
-
-
-@pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
-def test_no_init_container_unpacks_the_code(local_plan: Plan, name: str) -> None:
-    """An init container would take about a second of each start."""
-    for pod in pods(local_plan, name).values():
-        [container] = pod["containers"]
-        assert [each["name"] for each in pod.get("initContainers", ())] in ([], ["wait-for-dns"])
-        [mount] = [each for each in container["volumeMounts"] if each["mountPath"] == "/mnt/job"]
-        assert not mount.get("readOnly")
-        assert {"name": "job", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in pod["volumes"]
-
-
-def test_workers_unpack_the_code_before_their_launcher_can_reach_them(local_plan: Plan) -> None:
-    [worker] = pods(local_plan, "mpi-none")["node"]["containers"]
-    assert worker["command"][:-3] == [*unpacking(), *on_fabric("none")]
-    assert worker["command"][-1] == program("serve_ssh.py")
-
-
 def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:
     [container] = pods(local_plan, "mpi-none")["node"]["containers"]
     assert {each["name"] for each in container["env"]} <= set(container["args"])
@@ -70,32 +35,6 @@ def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -
         python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]
         assert (python, option) == ("python3", "-c")
         compile(program, "preStop", "exec")  # to run it would terminate other tests' ranks: tests/e2e does
-
-
-def test_pods_have_the_longest_grace_of_their_pools_and_its_variables(local_plan: Plan) -> None:
-    for name in ("torch-none", "mpi-none", "torch-distributed"):
-        runtime = local_plan.named("ClusterTrainingRuntime")[name]
-        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
-            pod = job["template"]["spec"]["template"]
-            assert pod["spec"]["terminationGracePeriodSeconds"] == 300
-            found = annotation_variables(pod)
-            assert found["TRAINYARD_GRACE_SECONDS"] == found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "300"
-            assert found["TRAINYARD_NOTICE_SECONDS"] == "30"
-
-
-def annotation_variables(pod: dict[str, Any]) -> dict[str, str]:
-    """Return the variables of a pod that refer to its annotations, with their values."""
-    annotations = pod["metadata"]["annotations"]
-    paths = {
-        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
-        for each in pod["spec"]["containers"][0]["env"]
-        if "valueFrom" in each
-    }
-    return {
-        name: annotations[path.split("'")[1]]
-        for name, path in paths.items()
-        if path.startswith("metadata.annotations")
-    }
 
 
 @pytest.mark.parametrize(
@@ -155,13 +94,6 @@ def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> Non
     assert container["command"] == [*on_fabric(fabric), "torchrun"]
     assert "lifecycle" not in container
     assert "TRAINYARD_FABRIC" not in {each["name"] for each in container["env"]}
-
-
-def test_ranks_of_simulated_gpus_are_not_told_that_they_have_any(local_plan: Plan) -> None:
-    for name in ("torch-none", "mpi-none"):
-        for pod in pods(local_plan, name).values():
-            variables = {each["name"] for each in pod["containers"][0]["env"]}
-            assert not {RESOURCE, PER_NODE} & variables
 
 
 def test_the_runtimes_name_accelerators_by_the_variables_that_ranks_read() -> None:

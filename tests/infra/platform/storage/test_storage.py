@@ -92,17 +92,6 @@ def test_another_generation_of_a_teams_keys_changes_no_others(
     assert changed == {"research"}
 
 
-def test_the_buckets_folder_exists_before_the_store_serves(local_plan: Plan) -> None:
-    (job,) = local_plan.named("Job").values()
-    assert "/data/object-store/checkpoints" in job["spec"]["template"]["spec"]["initContainers"][0]["command"]
-    (store,) = (
-        each
-        for each in local_plan.resources
-        if each.name.endswith("/object-store") and "Deployment" in each.type
-    )
-    assert any(":Job::" in urn for urn in store.dependencies)
-
-
 def test_another_training_environment_has_other_claims_and_volumes_and_the_former_ones_remain(
     local: Stack, local_plan: Plan, rendered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

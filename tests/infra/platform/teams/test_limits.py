@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.stackfile import Stack
 from infra.stackfile.stack_file import parse
 from tests.infra.plan import Plan, plan
 from tests.patches import changed
@@ -20,12 +19,6 @@ TEAMS = [team["name"] for team in GOOD["teams"]]
 @pytest.fixture(scope="module")
 def found(rendered: Path) -> Plan:
     return plan(parse(GOOD), rendered)
-
-
-def test_every_team_has_a_quota_and_defaults(local_plan: Plan, local: Stack) -> None:
-    expected = {f"team-{team.name}/team" for team in local.teams}
-    quotas = {name for name in local_plan.named("ResourceQuota") if name.endswith("/team")}
-    assert quotas == set(local_plan.named("LimitRange")) == expected
 
 
 def test_a_quota_holds_the_stacks_limits_and_what_the_platform_uses(found: Plan) -> None:

@@ -56,13 +56,6 @@ def test_fair_sharing_is_on_where_a_queue_has_a_weight(weighted: Plan, local_pla
     assert "fairSharing" not in settings(local_plan)
 
 
-def test_a_job_without_accelerators_has_a_flavor(local_plan: Plan) -> None:
-    """The flavor has a quota of pods, a resource that Kueue counts for every job."""
-    found = flavors(local_plan, "gpu")
-    assert list(found) == ["spot", "on-demand"]
-    assert all(each["pods"] == {"nominalQuota": "100k"} for each in found.values())
-
-
 def test_the_local_queues_of_a_team_that_moves_to_another_queue_are_replaced(local_plan: Plan) -> None:
     """Kueue's webhook refuses another cluster queue in an existing local queue."""
     made = [each for each in local_plan.resources if each.type.endswith(":LocalQueue")]

@@ -13,8 +13,6 @@ from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
 
-WITHOUT_REGION = ("aws:iam/", "pulumi:providers:")
-
 
 def aws_resources(found: Plan) -> list[Registration]:
     return [each for each in found.resources if each.type.startswith("aws:")]
@@ -35,42 +33,14 @@ def test_the_first_preview_lists_every_resource_that_up_makes(
     assert [each.urn for each in preview.resources] == [each.urn for each in aws_plan.resources]
 
 
-def test_every_resource_has_the_stacks_region(aws_plan: Plan) -> None:
-    regions = {
-        each.inputs.get("region") for each in aws_resources(aws_plan) if not each.type.startswith("aws:iam/")
-    }
-    assert regions == {"us-east-2"}
-
-
 def test_every_resource_uses_the_stacks_one_provider(aws_plan: Plan) -> None:
     (provider,) = {each.provider for each in aws_resources(aws_plan)}
     assert "pulumi:providers:aws::training" in provider
 
 
-def test_the_provider_refuses_credentials_of_another_account(aws_plan: Plan) -> None:
-    (provider,) = (each for each in aws_plan.resources if each.type == "pulumi:providers:aws")
-    assert provider.inputs["allowedAccountIds"] == '["123456789012"]'
-
-
-def test_no_resource_has_a_duplicate(aws_plan: Plan) -> None:
-    urns = [each.urn for each in aws_plan.resources]
-    assert len(urns) == len(set(urns))
-
-
 def test_objects_are_deleted_with_the_cluster(aws_plan: Plan) -> None:
     objects = [each for each in aws_plan.resources if each.type.startswith("kubernetes:")]
     assert {each.deleted_with.rpartition("$")[2] for each in objects} == {"aws:eks/cluster:Cluster::training"}
-
-
-def test_the_kubeconfig_has_no_token_and_is_secret(aws_plan: Plan) -> None:
-    kubeconfig = aws_plan.outputs["kubeconfig"]
-    assert '"command": "aws"' in kubeconfig
-    assert '"token"' not in kubeconfig
-
-
-def test_only_named_networks_reach_the_public_endpoint(aws_plan: Plan) -> None:
-    network = aws_plan.named("Cluster")["training"]["vpcConfig"]
-    assert (network["endpointPublicAccess"], network["publicAccessCidrs"]) == (True, ["203.0.113.7/32"])
 
 
 def test_a_runner_in_the_network_is_admitted_before_any_object_is_created(aws: Stack, rendered: Path) -> None:

@@ -24,36 +24,6 @@ def job_pod(found: Plan, runtime: str) -> dict[str, Any]:
     return pod
 
 
-def test_a_pod_on_the_fabric_requests_a_whole_machine(aws_plan: Plan) -> None:
-    (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
-    assert container["resources"]["limits"] == {
-        "nvidia.com/gpu": 8,
-        "vpc.amazonaws.com/efa": 16,
-        "hugepages-2Mi": "5120Mi",
-    }
-
-
-def test_nccls_variables_select_the_fabric_and_override_nothing_of_its_plugin(aws_plan: Plan) -> None:
-    (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
-    variables = {each["name"] for each in container["env"]}
-    assert {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_SOCKET_IFNAME"} <= variables
-    assert not variables & {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_PROTO"}
-
-
-def test_pods_share_memory_in_memory_and_mount_no_path_of_the_node(aws_plan: Plan) -> None:
-    pod = job_pod(aws_plan, "torch-efav3")
-    (container,) = pod["containers"]
-    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-    volumes = {each["name"]: each for each in pod["volumes"]}
-    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory"}
-    assert not any("hostPath" in each for each in pod["volumes"])
-
-
-def test_a_pod_without_a_fabric_requests_only_accelerators(dev_plan: Plan) -> None:
-    (container,) = job_pod(dev_plan, "torch-none")["containers"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
-
-
 def test_queues_count_accelerators_and_leave_out_what_comes_with_them(aws_plan: Plan) -> None:
     config = aws_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
     settings = yaml.safe_load(config["controller_manager_config.yaml"])
@@ -61,37 +31,6 @@ def test_queues_count_accelerators_and_leave_out_what_comes_with_them(aws_plan: 
     limits = job_pod(aws_plan, "torch-efav3")["containers"][0]["resources"]["limits"]
     uncounted = {name for name in limits if not name.startswith(tuple(prefixes))}
     assert uncounted == {"nvidia.com/gpu"}
-
-
-def test_device_plugins_run_where_the_devices_are(aws_plan: Plan, dev_plan: Plan) -> None:
-    assert aws_plan.named("DaemonSet").keys() == {
-        "kube-system/nvidia-device-plugin",
-        "kube-system/efa-device-plugin",
-        "trainyard-logs/collector",
-    }
-    small = dev_plan.named("DaemonSet").keys()
-    assert small == {"kube-system/nvidia-device-plugin", "trainyard-logs/collector"}
-    spec = aws_plan.named("DaemonSet")["kube-system/efa-device-plugin"]["spec"]["template"]["spec"]
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    (wanted,) = term["matchExpressions"]
-    labels = aws_plan.named("NodeGroup")["training-on-demand-us-east-2b"]["labels"]
-    assert labels[wanted["key"]] in wanted["values"]
-    assert wanted["key"] in labels
-    assert {"operator": "Exists"} in spec["tolerations"]
-
-
-def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_plan: Plan) -> None:
-    volumes = {
-        each["spec"]["claimRef"]["namespace"]: each["spec"]["csi"]
-        for each in aws_plan.named("PersistentVolume").values()
-    }
-    assert volumes["team-research"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/research"
-    assert volumes["team-platform"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/platform"
-    assert len({each["volumeHandle"] for each in volumes.values()}) == len(volumes)
-    handles = [each["spec"]["csi"]["volumeHandle"] for each in dev_plan.named("PersistentVolume").values()]
-    assert any(handle.endswith(":/checkpoints/research") for handle in handles)
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +63,6 @@ def test_teams_share_the_datasets_by_volumes_with_different_handles(staged: Plan
     assert len({each["volumeHandle"] for each in volumes}) == 2
 
 
-def test_jobs_reach_the_bucket_by_identity_and_no_store_is_served(aws_plan: Plan) -> None:
-    assert not aws_plan.named("Secret").keys() & {"trainyard-storage/object-store"}
-    assert "trainyard-storage/object-store" not in aws_plan.named("Deployment")
-    assert aws_plan.outputs["objectStore"]["bucket"] == "example-training-checkpoints"
-    associations = aws_plan.named("PodIdentityAssociation").values()
-    assert {each["namespace"] for each in associations} == {
-        "team-research",
-        "team-platform",
-        "cluster-autoscaler",
-    }
-
-
 def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:
     flavors = aws_plan.named("ResourceFlavor")
     assert flavors.keys() == {"spot", "on-demand"}
@@ -144,32 +71,6 @@ def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:
         if pool in flavors:
             tolerated = {each["key"] for each in flavors[pool]["spec"]["tolerations"]}
             assert {taint["key"] for taint in group["taints"]} == tolerated
-
-
-def test_the_topology_has_ec2s_layers_only_where_all_nodes_have_them(aws_plan: Plan, dev_plan: Plan) -> None:
-    def levels(found: Plan) -> list[str]:
-        return [level["nodeLabel"] for level in found.named("Topology")["fabric"]["spec"]["levels"]]
-
-    assert len(levels(aws_plan)) == 5
-    assert levels(dev_plan) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
-
-
-def test_a_teams_roles_have_access_entries_and_are_bound_in_its_namespace(aws_plan: Plan) -> None:
-    entries = {each["principalArn"]: each for each in aws_plan.named("AccessEntry").values()}
-    policies = {each["principalArn"] for each in aws_plan.named("AccessPolicyAssociation").values()}
-    bound = {
-        each["subjects"][0]["name"]: each["metadata"]
-        for name, each in aws_plan.named("RoleBinding").items()
-        if "trainyard-team" in name
-    }
-    for role in ("research", "evaluation"):
-        arn = f"arn:aws:iam::123456789012:role/{role}"
-        (group,) = entries[arn]["kubernetesGroups"]
-        assert bound[group]["namespace"] == "team-research"
-    # `research` may view everything by a policy of EKS (`access.viewers`); `evaluation` has none.
-    assert "arn:aws:iam::123456789012:role/research" in policies
-    assert "arn:aws:iam::123456789012:role/evaluation" not in policies
-    assert "kubernetesGroups" not in entries["arn:aws:iam::123456789012:role/platform"]
 
 
 USER, ROLE = "arn:aws:iam::123456789012:user/mei", "arn:aws:iam::123456789012:role/on-call"

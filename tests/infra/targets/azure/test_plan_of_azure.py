@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from datetime import date
@@ -83,12 +82,6 @@ def test_every_input_fits_the_sdks_types(azure: Stack, azure_plan: Plan, rendere
     assert {urn: problems for urn, problems in found.items() if problems} == {}
 
 
-def test_every_resource_with_a_location_is_in_the_region(azure_plan: Plan) -> None:
-    places = {each.urn: each.inputs.get("location") for each in own(azure_plan)}
-    assert {place for place in places.values() if place} == {"westeurope", "Global"}
-    assert all("privatedns" in urn for urn, place in places.items() if place == "Global")
-
-
 def test_every_resource_uses_the_stacks_one_provider(azure_plan: Plan) -> None:
     (provider,) = {each.provider for each in own(azure_plan)}
     assert "pulumi:providers:azure-native::training" in provider
@@ -98,16 +91,6 @@ def test_names_are_valid_in_azure(azure: Stack, rendered: Path) -> None:
     long = azure.model_copy(update={"name": "a-name-as-long-as-a-stack-may-have-it-yes"[:40]})
     (vault,) = cluster_plan(long, rendered).named("Vault").values()
     assert len(vault["vaultName"]) <= 24
-
-
-def test_the_cluster_is_reached_from_its_network_and_has_no_local_account(azure_plan: Plan) -> None:
-    cluster = azure_plan.named("ManagedCluster")["training"]
-    access = cluster["apiServerAccessProfile"]
-    assert access["enableVnetIntegration"], "a private key vault is reached from the VNet alone"
-    assert cluster["disableLocalAccounts"]
-    assert cluster["aadProfile"]["enableAzureRBAC"]
-    assert cluster["securityProfile"]["azureKeyVaultKms"]["keyVaultNetworkAccess"] == "Private"
-    assert cluster["securityProfile"]["workloadIdentity"] == {"enabled": True}
 
 
 def test_only_named_networks_reach_the_api_server_from_outside(
@@ -120,19 +103,6 @@ def test_only_named_networks_reach_the_api_server_from_outside(
     profile = cluster_plan(private, rendered).named("ManagedCluster")["training"]["apiServerAccessProfile"]
     assert profile["enablePrivateCluster"] is True
     assert "authorizedIPRanges" not in profile
-
-
-def test_spot_pools_are_deleted_with_their_nodes_and_have_azures_own_taint(azure_plan: Plan) -> None:
-    spot = azure_plan.named("AgentPool")["training-spot"]
-    assert (spot["scaleSetPriority"], spot["scaleSetEvictionPolicy"], spot["spotMaxPrice"]) == (
-        "Spot",
-        "Delete",
-        -1,
-    )
-    assert "kubernetes.azure.com/scalesetpriority=spot:NoSchedule" in spot["nodeTaints"]
-    assert "scaleSetPriority" not in azure_plan.named("AgentPool")["training-on-demand"]
-    tolerated = {each["key"] for each in azure_plan.named("ResourceFlavor")["spot"]["spec"]["tolerations"]}
-    assert {"kubernetes.azure.com/scalesetpriority", "trainyard.dev/spot", "nvidia.com/gpu"} <= tolerated
 
 
 def test_a_reserved_pool_and_the_control_plane_may_use_the_reservation(azure: Stack, rendered: Path) -> None:
@@ -158,28 +128,6 @@ def test_nvidias_operator_installs_gpu_drivers_after_nic_drivers(azure_plan: Pla
     assert any(":NodeFeatureRule::" in urn for urn in policy.dependencies)
 
 
-def test_only_nics_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
-    """The NICs of the ordinary network are NVIDIA's too: a new driver would disconnect the node."""
-    (rule,) = azure_plan.named("NodeFeatureRule").values()
-    (match,) = rule["spec"]["rules"][0]["matchFeatures"]
-    assert match["matchExpressions"]["device"] == {"op": "In", "value": ["101c", "101e"]}
-    (policy,) = azure_plan.named("NicClusterPolicy").values()
-    (resource,) = json.loads(policy["spec"]["sriovDevicePlugin"]["config"])["resourceList"]
-    assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
-    assert resource["selectors"]["linkTypes"] == ["infiniband"]
-
-
-def test_spot_pools_are_created_empty_and_resized_afterwards(azure_plan: Plan) -> None:
-    """AKS creates no pool whose count is below its minimum, so the minimum is raised afterwards."""
-    pools, sizes = azure_plan.named("AgentPool"), azure_plan.named("AgentPoolSize")
-    spot = pools["training-spot"]
-    assert (spot["enableAutoScaling"], spot["count"], spot["minCount"], spot["maxCount"]) == (True, 0, 0, 4)
-    assert spot["tags"]["k8s.io_cluster-autoscaler_node-template_resources_nvidia.com_gpu"] == "8"
-    assert {name: each["size"] for name, each in sizes.items()} == {"training-spot": 4}
-    on_demand = pools["training-on-demand"]
-    assert (on_demand["enableAutoScaling"], on_demand["count"]) == (False, 2)
-
-
 def test_operators_run_on_spot_nodes_too(azure_plan: Plan) -> None:
     anywhere = [{"operator": "Exists"}]
     values = {name: each["values"] for name, each in azure_plan.named("Release").items()}
@@ -195,27 +143,6 @@ def runtime_pod(found: Plan, name: str) -> dict[str, Any]:
         "template"
     ]
     return template
-
-
-def test_a_pod_on_infiniband_has_all_that_nccl_needs(azure_plan: Plan) -> None:
-    pod = runtime_pod(azure_plan, "torch-ib-ndr")["spec"]
-    container = pod["containers"][0]
-    variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/ib": 8}
-    assert variables["NCCL_IB_DISABLE"] == "0"
-    assert variables["NCCL_SOCKET_IFNAME"] == "eth0"
-    assert variables["NCCL_TOPO_FILE"] == "/etc/nccl-topology/topology.xml"
-    assert any(each["mountPath"] == "/etc/nccl-topology" for each in container["volumeMounts"])
-    assert pod["terminationGracePeriodSeconds"] == 300
-    assert list(fabric_lint.pod(pod, 2, "ib-ndr")) == []
-
-
-def test_all_pods_of_a_job_are_in_one_scale_set(azure_plan: Plan) -> None:
-    asked = runtime_pod(azure_plan, "torch-ib-ndr")["metadata"]["annotations"]
-    level = "kubernetes.azure.com/agentpool"
-    assert asked["kueue.x-k8s.io/podset-required-topology"] == level
-    (topology,) = azure_plan.named("Topology").values()
-    assert [each["nodeLabel"] for each in topology["spec"]["levels"]] == [level, "kubernetes.io/hostname"]
 
 
 @pytest.mark.parametrize(
@@ -234,22 +161,6 @@ def test_the_topology_file_pairs_every_gpu_with_a_nic(machine: str, fabric: str)
     for switch in root.iter("pci"):
         below = [each.get("class") for each in switch]
         assert below.count("0x030200") == below.count("0x020700")
-
-
-def test_a_teams_jobs_reach_their_own_folder_of_the_container_and_nothing_else(azure_plan: Plan) -> None:
-    given = azure_plan.named("RoleAssignment")["training-team-research-checkpoints"]
-    assert "StringLike 'checkpoints/research/*'" in given["condition"]
-    (role,) = azure_plan.named("RoleDefinition").values()
-    (permissions,) = role["permissions"]
-    assert set(permissions) == {"dataActions"}
-    subject = azure_plan.named("FederatedIdentityCredential")["training-team-research"]["subject"]
-    assert subject == "system:serviceaccount:team-research:default"
-    account = azure_plan.named("ServiceAccountPatch")["team-research/default"]["metadata"]
-    assert account["annotations"]["azure.workload.identity/client-id"] == "training-team-research-client"
-    template = runtime_pod(azure_plan, "torch-ib-ndr")
-    assert template["metadata"]["labels"] == {"azure.workload.identity/use": "true"}
-    variables = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
-    assert variables["AZURE_STORAGE_ACCOUNT_NAME"] == "exampletraining"
 
 
 OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
@@ -323,31 +234,6 @@ def test_the_lifecycle_rules_of_the_container_are_the_stacks(azure: Stack, rende
     assert service["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
 
 
-def test_the_storage_account_is_private_and_no_current_blob_expires(azure_plan: Plan) -> None:
-    account = azure_plan.named("StorageAccount")["training-storage"]
-    assert account["publicNetworkAccess"] == "Disabled"
-    assert account["allowSharedKeyAccess"] is False
-    assert account["sku"]["name"] == "Standard_ZRS"
-    (policy,) = azure_plan.named("ManagementPolicy").values()
-    for rule in policy["policy"]["rules"]:
-        actions, filters = rule["definition"]["actions"], rule["definition"]["filters"]
-        assert "baseBlob" not in actions or filters["blobIndexMatch"][0]["name"] == "trainyard.dev/superseded"
-
-
-def test_folders_of_lustre_are_separate_volumes(azure_plan: Plan) -> None:
-    volumes = azure_plan.named("PersistentVolume")
-    sources = {each["spec"]["csi"]["volumeHandle"]: each["spec"]["csi"] for each in volumes.values()}
-    assert set(sources) == {
-        "training-lustre",
-        "training-lustre-checkpoints-research",
-        "training-lustre-checkpoints-platform",
-        "training-lustre-logs",
-    }
-    attributes = sources["training-lustre-checkpoints-research"]["volumeAttributes"]
-    assert attributes == {"mgs-ip-address": "10.64.128.4", "sub-dir": "checkpoints/research"}
-    assert azure_plan.named("CSIDriver")["azurelustre.csi.azure.com"]["spec"]["attachRequired"] is False
-
-
 def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered: Path) -> None:
     netapp = with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16})
     (volume,) = plan(netapp, rendered).named("CapacityPoolVolume").values()
@@ -377,14 +263,6 @@ def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -
         "checkpoints-platform",
     }
     assert blob.named("ManagedCluster")["training"]["storageProfile"]["blobCSIDriver"] == {"enabled": True}
-
-
-def test_the_kubeconfig_requests_a_token_of_entra_and_has_none(azure_plan: Plan) -> None:
-    config = json.loads(azure_plan.outputs["kubeconfig"])
-    assert config["clusters"][0]["cluster"]["server"].startswith("https://training-0a1b2c.privatelink.")
-    run = config["users"][0]["user"]["exec"]
-    assert run["command"] == "kubelogin"
-    assert "token" not in config["users"][0]["user"]
 
 
 def test_objects_are_deleted_with_the_cluster(azure_plan: Plan) -> None:
@@ -480,20 +358,6 @@ def test_a_stack_of_development_has_no_fabric_and_no_nics(azure: Stack, rendered
     (topology,) = small.named("Topology").values()
     assert topology["spec"]["levels"][0]["nodeLabel"] == "topology.kubernetes.io/zone"
     assert load(stack_file("azure")) == azure
-
-
-def test_a_teams_groups_may_request_a_kubeconfig_and_are_bound_in_their_namespace(azure_plan: Plan) -> None:
-    member, viewer = (f"00000000-0000-0000-0000-00000000000{number}" for number in (4, 3))
-    bound = azure_plan.named("RoleBinding")
-    (subject,) = bound["team-research/trainyard-team-member"]["subjects"]
-    assert (subject["kind"], subject["name"]) == ("Group", member)
-    granted = [name for name in azure_plan.named("RoleAssignment") if name.endswith((member, viewer))]
-    # Viewers already have access to the whole cluster (`access.viewers`).
-    assert sorted(name.removeprefix("training-").partition("-0000")[0] for name in granted) == [
-        "teams-user",
-        "viewers-reader",
-        "viewers-user",
-    ]
 
 
 QUEUED_POOL = {

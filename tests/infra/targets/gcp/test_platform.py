@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tests.infra.plan import Plan, plan
 from tests.infra.targets.gcp.stacks import pool, queue_on
 from trainyard.jobs.records import manifest
 
-MEGA = {"machine": "a3-megagpu-8g"}
 SPOT: dict[str, Any] = {"name": "spot", "capacity": "spot"}
 RESERVED: dict[str, Any] = {"capacity": "reserved", "reservation": {"id": "h200"}}
 
@@ -52,38 +50,6 @@ def kueue(found: Plan) -> dict[str, Any]:
 def level(found: Plan, namespace: str) -> str:
     labels: dict[str, str] = found.named("Namespace")[namespace]["metadata"]["labels"]
     return labels["pod-security.kubernetes.io/enforce"]
-
-
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("runtime", ["torch-roce", "mpi-roce"])
-def test_a_pod_on_roce_has_all_nics_the_plugin_and_its_settings(
-    gcp_plan: Plan, runtime: str, index: int
-) -> None:
-    if (runtime, index) == ("torch-roce", 1):
-        return  # torch has one kind of pod
-    template = job(gcp_plan, runtime, index)
-    asked = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
-    assert [each["network"] for each in asked] == ["default", *(f"rdma-{nic}" for nic in range(8))]
-    pod = template["spec"]
-    (container,) = pod["containers"]
-    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-    assert {"/usr/local/gib", "/dev/shm", "/etc/nccl.conf"} <= set(mounts)
-    settings = next(each for each in pod["initContainers"] if each["name"] == "nccl-settings")
-    assert "source /usr/local/gib/scripts/set_nccl_env.sh" in settings["command"][-1]
-    written = {each["name"]: each["mountPath"] for each in settings["volumeMounts"]}
-    assert settings["command"][-1].endswith(
-        f"{written['nccl-settings']}/{mounts['/etc/nccl.conf']['subPath']}"
-    )
-    assert container["resources"]["limits"] == settings["resources"]["limits"] == {"nvidia.com/gpu": 8}
-
-
-def test_a_pod_on_roce_needs_no_privilege_and_no_path_of_the_node(gcp_plan: Plan) -> None:
-    pod = job(gcp_plan, "torch-roce")["spec"]
-    assert not any("hostPath" in each for each in pod["volumes"])
-    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert level(gcp_plan, "team-research") == "restricted"
-    claims = {each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "emptyDir" not in each}
-    assert {f"team-research/{claim}" for claim in claims} <= set(gcp_plan.named("PersistentVolumeClaim"))
 
 
 def test_tcpxos_daemon_is_in_each_pod_and_an_exception_of_the_teams_that_use_it(mega_plan: Plan) -> None:
@@ -199,24 +165,6 @@ def test_queued_nodes_are_requested_before_a_job_is_admitted(queued_plan: Plan, 
     assert not gcp_plan.named("AdmissionCheck")
 
 
-def test_a_job_on_tpus_gets_one_slice_and_is_found_by_gke(tpu_plan: Plan) -> None:
-    template = job(tpu_plan, "torch-ici")
-    annotations = template["metadata"]["annotations"]
-    assert annotations["kueue.x-k8s.io/podset-required-topology"] == "cloud.google.com/gke-nodepool"
-    (container,) = template["spec"]["containers"]
-    assert container["resources"]["limits"] == {"google.com/tpu": 4}
-    flavor = tpu_plan.named("ResourceFlavor")["slices"]["spec"]
-    assert flavor["nodeLabels"] == {
-        "trainyard.dev/pool": "slices",
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-        "cloud.google.com/gke-tpu-topology": "4x4",
-    }
-    (group,) = tpu_plan.named("ClusterQueue")["tpu"]["spec"]["resourceGroups"]
-    assert group["coveredResources"] == ["google.com/tpu", "pods"]
-    levels = [each["nodeLabel"] for each in tpu_plan.named("Topology")["fabric"]["spec"]["levels"]]
-    assert annotations["kueue.x-k8s.io/podset-required-topology"] in levels
-
-
 def test_the_topology_is_that_of_gcps_network_where_all_nodes_have_it(
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
@@ -226,46 +174,3 @@ def test_the_topology_is_that_of_gcps_network_where_all_nodes_have_it(
     assert levels(gcp_plan)[0] == "cloud.google.com/gce-topology-block"
     plain = plan(queue_on(gcp, pool("g2-standard-8")), rendered)
     assert levels(plain) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
-
-
-def test_each_team_mounts_its_own_folder(gcp_plan: Plan, tpu_plan: Plan) -> None:
-    def volume(found: Plan, namespace: str, claim: str) -> dict[str, Any]:
-        for each in found.named("PersistentVolume").values():
-            reference = each["spec"]["claimRef"]
-            if (reference["namespace"], reference["name"]) == (namespace, claim):
-                return dict(each["spec"])
-        raise AssertionError(f"no volume for {namespace}/{claim}")
-
-    lustre = [volume(gcp_plan, f"team-{team}", "checkpoints")["csi"] for team in ("research", "platform")]
-    assert [each["volumeAttributes"]["filesystem"] for each in lustre] == [
-        "training/checkpoints/research",
-        "training/checkpoints/platform",
-    ]
-    assert len({each["volumeHandle"] for each in lustre}) == 2
-    nfs = volume(tpu_plan, "team-research", "checkpoints")["nfs"]
-    assert nfs == {"server": "10.64.48.2", "path": "/training/checkpoints/research"}
-    bucket = volume(gcp_plan, "team-research", "bucket")
-    assert bucket["mountOptions"] == ["only-dir=checkpoints/research"]
-
-
-def test_a_teams_jobs_reach_their_folder_of_the_bucket_by_workload_identity(gcp_plan: Plan) -> None:
-    rights = gcp_plan.named("ManagedFolderIamMember")["training-team-research"]
-    assert rights["managedFolder"] == "checkpoints/research/"
-    assert rights["member"].endswith("/subject/ns/team-research/sa/default")
-    assert not gcp_plan.named("Secret").keys() & {"trainyard-storage/object-store"}
-    assert gcp_plan.outputs["objectStore"] == {
-        "endpoint": "https://storage.googleapis.com",
-        "bucket": "example-training-checkpoints",
-    }
-
-
-def test_a_teams_groups_get_cluster_access_and_are_bound_in_its_namespace(gcp_plan: Plan) -> None:
-    (cluster,) = gcp_plan.named("Cluster").values()
-    assert cluster["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
-    roles = {each["member"]: each["role"] for each in gcp_plan.named("IAMMember").values()}
-    assert roles["group:evaluation@example.com"] == "roles/container.clusterViewer"
-    assert roles["group:research@example.com"] == "roles/container.viewer"
-    bound = gcp_plan.named("RoleBinding")
-    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
-    (viewer,) = bound["team-research/trainyard-team-viewer"]["subjects"]
-    assert (member["name"], viewer["name"]) == ("research@example.com", "evaluation@example.com")

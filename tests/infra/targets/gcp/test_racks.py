@@ -45,30 +45,6 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
     assert_golden(blocks_of(Plan(tuple(of_racks))), "racks-gcp")
 
 
-def test_a_node_pool_is_a_rack_that_a_separate_policy_places(found: Plan) -> None:
-    pools, policies = found.named("NodePool"), found.named("ResourcePolicy")
-    sizes = {name: pool["nodeCount"] for name, pool in pools.items() if name.removeprefix("racks-") in RACKS}
-    assert sizes == {"racks-gb200-0": 18, "racks-gb200-1": 18, "racks-part-0": 8}
-    assert set(policies) == set(sizes)
-    for name in sizes:
-        assert policies[name]["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "1x72"}
-        assert pools[name]["placementPolicy"]["type"] == ""
-        assert "tpuTopology" not in pools[name]["placementPolicy"]
-    assert "placementPolicy" not in pools["racks-h200"]
-
-
-RACKS = ("gb200-0", "gb200-1", "part-0")
-
-
-def test_dranet_provides_nics_on_the_networks_of_the_other_machines(found: Plan) -> None:
-    pools = found.named("NodePool")
-    assert pools["racks-gb200-0"]["networkConfig"]["acceleratorNetworkProfile"] == "auto"
-    assert "additionalNodeNetworkConfigs" not in pools["racks-gb200-0"]["networkConfig"]
-    assert len(pools["racks-h200"]["networkConfig"]["additionalNodeNetworkConfigs"]) == 9
-    labels = pools["racks-gb200-0"]["nodeConfig"]["labels"]
-    assert labels["cloud.google.com/gke-networking-dra-driver"] == "true"
-
-
 def test_pods_claim_their_nics_and_a_channel_of_their_domain(found: Plan) -> None:
     pod = pod_of(found, f"torch-{FABRIC}")
     assert [each["name"] for each in pod["resourceClaims"]] == list(fabric_lint.claims(FABRIC))
@@ -85,15 +61,6 @@ def test_pods_tolerate_the_taint_of_arm_machines(stack: Stack, rendered: Path) -
     arm = {"key": "kubernetes.io/arch", "operator": "Exists", "effect": "NoSchedule"}
     assert arm in pools["gb200"].tolerations
     assert arm not in pools["h200"].tolerations
-
-
-def test_the_subblock_is_the_rack_of_kueues_topology(found: Plan) -> None:
-    levels = {
-        name: [each["nodeLabel"].rpartition("/")[2] for each in topology["spec"]["levels"]]
-        for name, topology in found.named("Topology").items()
-    }
-    blocks = [f"gce-topology-{level}" for level in ("block", "subblock", "host")]
-    assert levels == {"fabric": [*blocks, "hostname"], "racks": [*blocks, "hostname"]}
 
 
 def test_nvidias_driver_gets_the_root_of_gkes_gpu_driver(found: Plan) -> None:

@@ -29,7 +29,3 @@ def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
             "job": {**data["job"], "runtime": f"torch-{fabric}"},
         }
     )
-
-
-def with_provider(stack: Stack, **changes: Any) -> Stack:
-    return stack.model_copy(update={"provider": stack.provider.model_copy(update=changes)})

@@ -27,18 +27,6 @@ def test_the_policies_let_the_plan_pass(onprem_plan: Plan) -> None:
     assert findings("onprem", onprem_plan) == []
 
 
-def test_nodes_have_the_labels_that_queues_select(onprem_plan: Plan) -> None:
-    (topology,) = onprem_plan.named("Topology").values()
-    levels = [each["nodeLabel"] for each in topology["spec"]["levels"]]
-    assert levels == ["trainyard.dev/spine", "trainyard.dev/leaf", "kubernetes.io/hostname"]
-    nodes = {name: each["metadata"]["labels"] for name, each in onprem_plan.named("NodePatch").items()}
-    assert len(nodes) == 13
-    for flavor in onprem_plan.named("ResourceFlavor").values():
-        wanted = flavor["spec"]["nodeLabels"].items()
-        assert any(wanted <= labels.items() for labels in nodes.values())
-    assert all(set(levels[:2]) <= set(labels) for labels in nodes.values())
-
-
 def test_destroy_retains_the_cluster_and_deletes_what_the_stack_added(onprem_plan: Plan) -> None:
     objects = [each for each in onprem_plan.resources if each.type.startswith("kubernetes:")]
     assert {each.deleted_with for each in objects} == {""}
@@ -53,8 +41,3 @@ def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan)
     assert "cluster.invalid" in texts and TOKEN not in texts
     # A changed kubeconfig replaces no provider, and so no object.
     assert provider.inputs["clusterIdentifier"] == "datacenter"
-
-
-def test_no_key_of_the_object_store_is_in_the_stack(onprem_plan: Plan) -> None:
-    assert not any(name.endswith("/object-store") for name in onprem_plan.named("Secret"))
-    assert onprem_plan.outputs["objectStore"]["secret"] == "object-store"

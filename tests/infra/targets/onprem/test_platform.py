@@ -205,30 +205,6 @@ def test_no_driver_is_replaced_under_a_running_job(onprem_plan: Plan) -> None:
     assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, nics_of)] == [False, False]
 
 
-@pytest.mark.parametrize(
-    ("runtime", "limits"),
-    [
-        ("torch-ib-shared", {"nvidia.com/gpu": 8, "rdma/ib_shared": 1}),
-        ("torch-ib-shared-rocm", {"amd.com/gpu": 8, "rdma/ib_shared": 1}),
-    ],
-)
-def test_a_pod_has_its_vendors_gpus_and_the_nics(
-    onprem_plan: Plan, runtime: str, limits: dict[str, int]
-) -> None:
-    pod = node_pod(onprem_plan, runtime)["spec"]
-    (container,) = pod["containers"]
-    assert container["resources"]["limits"] == limits
-    assert ("rocm@" in container["image"]) is ("amd.com/gpu" in limits)
-    assert list(fabric_lint.pod(pod, 2, runtime.removeprefix("torch-"))) == []
-
-
-def test_only_pods_on_amds_gpus_are_in_the_group_of_their_devices(onprem_plan: Plan) -> None:
-    for runtime, groups in (("torch-ib-shared-rocm", [992]), ("torch-ib-shared", None)):
-        security = node_pod(onprem_plan, runtime)["spec"]["securityContext"]
-        assert security.get("supplementalGroups") == groups
-        assert (security["runAsUser"], security["runAsNonRoot"]) == (1000, True)
-
-
 def test_every_driver_that_is_named_runs_the_cuda_of_the_locked_pytorch() -> None:
     lock = (ROOT / "requirements/training.txt").read_text()
     (major,) = re.findall(r"(?m)^cuda-toolkit==(\d+)\.", lock)
@@ -257,14 +233,6 @@ def test_the_lint_refuses_pods_without_the_nics(fabric: str) -> None:
     assert next(iter(catalog.fabric(fabric).resources)) in fault.allowed
 
 
-def test_folders_of_teams_are_separate_volumes(onprem_plan: Plan) -> None:
-    volumes = [each["spec"] for each in onprem_plan.named("PersistentVolume").values()]
-    shares = {each["csi"]["volumeAttributes"]["share"] for each in volumes}
-    teams = {f"/training/checkpoints/{team}" for team in ("research", "vision")}
-    assert shares == {"/training", "/training/logs", *teams}
-    assert len({each["csi"]["volumeHandle"] for each in volumes}) == len(volumes)
-
-
 def test_an_image_on_the_mirror_is_not_renamed() -> None:
     mirror = Mirror("registry.example.com/mirror", "oci://registry.example.com/charts")
     assert mirror.image("registry.example.com/own:1") == "registry.example.com/own:1"
@@ -286,9 +254,3 @@ def test_a_drivers_image_is_tagged_by_its_operating_system(pinned: Artifacts) ->
     images = pinned.published["network-operator"].images
     used = images_used(nics("shared"), images, "rhel9.4")
     assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]
-
-
-def test_a_teams_groups_are_those_of_the_tokens(onprem_plan: Plan) -> None:
-    bound = onprem_plan.named("RoleBinding")
-    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
-    assert (member["kind"], member["name"]) == ("Group", "research")

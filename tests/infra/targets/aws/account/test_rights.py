@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import botocore.session
 import pytest
+import yaml
 
 from infra.errors import InputError
 from infra.stackfile import Stack, load
@@ -21,7 +22,7 @@ from rehearsal.aws.account import ACCOUNT
 from rehearsal.aws.lifecycles import kind, life
 from rehearsal.cloud import RefusedError
 from tests.infra.plan import Plan, cluster_plan, stack_file
-from tests.infra.targets.aws.calls import REGION, S3, GuardedAccount, arn
+from tests.infra.targets.aws.calls import REGION, S3, GuardedAccount
 from tests.infra.targets.aws.iam import IamCall, is_allowed
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
@@ -97,72 +98,11 @@ def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRol
                 lifecycle_of.create(registered)
 
 
-ASKED = {"aws:RequestTag/trainyard.dev/stack": "training"}
-OURS = {"aws:ResourceTag/trainyard.dev/stack": "training"}
 NODE = f"arn:aws:iam::{ACCOUNT}:role/training-node"
-OTHERS = {"aws:ResourceTag/trainyard.dev/stack": "another"}
-OF_ANOTHER = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": "another"}
 BOUND = {"iam:PermissionsBoundary": BOUNDARY}
 WIDER = {"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}
-TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
 JOIN = {"iam:PolicyARN": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"}
-REFUSED = [
-    IamCall("iam:CreateRole", NODE),
-    IamCall("iam:CreateRole", NODE, WIDER),
-    IamCall("iam:PutRolePolicy", NODE),
-    IamCall("iam:PutRolePolicy", NODE, WIDER),
-    IamCall("iam:AttachRolePolicy", NODE, JOIN),
-    IamCall("iam:AttachRolePolicy", NODE, JOIN | WIDER),
-    IamCall("iam:DeleteRolePolicy", NODE),
-    IamCall("iam:PutRolePermissionsBoundary", NODE, WIDER),
-    IamCall("iam:DeleteRolePermissionsBoundary", NODE, BOUND),
-    IamCall("iam:CreatePolicyVersion", BOUNDARY),
-    IamCall("iam:SetDefaultPolicyVersion", BOUNDARY),
-    IamCall("iam:DeletePolicyVersion", BOUNDARY),
-    IamCall("iam:DeletePolicy", BOUNDARY),
-    IamCall("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training"),
-    IamCall("iam:PutRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training", BOUND),
-    IamCall("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/thief"),
-    IamCall("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/admin"),
-    IamCall("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/another-node"),
-    IamCall("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/admin"),
-    IamCall("iam:AttachRolePolicy", NODE, {"iam:PolicyARN": "arn:aws:iam::aws:policy/AdministratorAccess"}),
-    IamCall("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", TO_EC2),
-    IamCall("iam:PassRole", NODE, {"iam:PassedToService": "lambda.amazonaws.com"}),
-    IamCall("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/evil"),
-    IamCall("sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/training-node"),
-    IamCall("s3:GetObject", "arn:aws:s3:::another/secret"),
-    IamCall("s3:GetObject", "arn:aws:s3:::example-training-checkpoints/checkpoints/model"),
-    IamCall("s3:DeleteBucket", "arn:aws:s3:::another"),
-    IamCall("s3:PutBucketPolicy", "arn:aws:s3:::example-training-checkpoints-of-others"),
-    IamCall("s3:ListAllMyBuckets"),
-    IamCall("eks:DeleteCluster", arn("eks", "cluster/another")),
-    IamCall("eks:CreateAccessEntry", arn("eks", "cluster/another")),
-    IamCall("eks:CreateNodegroup", arn("eks", "cluster/training-two")),
-    IamCall("ec2:RunInstances", "*"),
-    IamCall("ec2:CreateVpc", arn("ec2", "vpc/*")),
-    IamCall("ec2:CreateVpc", arn("ec2", "vpc/*"), {"aws:RequestTag/trainyard.dev/stack": "another"}),
-    IamCall("ec2:DeleteVpc", arn("ec2", "vpc/vpc-0123456789abcdef0"), OTHERS),
-    IamCall("ec2:DeleteSubnet", arn("ec2", "subnet/subnet-0123456789abcdef0")),
-    IamCall("ec2:AuthorizeSecurityGroupIngress", arn("ec2", "security-group/sg-0123456789abcdef0"), OTHERS),
-    IamCall("ec2:TerminateInstances", arn("ec2", "instance/i-0123456789abcdef0"), OURS),
-    IamCall("ec2:CreateTags", arn("ec2", "vpc/vpc-0123456789abcdef0"), ASKED),
-    IamCall("ec2:CreateTags", arn("ec2", "security-group/sg-1"), ASKED | OTHERS),
-    IamCall("ec2:CreateTags", arn("ec2", "instance/i-1"), ASKED),
-    IamCall("ec2:DeleteNetworkInterface", arn("ec2", "network-interface/eni-1"), OF_ANOTHER),
-    IamCall("kms:Decrypt", arn("kms", "key/1"), OTHERS),
-    IamCall("kms:ScheduleKeyDeletion", arn("kms", "key/1"), OTHERS),
-    IamCall("kms:PutKeyPolicy", arn("kms", "key/1")),
-    IamCall("kms:CreateGrant", arn("kms", "key/1"), OURS),
-    IamCall("logs:DeleteLogGroup", arn("logs", "log-group:/aws/eks/another/cluster")),
-    IamCall("logs:GetLogEvents", arn("logs", "log-group:/aws/eks/training/cluster")),
-    IamCall("fsx:DeleteFileSystem", arn("fsx", "file-system/fs-1"), OTHERS),
-    IamCall("elasticfilesystem:ClientMount", arn("elasticfilesystem", "file-system/fs-1"), OURS),
-    IamCall("autoscaling:DeleteAutoScalingGroup", arn("autoscaling", "autoScalingGroup:i:x/eks-another")),
-    IamCall("sqs:ReceiveMessage", arn("sqs", "training-notices")),
-    IamCall("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:x")),
-    IamCall("organizations:LeaveOrganization"),
-]  # fmt: skip
+REFUSED = [IamCall(*each) for each in yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())]
 
 
 @pytest.mark.parametrize(

@@ -111,22 +111,6 @@ def test_a_runtime_whose_grace_the_stack_sets_has_it_and_its_twins_have_not(foun
     }
 
 
-def test_groups_begin_at_the_minimum_and_grow_to_the_pools_maximum(found: Plan) -> None:
-    sizes = {
-        name.removeprefix("training-"): tuple(
-            each["scalingConfig"][key] for key in ("minSize", "desiredSize", "maxSize")
-        )
-        for name, each in found.named("NodeGroup").items()
-    }
-    assert sizes == {
-        "system": (2, 2, 2),
-        "spot-p5en-48xlarge-us-east-2b": (0, 0, 2),  # asked for once the group is there
-        "on-demand-us-east-2b": (0, 0, 4),
-        "preprocessing-us-east-2a": (1, 1, 3),
-        "preprocessing-us-east-2b": (0, 0, 2),
-    }
-
-
 def test_the_autoscaler_may_resize_only_groups_of_autoscaled_pools(found: Plan) -> None:
     tags = found.named("Tag")
     assert {each["autoscalingGroupName"] for each in tags.values()} == {
