@@ -15,15 +15,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 from google.protobuf import empty_pb2, json_format
-from pulumi.runtime.proto import analyzer_pb2, plugin_pb2
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
-from policies import pack, presence, previews, rpc, wire
+from policies import pack, presence, previews, wire
 from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
 from policies.evaluation import Finding, PolicyEvaluator
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
@@ -51,7 +53,7 @@ SEVERITIES = {
 }
 
 
-class Analyzer:
+class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     """Evaluates each resource before the engine creates it: the methods of the service
     `pulumirpc.Analyzer`.
     """
@@ -66,14 +68,18 @@ class Analyzer:
         self.stack = EvaluatedStack(environment=dict(os.environ))
 
     def Handshake(
-        self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: rpc.Call
+        self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzerHandshakeResponse:
         return analyzer_pb2.AnalyzerHandshakeResponse()
 
-    def GetPluginInfo(self, _request: empty_pb2.Empty, _context: rpc.Call) -> plugin_pb2.PluginInfo:
+    def GetPluginInfo(
+        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
+    ) -> plugin_pb2.PluginInfo:
         return plugin_pb2.PluginInfo(version=pack.VERSION)
 
-    def GetAnalyzerInfo(self, _request: empty_pb2.Empty, _context: rpc.Call) -> analyzer_pb2.AnalyzerInfo:
+    def GetAnalyzerInfo(
+        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzerInfo:
         return analyzer_pb2.AnalyzerInfo(
             name=pack.NAME,
             version=pack.VERSION,
@@ -82,7 +88,7 @@ class Analyzer:
         )
 
     def ConfigureStack(
-        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: rpc.Call
+        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
         folder = stack_folder(Path.cwd(), self.stack.environment)
         file = folder / f"checkpoint.{request.stack}.json"
@@ -103,7 +109,9 @@ class Analyzer:
             )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 
-    def Configure(self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: rpc.Call) -> empty_pb2.Empty:
+    def Configure(
+        self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: grpc.ServicerContext
+    ) -> empty_pb2.Empty:
         levels = {value: level for level, value in LEVELS.items()}
         with _refusing(context):
             parameters = {name: wire.decode(c.properties) for name, c in request.policyConfig.items()}
@@ -117,7 +125,7 @@ class Analyzer:
         return empty_pb2.Empty()
 
     def Analyze(
-        self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
+        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
         resource = self._resource(request)
         findings = list(self.evaluator.evaluate(resource))
@@ -128,7 +136,7 @@ class Analyzer:
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
-        self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
+        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.RemediateResponse:
         if not self.evaluator.repairing:
             return analyzer_pb2.RemediateResponse()
@@ -148,7 +156,7 @@ class Analyzer:
         return analyzer_pb2.RemediateResponse(remediations=repairs)
 
     def AnalyzeStack(
-        self, request: analyzer_pb2.AnalyzeStackRequest, _context: rpc.Call
+        self, request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
         related_resources = RelatedResources(
             _related(self.retained[declared.urn], declared)
@@ -164,7 +172,7 @@ class Analyzer:
         diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
         return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
 
-    def Cancel(self, _request: empty_pb2.Empty, _context: rpc.Call) -> empty_pb2.Empty:
+    def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         return empty_pb2.Empty()
 
     def report(self) -> PolicyReport:
@@ -209,12 +217,12 @@ def _related(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Rel
 
 
 @contextmanager
-def _refusing(context: rpc.Call) -> Iterator[None]:
+def _refusing(context: grpc.ServicerContext) -> Iterator[None]:
     """Stop the run with the configuration's problem as the message."""
     try:
         yield
     except PolicyConfigError as error:
-        context.abort(rpc.Status.INVALID_ARGUMENT, str(error))
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
@@ -289,13 +297,17 @@ def serve(policies: Sequence[Policy]) -> None:
     # Imports are permanent and evaluation creates no reference cycles: so collect garbage rarely.
     gc.freeze()
     gc.set_threshold(50_000)
-    server = rpc.RpcServer()
-    server.add(analyzer_pb2.DESCRIPTOR.services_by_name["Analyzer"], analyzer)
+    # One call at a time: policies over several resources see them in the engine's order.
+    server = grpc.server(ThreadPoolExecutor(1), options=[("grpc.max_receive_message_length", -1)])
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    sys.stdout.write(f"{server.port}\n")
+    sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
     try:
-        server.serve()
+        server.wait_for_termination()
     finally:
+        server.stop(grace=None)
         analyzer.write_reports()  # the engine does not call AnalyzeStack in a stopped run
         presence.retract(analyzer.stack.project, analyzer.stack.name, analyzer.stack.environment)

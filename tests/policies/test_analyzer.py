@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import NoReturn, cast
 
+import grpc
 import pytest
 from pulumi.runtime.proto import analyzer_pb2
 
-from policies import rpc
 from policies.analyzer import Analyzer
 from policies.pack import POLICIES
 
@@ -18,13 +18,13 @@ class AbortedError(Exception):
 
 
 class AbortingCall:
-    def abort(self, code: rpc.Status, message: str) -> NoReturn:
-        assert code is rpc.Status.INVALID_ARGUMENT
+    def abort(self, code: grpc.StatusCode, message: str) -> NoReturn:
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
         raise AbortedError(message)
 
 
 BUCKET = "aws:s3/bucket:Bucket"
-CONTEXT = cast(rpc.Call, AbortingCall())
+CONTEXT = cast(grpc.ServicerContext, AbortingCall())
 
 
 def configured(**config: object) -> Analyzer:
