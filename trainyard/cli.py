@@ -381,23 +381,6 @@ def schema(
 
 
 @app.command()
-def migrate(
-    file: Annotated[Path, typer.Argument(help="A stack or fleet file.")],
-    write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
-    since: Annotated[int | None, typer.Option(help="The format version, if `schema:` is wrong.")] = None,
-) -> None:
-    """Convert an older stack file to the present `schema:`. Shows a diff; comments are retained.
-
-    Files from before the first release may have `schema: 1` but version 0: use --since 0.
-
-    [dim]trainyard migrate stacks/Pulumi.prod.yaml --write[/]
-    """
-    from trainyard.commands.migrate import migrate_file
-
-    migrate_file(file, _console(), write=write, since=since)
-
-
-@app.command()
 def status(stack: StackName = "local", context: Context = "") -> None:
     """Show the nodes and the jobs. With --context no stack file is needed.
 

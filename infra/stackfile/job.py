@@ -184,7 +184,7 @@ class JobSpec(Spec):
         description="minutes that the pods of a failed job are retained for `trainyard shell`; default: none",
     )
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
-        default="training.train", description="Python module that each rank runs"
+        default="trainyard_train.train", description="Python module that each rank runs"
     )
     dataset: Name | None = Field(default=None, description="dataset that the configuration reads")
     config: Name | None = Field(

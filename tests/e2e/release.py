@@ -24,7 +24,7 @@ from tests.e2e.engines import engine_for
 STACK = "aws-dev"
 STATE = ROOT / "tests/golden/release" / f"{STACK}.json.gz"
 STACK_FILE = STATE.with_name(f"Pulumi.{STACK}.yaml")
-"""The stack file of the stored state; the test migrates keys that later releases move."""
+"""The stack file of the stored state."""
 PROJECT = "trainyard"
 
 

@@ -119,7 +119,6 @@ def test_commands_without_requests_work_without_a_clone(tool: InstalledCommand) 
         *(["validate", "--stack", stack] for stack in STACKS),
         *(["price", stack] for stack in STACKS if stack != "hybrid"),
         ["catalog", "--accelerator", "h200"],
-        ["migrate", "stacks/Pulumi.local.yaml"],
         ["schema"],
         ["schema", "--package"],
     ]

@@ -366,7 +366,7 @@ def test_a_job_of_an_image_with_the_packages_inside_trains_to_its_end(
     stack: LocalStack, as_on_clouds: str
 ) -> None:
     settings = ["data.name=digits", "steps=5", f"run_dir={CHECKPOINTS}/inside/run-001"]
-    command = ["python3", "-m", "training.train", *(f"--set={each}" for each in settings)]
+    command = ["python3", "-m", "trainyard_train.train", *(f"--set={each}" for each in settings)]
     body = manifests.train_job("inside", runtime=as_on_clouds, num_nodes=2, command=command)
     logs_of_completed(stack, body, "Complete", num_pods=2)
     assert stack.run_of("inside").step == 5

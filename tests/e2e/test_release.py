@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.stackfile.migrations import migrate
 from tests.e2e.engines import PLUGIN, engine_for
 from tests.e2e.release import PROJECT, STATE, own_program
 
@@ -39,7 +38,6 @@ def state() -> Any:
 def plan(project: Path, folder: Path) -> dict[str, Any]:
     """Return the engine's report of a preview of this project on the release's state."""
     file = project / "stacks/Pulumi.dev.yaml"
-    file.write_text(migrate(file.read_text()))
     with engine_for(project, folder) as engine:
         engine.pulumi("stack", "init", "dev")
         saved = state()

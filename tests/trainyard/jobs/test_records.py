@@ -60,9 +60,9 @@ def test_every_node_requests_its_accelerators() -> None:
 def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
     job = JOB.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
     trainer = manifest(job, "run-001")["spec"]["trainer"]
-    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "training.train"]
+    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "trainyard_train.train"]
     alone = manifest(JOB, "run-001")["spec"]["trainer"]["command"]
-    assert alone == [*WITH_DRIVER, "python3", "-m", "training.train"]
+    assert alone == [*WITH_DRIVER, "python3", "-m", "trainyard_train.train"]
 
 
 def test_a_job_on_a_fabric_requests_its_devices_too() -> None:

@@ -45,7 +45,14 @@ def test_each_dataset_is_fetched_once_to_its_digest(staged: Plan) -> None:
     jobs = staging(staged)
     assert jobs.keys() == {"pile", "books"}
     assert pod(jobs["pile"])["containers"][0]["command"] == [
-        *("python3", "-m", "training.stage", "fetch", "s3://example-data/pile/", "/data/datasets/pile"),
+        *(
+            "python3",
+            "-m",
+            "trainyard_train.data.stage",
+            "fetch",
+            "s3://example-data/pile/",
+            "/data/datasets/pile",
+        ),
         *("--digest", DIGEST, "--max-gib", "100"),
     ]
     assert pod(jobs["books"])["containers"][0]["command"][4] == "/data/imports/books.jsonl"
@@ -88,7 +95,7 @@ def test_a_dataset_with_readers_is_shown_to_these_teams_alone(local: Stack, rend
         assert volumes[volume]["spec"]["hostPath"]["path"].endswith(f"/data/dataset-views/{team.name}")
     jobs = staging(found)
     [stage], [show] = pod(jobs["pile"])["initContainers"], pod(jobs["pile"])["containers"]
-    assert stage["command"][:4] == ["python3", "-m", "training.stage", "fetch"]
+    assert stage["command"][:4] == ["python3", "-m", "trainyard_train.data.stage", "fetch"]
     folders = ["/data/datasets", "/data/dataset-views", f"pile/sha256-{'0' * 64}"]
     assert show["command"][3:] == [*folders, "research", "platform"]
     assert pod(jobs["books"])["containers"][0]["command"][-2:] == ["research platform", ""]
