@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, Repeats, in_both_orders
 from infra.common import names
 from infra.common.artifacts import LINKS
 from infra.stackfile import load
-from tests.infra.api_server import JOB_CONTROLLER, ApiServer, Manifest, api_server
+from tests.infra.api_server import JOB_CONTROLLER, BareServer, Manifest, api_server
 from tests.infra.plan import plan, stack_file
 from tests.processes import wait_for
 
@@ -45,7 +45,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def _set_up(server: ApiServer) -> None:
+def _set_up(server: BareServer) -> None:
     """Namespaces and admission of the stack of Azure: it has a fabric and spot."""
     found = plan(load(stack_file("azure")), LINKS / "rendered")
     for kind in KINDS:
@@ -87,7 +87,7 @@ def _pod(namespace: str, **container: object) -> Manifest:
     }
 
 
-def _milliseconds(server: ApiServer, pod: Manifest) -> float:
+def _milliseconds(server: BareServer, pod: Manifest) -> float:
     start = time.perf_counter()
     refused = server.refusal(pod, by=JOB_CONTROLLER)
     taken = 1000 * (time.perf_counter() - start)

@@ -4,14 +4,13 @@ messages and exit codes.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import inspect
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -595,13 +594,10 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _explained(error: Exception) -> TrainyardError:
     """Return the error as problems with their next step; re-raise an unforeseen one."""
-    if _is_lost_connection(error):
-        fix = "bring the embedded cluster up, or restore the connection; submitted jobs continue"
-        got = str(getattr(error, "reason", None) or error or type(error).__name__)
-        return TrainyardError([Problem("the cluster's API", got, "an answer", fix)])
-    client = sys.modules.get("kubernetes.client.exceptions")
-    if client is not None and isinstance(error, client.ApiException):
-        return _refused(error)
+    if isinstance(error, ConnectionError):
+        from infra.clients.kubernetes import NoAnswer
+
+        return NoAnswer(str(error))
     if isinstance(error, OSError) and error.errno in REFUSALS:
         fix = "make it writable, or set TRAINYARD_STATE and TRAINYARD_CACHE to other folders"
         problem = Problem(str(error.filename), str(error.strerror), "a writable filesystem", fix)
@@ -613,29 +609,6 @@ def _explained(error: Exception) -> TrainyardError:
         if packages := Packages.providing(error.name or "", Paths.from_environment()):
             return HostError([packages.problem(str(error))])
     raise error
-
-
-def _is_lost_connection(error: Exception) -> bool:
-    """Whether the API server is out of reach, or no longer answers.
-
-    The types are known where the command has asked one: the client takes longer to import than most commands.
-    """
-    kinds = {"urllib3.exceptions": "HTTPError", "websocket": "WebSocketException", "ssl": "SSLError"}
-    known = [getattr(sys.modules[module], name) for module, name in kinds.items() if module in sys.modules]
-    return isinstance(error, (*known, ConnectionError))
-
-
-def _refused(error: Any) -> TrainyardError:  # noqa: ANN401 -- an ApiException
-    """Return what the cluster's API server refused, as a problem."""
-    reason = str(error.reason)
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        reason = json.loads(error.body)["message"]
-    fix = {
-        401: "sign in again: the credentials have expired, or the cluster does not accept them",
-        403: "request the permission, or name a context of yours that has it (`--context NAME`)",
-        422: "correct what the message names, and run the command again",
-    }.get(error.status, "run the command again; if it fails again, look at the cluster with kubectl")
-    return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 
 
 def _report_interrupt(text: str) -> None:

@@ -1,38 +1,16 @@
-"""Helpers for resource handlers that call a Kubernetes API server: a client, errors for refusals, and a
-deadline for waits.
+"""Helpers for resource handlers that call a Kubernetes API server: errors for refusals, and a deadline for
+waits.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import TYPE_CHECKING
-
-import yaml
 
 from engine.provider.resource import HandlerProgress
 from infra.errors import Problem, TrainyardError
 
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
-
 POLL_SECONDS = 0.3
 LOOK = "see `trainyard status`"
-_CONNECTING = threading.Lock()
-"""Lock for creating clients: the Kubernetes client publishes a certificate file's name before it writes
-the file."""
-
-
-def connect(kubeconfig: str) -> ApiClient:
-    """Open a client for the cluster of a kubeconfig, given as text."""
-    from kubernetes import config
-
-    # The client writes its key to a temporary file: the engine's TMPDIR is a private folder.
-    with _CONNECTING:
-        client: ApiClient = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
-            yaml.safe_load(kubeconfig), persist_config=False
-        )
-    return client
 
 
 def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
-from engine.provider.api_server import Deadline, connect, refused
+from engine.provider.api_server import Deadline, refused
 from engine.provider.resource import (
     Failure,
     HandlerProgress,
@@ -27,12 +27,10 @@ from engine.provider.resource import (
     ResourceHandler,
     ResourceNotFound,
 )
+from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
 from infra.errors import InputError, Problem
 
-if TYPE_CHECKING:
-    from kubernetes.client import ApiextensionsV1Api
-
-MANAGER = "trainyard"
+_COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DIGEST = "trainyard.dev/digest"
 """Annotation with the digest of the applied manifest; the server's defaults prevent a direct comparison."""
 WORKERS = 8
@@ -138,24 +136,20 @@ def _problem(path: str, got: str, allowed: str) -> Problem:
 
 
 def _connect(kubeconfig: str) -> DefinitionsClient:
-    from kubernetes.client import ApiextensionsV1Api
-
-    return DefinitionsClient(ApiextensionsV1Api(connect(kubeconfig)))
+    return DefinitionsClient(ApiServer.of(kubeconfig))
 
 
 class DefinitionsClient:
-    """The API server's definitions, a few requests at once.
+    """The API server's definitions, a few requests at once."""
 
-    Answers are read as plain JSON: typed models of these schemas take seconds to build.
-    """
-
-    def __init__(self, api: ApiextensionsV1Api) -> None:
+    def __init__(self, api: ApiServer) -> None:
         self._api = api
 
     def digests(self) -> dict[str, str]:
         """The digest of each definition that exists; empty for one that is not ours."""
-        found = self._call(self._api.list_custom_resource_definition, _headers={"Accept": METADATA_ONLY})
-        metadata = [item["metadata"] for item in (found or {}).get("items") or []]
+        with _refusals():
+            found = json.loads(self._api.read(_COLLECTION, accept=METADATA_ONLY))
+        metadata = [item["metadata"] for item in found.get("items") or []]
         return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
 
     def apply(self, manifests: Collection[Manifest], progress: HandlerProgress) -> None:
@@ -163,18 +157,12 @@ class DefinitionsClient:
 
         def one(manifest: Manifest) -> None:
             name = manifest["metadata"]["name"]
-            applied = self._call(
-                self._api.patch_custom_resource_definition,
-                name,
-                _with_digest(manifest),
-                field_manager=MANAGER,
-                force=True,
-                _content_type="application/apply-patch+yaml",
-            )
+            with _refusals():
+                applied = self._api.apply(f"{_COLLECTION}/{name}", _with_digest(manifest))
             deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", EXPECTED, progress)
             while not _is_established(applied):
                 deadline.wait()
-                applied = self._call(self._api.read_custom_resource_definition, name)
+                applied = self._find(name)
 
         _in_parallel(one, manifests, "applied", progress)
 
@@ -182,34 +170,30 @@ class DefinitionsClient:
         """Remove those that exist and wait until they are deleted."""
 
         def one(name: str) -> None:
-            found = self._call(self._api.delete_custom_resource_definition, name)
+            with _refusals():
+                is_there = self._api.delete(f"{_COLLECTION}/{name}")
             late = f"{name} is not deleted: its objects have finalizers"
             deadline = Deadline(REMOVED_SECONDS, late, EXPECTED, progress, REMOVE.format(name=name))
-            while found is not None:
+            while is_there:
                 deadline.wait()
-                found = self._call(self._api.read_custom_resource_definition, name)
+                is_there = self._find(name) is not None
 
         _in_parallel(one, names, "removed", progress)
 
-    def _call(self, method: Callable[..., Any], *arguments: object, **options: object) -> Any:  # noqa: ANN401 -- JSON
-        """The answer's JSON, None where there is no such definition."""
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
+    def _find(self, name: str) -> Manifest | None:
+        with _refusals():
+            found: Manifest | None = self._api.find(f"{_COLLECTION}/{name}")
+        return found
 
-        try:
-            response = method(*arguments, _preload_content=False, **options)
-            body = response.read()
-        except ApiException as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise refused(str(error.body or error.reason), EXPECTED) from None
-        except HTTPError as error:
-            raise refused(str(error), EXPECTED) from None
-        if response.status == HTTPStatus.NOT_FOUND:
-            return None
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            raise refused(body.decode(), EXPECTED)
-        return json.loads(body)
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise refused(error.message, EXPECTED) from None
+    except NoAnswer as error:
+        raise refused(error.reason, EXPECTED) from None
 
 
 def _in_parallel(

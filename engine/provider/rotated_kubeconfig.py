@@ -9,16 +9,15 @@ update requests another one; the former one remains valid until its expiry, so n
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from engine.provider.api_server import connect, refused
+from engine.provider.api_server import refused
 from engine.provider.resource import (
     Failure,
     HandlerProgress,
@@ -28,10 +27,7 @@ from engine.provider.resource import (
     ResourceHandler,
     ResourceNotFound,
 )
-from infra.errors import TrainyardError
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
 
 MANAGER = "trainyard"
 KEY = "kubeconfig"
@@ -71,14 +67,13 @@ class RotatedKubeconfig(ResourceHandler):
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         asked = datetime.now(UTC)
-        answer = _call(connect(inputs["issuer"]), "POST", _tokens(inputs), _request(inputs))
-        status = (answer or {}).get("status")
-        if not status:
-            raise refused(f"no service account {inputs[_ACCOUNT]['name']}", EXPECTED)
+        with _refusals(f"no service account {inputs[_ACCOUNT]['name']}"):
+            status = ApiServer.of(inputs["issuer"]).create(_tokens(inputs), _request(inputs))["status"]
         # An API server may grant a shorter lifetime than requested.
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
-        _call(connect(inputs["holder"]), "PATCH", _secret_path(inputs), _secret(inputs, kubeconfig))
+        with _refusals():
+            ApiServer.of(inputs["holder"]).apply(_secret_path(inputs), _secret(inputs, kubeconfig))
         progress.log(f"token of {inputs[_ACCOUNT]['name']} until {_timestamp(expires)}")
         return {"expires": _timestamp(expires), "renews": _timestamp(asked + (expires - asked) / 2)}
 
@@ -93,13 +88,15 @@ class RotatedKubeconfig(ResourceHandler):
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Check that the Secret exists, without reading it. Raises ResourceNotFound if it does not."""
-        if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
-            raise ResourceNotFound
+        with _refusals():
+            if ApiServer.of(inputs["holder"]).find(_secret_path(inputs)) is None:
+                raise ResourceNotFound
         return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove the Secret; the token ends with its service account, or by itself."""
-        _call(connect(inputs["holder"]), "DELETE", _secret_path(inputs))
+        with _refusals():
+            ApiServer.of(inputs["holder"]).delete(_secret_path(inputs))
 
 
 def kubeconfig_with(token: str, issuer: str, endpoint: str = "") -> str:
@@ -150,39 +147,12 @@ def _timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _call(
-    client: ApiClient, method: str, path: str, body: Mapping[str, Any] | None = None
-) -> Mapping[str, Any] | None:
-    """Return the answer's JSON, None where there is no such object. Raises TrainyardError for a refusal."""
-    from urllib3.exceptions import HTTPError
-
-    applied = method == "PATCH"
-    content = {"Content-Type": "application/apply-patch+yaml" if applied else "application/json"}
-    request = client.param_serialize(
-        method,
-        path,
-        query_params=[("fieldManager", MANAGER), ("force", "true")] if applied else [],
-        header_params={"Accept": "application/json", **(content if body else {})},
-        body=json.dumps(body) if applied else body,
-        auth_settings=["BearerToken"],
-    )
+@contextmanager
+def _refusals(missing: str = "") -> Iterator[None]:
+    """Report a refusal by the API server's message, and nothing else of its response; `missing`: a 404."""
     try:
-        answer = client.call_api(*request)
-        text: str = answer.read().decode()  # type: ignore[no-untyped-call]
-    except HTTPError as error:
-        raise refused(str(error), EXPECTED) from None
-    if answer.status == HTTPStatus.NOT_FOUND and not applied:
-        return None
-    if answer.status >= HTTPStatus.BAD_REQUEST:
-        raise _refusal(text)
-    found: Mapping[str, Any] = json.loads(text)
-    return found
-
-
-def _refusal(text: str) -> TrainyardError:
-    """Return the API server's message, and nothing else of its response."""
-    try:
-        message = str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        message = "an answer that is not a Status"
-    return refused(message, EXPECTED)
+        yield
+    except ApiError as error:
+        raise refused(missing if missing and error.status == 404 else error.message, EXPECTED) from None
+    except NoAnswer as error:
+        raise refused(error.reason, EXPECTED) from None

@@ -21,14 +21,11 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.provider.api_server import Deadline, connect, refused
-from engine.provider.custom_resource_definitions import MANAGER
+from engine.provider.api_server import Deadline, refused
 from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
 
 SERVING_SECONDS = 300.0
 STALE_SECONDS = 30.0
@@ -61,11 +58,11 @@ class ServingWebhooks(WaitResource):
         return str(inputs["collection"])
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
-        client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
+        api, late = ApiServer.of(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
         deadline = Deadline(SERVING_SECONDS, late, EXPECTED, progress)
         for probe in inputs["probes"]:
-            stale = _StaleConfigurations(client, progress)
-            while why := _why_not_serving(client, inputs["collection"], probe["manifest"], probe["evidence"]):
+            stale = _StaleConfigurations(api, progress)
+            while why := _why_not_serving(api, inputs["collection"], probe["manifest"], probe["evidence"]):
                 progress.log(why)
                 stale.change_if_refused(why)
                 deadline.wait(why)
@@ -75,8 +72,8 @@ class ServingWebhooks(WaitResource):
 class _StaleConfigurations:
     """Changes the configurations whose CA the API server still refuses after STALE_SECONDS."""
 
-    def __init__(self, client: ApiClient, progress: HandlerProgress) -> None:
-        self._client, self._progress = client, progress
+    def __init__(self, api: ApiServer, progress: HandlerProgress) -> None:
+        self._api, self._progress = api, progress
         self._due: float | None = None
         """When the next change is due, on the monotonic clock; None unless the last answer was a refusal."""
 
@@ -88,24 +85,29 @@ class _StaleConfigurations:
             self._due = now + STALE_SECONDS
         elif now >= self._due:
             self._due = now + STALE_SECONDS
-            for path in _configurations_of(self._client, refusal[1]):
+            for path in _configurations_of(self._api, refusal[1]):
                 self._change(path)
 
     def _change(self, path: str) -> None:
         annotations = {REREAD: datetime.now(UTC).isoformat(timespec="seconds")}
-        status, text = _request(self._client, "PATCH", path, {"metadata": {"annotations": annotations}})
-        done = "annotated, so that the API server reads its CA again"
         kind, name = path.split("/")[-2:]
-        result = done if status < HTTPStatus.BAD_REQUEST else f"not annotated: {text}"
+        result = "annotated, so that the API server reads its CA again"
+        try:
+            self._api.merge(path, {"metadata": {"annotations": annotations}})
+        except (ApiError, NoAnswer) as error:
+            result = f"not annotated: {_text_of(error)}"
         self._progress.log(f"{kind}/{name}: {result}")
 
 
-def _configurations_of(client: ApiClient, webhook: str) -> Iterator[str]:
+def _configurations_of(api: ApiServer, webhook: str) -> Iterator[str]:
     """Find the paths of the configurations in which a webhook of this name has a CA."""
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         collection = f"/apis/admissionregistration.k8s.io/v1/{kind}"
-        status, text = _request(client, "GET", collection)
-        for each in json.loads(text)["items"] if status == HTTPStatus.OK else ():
+        try:
+            found = api.items(collection)
+        except (ApiError, NoAnswer):
+            continue
+        for each in found:
             with_ca = {
                 hook["name"] for hook in each.get("webhooks", ()) if hook["clientConfig"].get("caBundle")
             }
@@ -113,43 +115,24 @@ def _configurations_of(client: ApiClient, webhook: str) -> Iterator[str]:
                 yield f"{collection}/{each['metadata']['name']}"
 
 
-def _why_not_serving(client: ApiClient, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
+def _why_not_serving(api: ApiServer, collection: str, manifest: Mapping[str, Any], evidence: str) -> str:
     """Create an object as a dry run; return why its webhook did not evaluate it, or empty if it did.
 
     Raises TrainyardError if something else rejects the object, so that waiting does not help.
     """
-    status, text = _request(client, "POST", collection, manifest)
-    # A webhook that cannot be called is named as well, with status 500.
-    if status in _NOT_YET or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return text or f"the API server answers with status {status}"
-    if evidence in text:
-        return ""
-    if status < HTTPStatus.BAD_REQUEST:
-        return f"the API server admits {manifest['kind']} without {evidence}"
-    raise refused(text, EXPECTED)
-
-
-def _request(
-    client: ApiClient, method: str, path: str, body: Mapping[str, Any] | None = None
-) -> tuple[int, str]:
-    """Return the status and text of the API server's answer; status 503 if there is none.
-
-    A POST is a dry run, and a PATCH a merge.
-    """
-    from urllib3.exceptions import HTTPError
-
-    query = {"POST": [("dryRun", "All")], "PATCH": [("fieldManager", MANAGER)]}
-    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    request = client.param_serialize(
-        method,
-        path,
-        query_params=query.get(method, []),
-        header_params={"Accept": "application/json", **({"Content-Type": content} if body else {})},
-        body=dict(body) if body else None,
-        auth_settings=["BearerToken"],
-    )
     try:
-        answer = client.call_api(*request)
-        return answer.status, answer.read().decode()  # type: ignore[no-untyped-call]
-    except HTTPError as error:
-        return HTTPStatus.SERVICE_UNAVAILABLE, str(error) or type(error).__name__
+        text = json.dumps(api.create(collection, manifest, {"dryRun": "All"}))
+    except NoAnswer as error:
+        return error.reason
+    except ApiError as error:
+        # A webhook that cannot be called is named as well, with status 500.
+        if error.status in _NOT_YET or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return error.message
+        if evidence not in error.message:
+            raise refused(error.message, EXPECTED) from None
+        return ""
+    return "" if evidence in text else f"the API server admits {manifest['kind']} without {evidence}"
+
+
+def _text_of(error: ApiError | NoAnswer) -> str:
+    return error.message if isinstance(error, ApiError) else error.reason

@@ -8,24 +8,19 @@ that moment. So the engine's state holds no token and no key, and each user sign
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
+from infra.clients.kubernetes.access import PluginError, ask_plugin, authority, content_of, reached
 from infra.errors import InputError, Problem
 
 EXEC_API = "client.authentication.k8s.io/v1"
-_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
-"""Extension of a cluster with settings of exec plugins, which they receive as `spec.cluster.config`."""
 COMMAND = ("trainyard", "credential")
-_REACHED = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 _IMPERSONATED = ("as", "as-uid", "as-groups", "as-user-extra")
 """Fields of a user that impersonate another identity; the API server authorizes each use."""
 _UNSUPPORTED = ("username", "password", "auth-provider")
@@ -95,7 +90,7 @@ def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.en
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, **namespace}}],
-        "clusters": [{"name": name, "cluster": _access(cluster)}],
+        "clusters": [{"name": name, "cluster": _read(reached, cluster)}],
         "users": [{"name": name, "user": {**by, **acts_as}}],
     }
     return yaml.safe_dump(config, sort_keys=True)
@@ -112,12 +107,12 @@ def credential(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, 
     if "exec" in user:
         status |= _ask(name, user["exec"], cluster, environ)
     if "tokenFile" in user:
-        status["token"] = _read(user["tokenFile"]).decode().strip()
+        status["token"] = _read(lambda file: Path(file).read_text().strip(), user["tokenFile"])
     elif "token" in user:
         status["token"] = user["token"]
-    if key := _content(user, "client-key"):
+    if key := _read(content_of, user, "client-key"):
         status["clientKeyData"] = key.decode()
-        status["clientCertificateData"] = (_content(user, "client-certificate") or b"").decode()
+        status["clientCertificateData"] = (_read(content_of, user, "client-certificate") or b"").decode()
     return {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": status}
 
 
@@ -132,7 +127,7 @@ def kubeconfig_with_credentials(name: str, path: str = PATH, environ: Mapping[st
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {**context, "cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": {**cluster, **_authority(cluster)}}],
+        "clusters": [{"name": name, "cluster": {**cluster, **_read(authority, cluster)}}],
         "users": [{"name": name, "user": user}],
     }
     return yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
@@ -169,22 +164,14 @@ def _signs_in(name: str, user: Entry) -> bool:
 
 def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
     """Run the user's own plugin, as Kubernetes' clients do."""
-    words = [plugin.get("command") or "no command", *(plugin.get("args") or ())]
-    about: Entry = {"interactive": False}
-    asked = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": about}
     try:
-        if plugin.get("provideClusterInfo"):
-            about["cluster"] = {**_access(cluster), **_plugin_config(cluster)}
-        given = {each["name"]: each["value"] for each in plugin.get("env") or ()}
-        variables = {**environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
-        ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
-        status: dict[str, Any] = json.loads(ended.stdout)["status"]
-    except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError) as error:
+        return dict(_read(lambda: ask_plugin(plugin, cluster, environ)))
+    except PluginError as error:
         # Its arguments and its output may be secret, so neither is shown.
-        got = f"{name!r}: {words[0]} ended with {type(error).__name__}"
         fix = f"sign in again, and try `kubectl --context {name} get nodes`"
-        raise InputError([Problem(PATH, got, "a plugin that signs the user in", fix)]) from None
-    return status
+        raise InputError(
+            [Problem(PATH, f"{name!r}: {error}", "a plugin that signs the user in", fix)]
+        ) from None
 
 
 def _entries(
@@ -238,34 +225,10 @@ def _absolute(entry: Entry, folder: Path) -> Entry:
     return entry
 
 
-def _access(cluster: Entry) -> Entry:
-    """Return how clients reach a cluster, without references to files, as a plugin receives it too."""
-    return {**{key: cluster[key] for key in _REACHED if key in cluster}, **_authority(cluster)}
-
-
-def _authority(cluster: Entry) -> Entry:
-    """Return the cluster's CA certificates as data, which clients pass on to plugins; a file they do not."""
-    found = _content(cluster, "certificate-authority")
-    return {"certificate-authority-data": base64.b64encode(found).decode()} if found else {}
-
-
-def _plugin_config(cluster: Entry) -> Entry:
-    """Return the settings of exec plugins that a cluster has."""
-    extensions = cluster.get("extensions") or ()
-    found = [each["extension"] for each in extensions if each["name"] == _PLUGIN_EXTENSION]
-    return {"config": found[0]} if found else {}
-
-
-def _content(held: Entry, key: str) -> bytes | None:
-    """Return what an entry holds itself, or in a file; None for neither. Raises InputError for no file."""
-    if data := held.get(f"{key}-data"):
-        return base64.b64decode(data)
-    return _read(held[key]) if held.get(key) else None
-
-
-def _read(path: str) -> bytes:
+def _read(read: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 -- what it reads
+    """Return what reads a kubeconfig's files. Raises InputError where there is no such file."""
     try:
-        return Path(path).read_bytes()
+        return read(*arguments)
     except OSError as error:
         fix = "put the file there, or correct the kubeconfig"
         raise InputError([Problem(PATH, str(error), "a file that can be read", fix)]) from None

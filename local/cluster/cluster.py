@@ -15,9 +15,9 @@ from filelock import FileLock, Timeout
 
 from engine.paths import Paths
 from engine.progress import Progress
+from infra.clients.kubernetes import Object
 from infra.errors import InputError, Problem, TrainyardError
 from local.cluster import preflight
-from local.cluster.api import Object
 from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.contracts import ArtifactFinder
 from local.cluster.events import EventLog
@@ -167,7 +167,7 @@ class EmbeddedCluster:
             return ClusterStatus(self.config.name, "down", "", ())
         reported: dict[str, Object] = {}
         if site.api.is_ready():
-            reported = {node["metadata"]["name"]: node for node in site.api.get("/api/v1/nodes")["items"]}
+            reported = {node["metadata"]["name"]: node for node in site.api.items("/api/v1/nodes")}
         nodes = tuple(_status(site, node, reported.get(node.name)) for node in self.config.nodes)
         state: Literal["up", "degraded"] = (
             "up" if all(node.state == "ready" for node in nodes) else "degraded"

@@ -8,8 +8,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from infra.clients.kubernetes import ApiServer, Object
 from local.cluster.addresses import AddressPlan
-from local.cluster.api import ApiServerClient, Object
 from local.cluster.config import NodeConfig, Taint
 from local.cluster.control_plane import DNS_USER
 from local.cluster.network_policies import USER as POLICIES_USER
@@ -33,14 +33,14 @@ _WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
 """Daemon outside of pods → API group → resources that the daemon lists and watches."""
 
 
-def apply_rights(api: ApiServerClient) -> None:
+def apply_rights(api: ApiServer) -> None:
     """Declare the daemons' read rights for which upstream has no role."""
     for user, resources in _WATCHED.items():
         api.apply(f"{_RBAC}/clusterroles/{user}", _role(user, resources))
         api.apply(f"{_RBAC}/clusterrolebindings/{user}", _binding(user))
 
 
-def apply_dns(api: ApiServerClient, plan: AddressPlan) -> None:
+def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
     """Declare the Service `kube-dns`, whose server runs outside of pods."""
     ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in _DNS_PORTS]
     service: Object = {
@@ -65,7 +65,7 @@ def apply_dns(api: ApiServerClient, plan: AddressPlan) -> None:
     api.apply(_DNS_ENDPOINTS, endpoints)
 
 
-def apply_node(api: ApiServerClient, config: NodeConfig, plan: AddressPlan) -> None:
+def apply_node(api: ApiServer, config: NodeConfig, plan: AddressPlan) -> None:
     """Declare a Node as it shall be; kubelet then reports on it.
 
     Labels and GPUs are ours by server-side apply, so that one removed from the config is deleted. Taints
@@ -108,7 +108,7 @@ def is_ready(node: Object) -> bool:
     return reported and not taints & _MISSED
 
 
-def report_starting(api: ApiServerClient, name: str) -> None:
+def report_starting(api: ApiServer, name: str) -> None:
     """Report that a node is not Ready, before its kubelet starts.
 
     The last kubelet's status does not hold; and one that finds itself Ready reports only after 10 s.

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from infra.clients.kubernetes import ApiServer, Object
 from infra.errors import Problem, TrainyardError
-from local.cluster.api import ApiServerClient, Object
 from local.cluster.events import EventLog, PreemptionEvent
 from local.cluster.objects import PREEMPTING, is_ready, node_path
 from local.cluster.processes import wait_until
@@ -46,7 +46,7 @@ class Preemption:
     def __init__(
         self,
         node: str,
-        api: ApiServerClient,
+        api: ApiServer,
         log: EventLog,
         kill: Callable[[], None],
         removal: AbstractContextManager[None],
@@ -112,7 +112,7 @@ class Preemption:
         self.log.record(self.node, phase)
 
 
-def fail_pods(api: ApiServerClient, node: str) -> tuple[str, ...]:
+def fail_pods(api: ApiServer, node: str) -> tuple[str, ...]:
     """Mark the pods of a deleted node as failed; return `namespace/name` of each.
 
     The pod garbage collector does the same about 40 s later.
@@ -123,11 +123,11 @@ def fail_pods(api: ApiServerClient, node: str) -> tuple[str, ...]:
     return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods)
 
 
-def _pods(api: ApiServerClient, node: str) -> list[Object]:
-    return list(api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")["items"])
+def _pods(api: ApiServer, node: str) -> list[Object]:
+    return api.items("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
 
 
-def _fail(api: ApiServerClient, pod: Object, message: str) -> None:
+def _fail(api: ApiServer, pod: Object, message: str) -> None:
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
     condition = {
@@ -139,7 +139,7 @@ def _fail(api: ApiServerClient, pod: Object, message: str) -> None:
     }
     api.merge_status(path, {"phase": "Failed", "conditions": [condition]})
     if "deletionTimestamp" in metadata:
-        api.delete(path, immediately=True)
+        api.delete(path, {"gracePeriodSeconds": "0"})
 
 
 def _tolerates_preemption(pod: Object) -> bool:

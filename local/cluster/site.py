@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
+from infra.clients.kubernetes import ApiServer
 from infra.errors import Problem, TrainyardError
 from local.cluster import cgroups, containerd
 from local.cluster.addresses import AddressPlan, allocate
-from local.cluster.api import ApiServerClient
 from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.context import ClusterContext
 from local.cluster.contracts import ArtifactFinder
@@ -66,9 +66,8 @@ class ClusterSite:
         return Credentials(self.layout.pki, self.plan)
 
     @cached_property
-    def api(self) -> ApiServerClient:
-        authority = self.credentials.authority.files.certificate
-        return ApiServerClient(self.plan.endpoint, authority, self.credentials.admin())
+    def api(self) -> ApiServer:
+        return ApiServer.of(self.credentials.admin_kubeconfig(), proxied=False)
 
     @property
     def exists(self) -> bool:
@@ -209,13 +208,13 @@ class ClusterSite:
 
     def _declare(self) -> None:
         """Make the API's objects follow the config, so that nodes find themselves described."""
-        wait_until(lambda: self.api.exists("/api/v1/namespaces/kube-system"), seconds=API_SECONDS)
+        wait_until(lambda: self.api.find("/api/v1/namespaces/kube-system"), seconds=API_SECONDS)
         apply_rights(self.api)
         apply_dns(self.api, self.plan)
         for node in self.config.nodes:
             apply_node(self.api, node, self.plan)
         declared = {node.name for node in self.config.nodes}
-        found = {node["metadata"]["name"] for node in self.api.get("/api/v1/nodes")["items"]}
+        found = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes")}
         for name in found - declared:
             self.api.delete(node_path(name))
             fail_pods(self.api, name)

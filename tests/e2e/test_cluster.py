@@ -21,9 +21,9 @@ import pytest
 
 from engine.paths import Paths
 from engine.progress import for_stream
+from infra.clients.kubernetes import ApiServer, Object
 from infra.errors import HostError, TrainyardError
 from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events, volumes
-from local.cluster.api import ApiServerClient, Object
 from local.cluster.commands import program, run
 from local.cluster.images import read_archive
 from local.cluster.network import CONTROL
@@ -113,12 +113,12 @@ def site(cluster: EmbeddedCluster) -> ClusterSite:
 
 
 @pytest.fixture
-def api(site: ClusterSite) -> ApiServerClient:
+def api(site: ClusterSite) -> ApiServer:
     return site.api
 
 
 @pytest.fixture
-def pods(api: ApiServerClient, cluster: EmbeddedCluster) -> Iterator[Pods]:
+def pods(api: ApiServer, cluster: EmbeddedCluster) -> Iterator[Pods]:
     made = Pods(api, cluster)
     yield made
     made.remove()
@@ -127,7 +127,7 @@ def pods(api: ApiServerClient, cluster: EmbeddedCluster) -> Iterator[Pods]:
 class Pods:
     """Creates pods on given nodes, and deletes them after the test."""
 
-    def __init__(self, api: ApiServerClient, cluster: EmbeddedCluster) -> None:
+    def __init__(self, api: ApiServer, cluster: EmbeddedCluster) -> None:
         self.api = api
         self.image = read_archive(cluster.toolchain.path("image/training")).names[0]
         self.data = cluster.config.data_dir
@@ -163,7 +163,7 @@ class Pods:
     def serve(self, name: str, node: str) -> Object:
         """Create a Service with one pod."""
         self.run(name, node, "/bin/sh", "-c", SERVER)
-        return self.api.apply(
+        made: Object = self.api.apply(
             f"/api/v1/namespaces/default/services/{name}",
             {
                 "apiVersion": "v1",
@@ -172,6 +172,7 @@ class Pods:
                 "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
             },
         )
+        return made
 
     def phase(self, name: str) -> str:
         return str(self.api.get(f"{PODS}/{name}")["status"]["phase"])
@@ -181,7 +182,7 @@ class Pods:
 
     def remove(self) -> None:
         for name in self.names:
-            self.api.delete(f"{PODS}/{name}", immediately=True)
+            self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": "0"})
 
 
 def wait_until_up(cluster: EmbeddedCluster) -> None:
@@ -211,9 +212,7 @@ def kill(cluster: EmbeddedCluster, *command: str) -> None:
     process.kill()
 
 
-def test_every_node_is_ready_with_its_declared_properties(
-    cluster: EmbeddedCluster, api: ApiServerClient
-) -> None:
+def test_every_node_is_ready_with_its_declared_properties(cluster: EmbeddedCluster, api: ApiServer) -> None:
     wait_until_up(cluster)
     for declared in cluster.config.nodes:
         found = api.get(node_path(declared.name))
@@ -241,13 +240,13 @@ def test_the_control_plane_reaches_a_service_as_webhooks_need(site: ClusterSite,
     wait_for(lambda: subprocess.run(inside, capture_output=True, check=False).returncode == 0)
 
 
-def test_logs_come_through_the_api(api: ApiServerClient, pods: Pods) -> None:
+def test_logs_come_through_the_api(api: ApiServer, pods: Pods) -> None:
     pods.run("writer", "spot-1", "/bin/sh", "-c", "echo hello")
     pods.wait("writer", "Succeeded")
-    assert api._request("GET", f"{PODS}/writer/log").text == "hello\n"
+    assert api.read(f"{PODS}/writer/log") == b"hello\n"
 
 
-def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
+def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServer) -> None:
     processes, node = machines(cluster), api.get(node_path("spot-0"))
     cluster.up()
     assert machines(cluster) == processes
@@ -268,7 +267,7 @@ def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerCli
     ids=["kubelet", "containerd", "API server", "etcd", "node", "control plane"],
 )
 def test_up_recovers_from_the_death_of(
-    command: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServerClient, pods: Pods
+    command: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServer, pods: Pods
 ) -> None:
     kill(cluster, *command)
     cluster.up()
@@ -291,7 +290,7 @@ def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: Embedde
 
 
 def test_a_preemption_notice_lets_a_pod_end_before_its_node_is_deleted(
-    cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
 ) -> None:
     warned = Path(cluster.config.data_dir, "warned")
     pods.run("worker", "spot-0", "/bin/sh", "-c", NOTED)
@@ -300,14 +299,14 @@ def test_a_preemption_notice_lets_a_pod_end_before_its_node_is_deleted(
     assert warned.read_text() == "warned\n"
     assert record.seconds("notice", "killed") > 11.9
     assert record.seconds("drained", "killed") > 0
-    assert not api.exists(node_path("spot-0"))
+    assert api.find(node_path("spot-0")) is None
     cluster.restore("spot-0")
     wait_until_up(cluster)
     assert read_events(cluster.layout.events)[: len(record.events)] == list(record.events)
 
 
 def test_without_a_preemption_notice_pods_fail_soon_after_their_node(
-    cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
 ) -> None:
     pods.run("worker", "spot-1", "/bin/sh", "-c", NOTED)
     pods.wait("worker", "Running")
@@ -327,13 +326,13 @@ def test_only_a_running_node_can_be_preempted(cluster: EmbeddedCluster) -> None:
         cluster.preempt("spot-7", notice_seconds=None)
 
 
-def test_nodes_are_added_and_removed_in_place(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
+def test_nodes_are_added_and_removed_in_place(cluster: EmbeddedCluster, api: ApiServer) -> None:
     old = cluster.config
     changed = SPOTS[0].model_copy(update={"gpus": 4, "labels": {"trainyard.dev/pool": "other"}})
     new = old.model_copy(update={"nodes": (SYSTEM, changed, node("spot-9"))})
     before = machines(cluster)
     cluster.update(old, new)
-    found = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
+    found = {item["metadata"]["name"]: item for item in api.items("/api/v1/nodes")}
     assert set(found) == {"system-0", "spot-0", "spot-9"}
     assert found["spot-0"]["metadata"]["labels"]["trainyard.dev/pool"] == "other"
     assert found["spot-0"]["status"]["capacity"]["nvidia.com/gpu"] == "4"

@@ -26,7 +26,7 @@ _TOKENS = f"""\
 Manifest = Mapping[str, Any]
 
 
-class ApiServer:
+class BareServer:
     """Clients of the server, one for each token."""
 
     def __init__(self, port: int) -> None:
@@ -95,7 +95,7 @@ def collection(manifest: Manifest) -> str:
 
 
 @contextmanager
-def api_server(folder: Path) -> Iterator[ApiServer]:
+def api_server(folder: Path) -> Iterator[BareServer]:
     """Run an API server until the context ends, with its data in `folder`."""
     store, peer, port = free_port(), free_port(), free_port()
     key, tokens = folder / "accounts.key", folder / "tokens.csv"
@@ -128,7 +128,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     ]
     log = folder / "api-server.log"
     with log.open("w") as output, _running(etcd, output), _running(server, output):
-        made = ApiServer(port)
+        made = BareServer(port)
         wait_for(made.serves, log.read_text)
         yield made
 

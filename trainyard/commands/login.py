@@ -159,10 +159,8 @@ def write(file: Path, config: Section) -> None:
 
 
 def _whoami(session: Session) -> str:
-    from kubernetes import client
-
-    reviews: Any = client.AuthenticationV1Api(session.api)
-    review = reviews.create_self_subject_review(client.V1SelfSubjectReview())
-    user = review.status.user_info
-    groups = [group for group in user.groups or () if not group.startswith("system:")]
-    return f"{user.username}, of {', '.join(groups) or 'no group'}"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    user = session.api.create(path, body)["status"]["userInfo"]
+    groups = [group for group in user.get("groups") or () if not group.startswith("system:")]
+    return f"{user['username']}, of {', '.join(groups) or 'no group'}"

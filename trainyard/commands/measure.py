@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client
-
+from infra.clients.kubernetes import ApiServer
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
@@ -93,10 +92,7 @@ def _put(stack_file: Path, content: dict[str, Any]) -> Path:
 
 def _pod(session: Session, key: JobKey, runtime: str) -> dict[str, Any]:
     """Render the runtime's pod with a reader instead of the ranks, and without accelerators."""
-    custom: Any = client.CustomObjectsApi(session.api)
-    found = custom.get_cluster_custom_object(
-        "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", runtime
-    )
+    found = session.api.get(f"/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{runtime}")
     jobs = found["spec"]["template"]["spec"]["replicatedJobs"]
     spec = jobs[0]["template"]["spec"]["template"]["spec"]
     container = next(each for each in spec["containers"] if each["name"] == "node")
@@ -128,28 +124,28 @@ def _pod(session: Session, key: JobKey, runtime: str) -> dict[str, Any]:
 
 def _read_by_pod(session: Session, key: JobKey, pod: dict[str, Any]) -> str:
     """Run the pod, return its log, and remove it whatever happens."""
-    core: Any = client.CoreV1Api(session.api)
-    name = pod["metadata"]["name"]
-    core.create_namespaced_pod(key.namespace, pod)
+    api, name = session.api, pod["metadata"]["name"]
+    pods = f"/api/v1/namespaces/{key.namespace}/pods"
+    api.create(pods, pod)
     try:
         with session.progress.task(f"pod {name}"):
-            _await_end(core, name, key.namespace)
-        log: str = core.read_namespaced_pod_log(name, key.namespace)
-        return log
+            _await_end(api, name, key.namespace)
+        return api.read(f"{pods}/{name}/log").decode()
     finally:
-        core.delete_namespaced_pod(name, key.namespace, grace_period_seconds=0)
+        api.delete(f"{pods}/{name}", {"gracePeriodSeconds": 0})
 
 
-def _await_end(core: Any, name: str, namespace: str) -> None:  # noqa: ANN401 -- the client's own
+def _await_end(api: ApiServer, name: str, namespace: str) -> None:
     deadline = time.monotonic() + PULL_SECONDS
     while time.monotonic() < deadline:
-        status = core.read_namespaced_pod(name, namespace).status
-        if status.phase == "Succeeded":
+        status = api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+        if status.get("phase") == "Succeeded":
             return
-        if status.phase == "Failed":
+        if status.get("phase") == "Failed":
             break
         time.sleep(POLL_SECONDS)
-    waiting = [each.state.waiting for each in status.container_statuses or () if each.state.waiting]
-    reason = ", ".join(f"{each.reason}: {each.message}" for each in waiting) or status.phase
+    states = [each.get("state", {}) for each in status.get("containerStatuses") or ()]
+    waiting = [each["waiting"] for each in states if "waiting" in each]
+    reason = ", ".join(f"{each.get('reason')}: {each.get('message')}" for each in waiting) or status["phase"]
     fix = "look at the pod's image and the team's volume, or name the metrics.jsonl of a run"
     raise TrainyardError([Problem(f"pod {name} in {namespace}", reason, "a pod that reads the volume", fix)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kubernetes.client.exceptions import ApiException
-
 import catalog
 from engine.tables import PlainTable
+from infra.clients.kubernetes import ApiError
 from infra.common import names
 from trainyard.jobs.records import FORBIDDEN
 from trainyard.stack import nodes
@@ -49,10 +48,10 @@ def _show_remote(session: Session) -> None:
     """Show the nodes of the stack's pools as the API server knows them, where the user may see nodes."""
     api = session.api
     name = session.stack.name if session.has_file else session.context
-    session.console.print(f"[bold]{name}[/]: {api.configuration.host}", highlight=False)
+    session.console.print(f"[bold]{name}[/]: {api.address}", highlight=False)
     try:
         found = nodes.of_pools(api)
-    except ApiException as error:
+    except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         session.console.print("nodes: these credentials may not list them")
@@ -61,11 +60,11 @@ def _show_remote(session: Session) -> None:
         session.console.print(f"no node has the label {names.POOL_LABEL}")
         return
     table = PlainTable("node", "pool", "state", "accelerators")
-    for node in sorted(found, key=lambda each: (nodes.pool_of(each), each.metadata.name)):
-        offered = node.status.allocatable or {}
+    for node in sorted(found, key=lambda each: (nodes.pool_of(each), each["metadata"]["name"])):
+        offered = node["status"].get("allocatable") or {}
         number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
         state = _coloured("ready" if nodes.is_ready(node) else "not-ready")
-        table.add_row(node.metadata.name, nodes.pool_of(node), state, str(number or "–"))
+        table.add_row(node["metadata"]["name"], nodes.pool_of(node), state, str(number or "–"))
     table.show(session.console)
 
 

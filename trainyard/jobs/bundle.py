@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from infra.clients.kubernetes import Object
 from infra.errors import InputError, Problem
-from trainyard.jobs.cluster import JOB_SETS, TRAIN_JOBS, MemberCluster, Object
+from trainyard.jobs.cluster import JOB_SETS, TRAIN_JOBS, MemberCluster
 from trainyard.jobs.logs import Selection, StoredLogs, key_of_stored_logs, running_logs
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.stacks import stacks_of

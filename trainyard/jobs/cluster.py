@@ -4,20 +4,17 @@ rights. Objects that the member may not see are omitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
 
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-
-from infra.clients import plain
+from infra.clients.kubernetes import ApiError, Object
+from infra.clients.kubernetes.api import Query
 from infra.common import names
 from infra.errors import InputError, Problem
 from trainyard.jobs.records import BAD_REQUEST, FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.stack.session import Session
 
-Object = Mapping[str, Any]
 Kind = tuple[str, str, str]
 TRAIN_JOBS: Kind = ("trainer.kubeflow.org", "v1alpha1", "trainjobs")
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
@@ -36,13 +33,7 @@ class MemberCluster:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        # The client's type hints are wrong in places, so its objects are read as plain data.
-        self.custom: Any = plain.CustomObjects(session.api)
-
-    @cached_property
-    def core(self) -> Any:  # noqa: ANN401 -- the client's own
-        """The client's core API, which is slow to import: use it only for calls other than lists and logs."""
-        return client.CoreV1Api(self._session.api)
+        self.api = session.api
 
     @cached_property
     def namespaces(self) -> list[str]:
@@ -62,12 +53,12 @@ class MemberCluster:
     def _labelled_namespaces(self) -> list[str]:
         """Namespaces of all teams of the cluster, which an administrator may list."""
         try:
-            answer = plain.get(self._session.api, "/api/v1/namespaces", {"labelSelector": names.TEAM_LABEL})
-        except ApiException as error:
+            found = self.api.items("/api/v1/namespaces", {"labelSelector": names.TEAM_LABEL})
+        except ApiError as error:
             if error.status == FORBIDDEN:
                 return []
             raise
-        return sorted(str(each["metadata"]["name"]) for each in answer["items"])
+        return sorted(str(each["metadata"]["name"]) for each in found)
 
     @property
     def namespace(self) -> str:
@@ -83,15 +74,7 @@ class MemberCluster:
 
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
         """Return all objects of a kind; none where the user may not list them, or the cluster has no such."""
-        group, version, plural = kind
-        try:
-            found = self.custom.list_namespaced_custom_object(group, version, namespace, plural)
-        except ApiException as error:
-            if error.status in _INVISIBLE:
-                return []
-            raise
-        items: list[Object] = found["items"]
-        return items
+        return self._visible(path_of(kind, namespace))
 
     def cluster_queues(self) -> dict[str, Object]:
         """Return the queues of the cluster by name; none where the user may not list them."""
@@ -103,29 +86,23 @@ class MemberCluster:
 
     def cluster_objects(self, kind: Kind) -> list[Object]:
         """Return all objects of a kind that is of the cluster; none where the user may not list them."""
-        try:
-            items: list[Object] = self.custom.list_cluster_custom_object(*kind)["items"]
-        except ApiException as error:
-            if error.status in _INVISIBLE:
-                return []
-            raise
-        return items
+        return self._visible(path_of(kind))
 
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         """Return the pods of a job, or of all jobs of a namespace."""
         label = "jobset.sigs.k8s.io/jobset-name"
-        return self._core_list("pods", namespace, labelSelector=f"{label}={job}" if job else label)
+        return self.labelled_pods(namespace, f"{label}={job}" if job else label)
 
     def labelled_pods(self, namespace: str, label: str) -> list[Object]:
         """Return the pods of a namespace with a label, `name=value`."""
-        return self._core_list("pods", namespace, labelSelector=label)
+        return self._visible(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": label})
 
     def last_lines(self, namespace: str, pod: str, container: str, number: int) -> str:
         """Return the end of a pod's log; empty where the user may not read it, or the pod does not exist."""
         try:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-            log = plain.read(self._session.api, path, {"container": container, "tailLines": number})
-        except ApiException as error:
+            log = self.api.read(path, {"container": container, "tailLines": number})
+        except ApiError as error:
             if error.status in {*_INVISIBLE, BAD_REQUEST}:  # BAD_REQUEST: the container has not started
                 return ""
             raise
@@ -133,17 +110,15 @@ class MemberCluster:
 
     def events(self, namespace: str) -> list[Object]:
         """Return the events of a namespace."""
-        return self._core_list("events", namespace)
+        return self._visible(f"/api/v1/namespaces/{namespace}/events")
 
-    def _core_list(self, kind: str, namespace: str, **query: str) -> list[Object]:
-        path = f"/api/v1/namespaces/{namespace}/{kind}"
+    def _visible(self, path: str, query: Query = MappingProxyType({})) -> list[Object]:
         try:
-            items: list[Object] = plain.get(self._session.api, path, query)["items"]
-        except ApiException as error:
+            return self.api.items(path, query)
+        except ApiError as error:
             if error.status in _INVISIBLE:
                 return []
             raise
-        return items
 
     def workload(self, key: JobKey) -> Object | None:
         """Return the queue's record of a job; None where the queue has none."""
@@ -155,6 +130,13 @@ class MemberCluster:
             ),
             None,
         )
+
+
+def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
+    """Return the path of a kind's objects, of those in a namespace, or of one of them."""
+    group, version, plural = kind
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{group}/{version}{within}/{plural}" + (f"/{name}" if name else "")
 
 
 def owner(item: Object) -> tuple[str, str]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import catalog
+from infra.clients.kubernetes import Object
 from infra.common import names
 from infra.stackfile.offer import PoolOffer
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import Object
 
 
 def offer_of(flavor: Object) -> PoolOffer | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
-from typing import Any
 
+from infra.clients.kubernetes import PortConnection
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import running_pod
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.remote import Remote
@@ -62,7 +63,7 @@ class Tunnel:
     def __init__(self, cluster: MemberCluster, remote: Remote, key: JobKey, rank: int, port: int) -> None:
         self._cluster, self._remote, self._key, self._rank, self._port = cluster, remote, key, rank, port
 
-    def pod(self) -> Any:  # noqa: ANN401
+    def pod(self) -> NodePod:
         """Return the pod that has the rank now. Raises InputError where none has."""
         return running_pod(self._cluster, self._key, self._rank)
 
@@ -79,22 +80,24 @@ class Tunnel:
             except TrainyardError as error:
                 session.progress.log(str(error))
                 return
-            there = forwarded.socket(self._port)
-            back = threading.Thread(target=_copy, args=(there, connection), daemon=True)
-            back.start()
-            _copy(connection, there)
-            back.join()
-            if reason := forwarded.error(self._port):
-                session.progress.log(f"port {self._port}: {reason.strip()}")
+            sending = threading.Thread(target=_send, args=(connection, forwarded), daemon=True)
+            sending.start()
+            with suppress(OSError):
+                for data in forwarded.chunks():
+                    connection.sendall(data)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # which ends the other direction, too
+            sending.join()
+            if forwarded.error:
+                session.progress.log(f"port {self._port}: {forwarded.error.strip()}")
 
 
-def _copy(source: Any, sink: Any) -> None:  # noqa: ANN401 -- the client's sockets are no sockets
-    """Copy until the source ends, and end the sink's reading side then."""
+def _send(source: socket.socket, forwarded: PortConnection) -> None:
+    """Send until the source ends; port-forward has no end of one direction alone, so it ends both."""
     with suppress(OSError):
         while data := source.recv(CHUNK):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
+            forwarded.send(data)
+    forwarded.close()
 
 
 def _listening(port: int) -> socket.socket:

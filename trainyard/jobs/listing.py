@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.live import Live
 
 from engine.tables import PlainTable
+from infra.clients.kubernetes import Object
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, MemberCluster, Object, owner
+from trainyard.jobs.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, MemberCluster, owner
 from trainyard.jobs.node_pods import CONTAINER
 from trainyard.jobs.records import JOB, JobState, state_of
 from trainyard.stack.session import Session

@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock, Thread, current_thread
 
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
-
+from infra.clients.kubernetes import ApiError
+from infra.clients.kubernetes.api import whole_lines
 from infra.errors import Problem, TrainyardError
 from trainyard.jobs.follow import changes
 from trainyard.jobs.node_pods import NodePod
@@ -157,7 +156,7 @@ class NodeLogs:
             time.sleep(0.1)
             try:
                 self.look()
-            except (ApiException, HTTPError, OSError):
+            except (ApiError, OSError):
                 self._heard = time.monotonic()
         return True
 
@@ -185,9 +184,9 @@ class NodeLogs:
                 if not self._write(log, moment, text):
                     return
             is_whole = True
-        except ApiException as error:
+        except ApiError as error:
             is_whole = error.status == NOT_FOUND
-        except (HTTPError, OSError):
+        except OSError:
             return
         finally:
             with self._lock:
@@ -233,7 +232,7 @@ def follow_logs(jobs: Jobs, key: JobKey, shown: NodeLogs, log: Callable[[str], o
             waiting = state.reason
             log(f"  queue  {waiting}")
         if state.phase in {"admitted", "running"} or state.ended:
-            with suppress(ApiException, HTTPError, OSError):  # a broken connection: the next poll retries
+            with suppress(ApiError, OSError):  # a broken connection: the next poll retries
                 if shown.look():
                     log("  queue  its pods were started again")
         is_complete = not state.ended or shown.finish()
@@ -252,13 +251,3 @@ def write_line(text: bytes, node: int | None = None) -> None:
     """Write a line of a job to the standard output, after the node's number if one is given."""
     mark = b"" if node is None else f"node {node} | ".encode()
     sys.stdout.buffer.write(mark + text + b"\n")
-
-
-def whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream without their line ends; an unfinished last line too."""
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest

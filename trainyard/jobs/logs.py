@@ -17,27 +17,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
-
-from kubernetes.client.exceptions import ApiException
 
 import catalog
+from infra.clients.kubernetes import ApiError, NoAnswer, Object, PodConnection
+from infra.clients.kubernetes.api import whole_lines
+from infra.clients.kubernetes.pods import STDERR, STDOUT
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import retrying_jobs
-from trainyard.jobs.cluster import MemberCluster, Object
-from trainyard.jobs.live_logs import LogPosition, whole_lines, write_line
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.live_logs import LogPosition, write_line
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import pods_of
 from trainyard.jobs.records import FORBIDDEN, NOT_FOUND, JobKey
-from trainyard.jobs.remote import Remote, exit_code, rounds
-from trainyard.jobs.retrying_jobs import CUT_OFF, RetryingJobs
+from trainyard.jobs.remote import Remote
+from trainyard.jobs.retrying_jobs import RetryingJobs
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
 ALL = -1
-STDOUT, STDERR = 1, 2
-"""Channels of the connection."""
 CLOCKS_SECONDS = 5.0
 """Maximum difference between the clocks of a node and of the API server."""
 LAST_LINES_SECONDS = 3.0
@@ -101,15 +99,15 @@ class StoredLogs:
         Raises:
             TrainyardError: the pod that reads them does not run.
         """
-        core = MemberCluster(self._session).core
+        path = f"/api/v1/namespaces/{self._reader.namespace}/pods/{self._reader.name}"
         try:
-            pod = core.read_namespaced_pod(self._reader.name, self._reader.namespace)
-        except ApiException as error:
+            phase = self._session.api.get(path)["status"].get("phase")
+        except ApiError as error:
             if error.status in {FORBIDDEN, NOT_FOUND}:
                 return False
             raise
-        if pod.status.phase != "Running":
-            raise TrainyardError([_reader_down(self._reader, str(pod.status.phase))])
+        if phase != "Running":
+            raise TrainyardError([_reader_down(self._reader, str(phase))])
         return True
 
     def lines(self, chosen: Selection, *, follow: bool = False) -> Iterator[Line]:
@@ -135,7 +133,7 @@ class StoredLogs:
             try:
                 yield from position.new_records(_records(connection, self._ended))
                 return
-            except CUT_OFF:
+            except NoAnswer:
                 self._session.progress.log("  logs   the connection broke off; reading on")
             time.sleep(retrying_jobs.RETRY_SECONDS)
 
@@ -146,7 +144,7 @@ class StoredLogs:
         """
         count, last = 0, b""
         for _ in range(READS):
-            with suppress(*CUT_OFF):
+            with suppress(NoAnswer):
                 for number, record in enumerate(_records(self._started(mode, chosen)), 1):
                     if record == END:
                         return
@@ -157,7 +155,7 @@ class StoredLogs:
                         yield record
         raise TrainyardError([_not_all("its output ended early")])
 
-    def _started(self, mode: str, chosen: Selection) -> Any:  # noqa: ANN401 -- the client's own
+    def _started(self, mode: str, chosen: Selection) -> PodConnection:
         since = 0.0
         if self.job:  # an earlier job of that name is another job
             created = datetime.fromisoformat(self.job["metadata"]["creationTimestamp"])
@@ -276,23 +274,23 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
     return replace(chosen, node=chosen.rank // ranks)
 
 
-def _records(connection: Any, ended: Callable[[], float | None] | None = None) -> Iterator[bytes]:  # noqa: ANN401
+def _records(connection: PodConnection, ended: Callable[[], float | None] | None = None) -> Iterator[bytes]:
     """Yield the reader's output line by line, until it ends; of a followed job, until the job has ended.
 
     `ended` returns since when. The connection must have been heard of since then: it may be cut.
 
     Raises:
-        ConnectionError: the connection broke off or is silent, or the reader ended before the followed job.
+        NoAnswer: the connection broke off or is silent, or the reader ended before the followed job.
         TrainyardError: the reader failed.
     """
     rest, errors = b"", b""
     end: float | None = None
     looked = came_at = time.monotonic()
-    for _ in rounds(connection):
+    for _ in connection.rounds():
         connection.update(timeout=1.0)
-        came = connection.read_channel(STDOUT) or b""
+        came = connection.read(STDOUT)
         *lines, rest = (rest + came).split(b"\n")
-        errors += connection.read_channel(STDERR) or b""
+        errors += connection.read(STDERR)
         yield from lines
         now = time.monotonic()
         came_at = now if came else came_at  # a slow reader receives lines after the job's end
@@ -303,11 +301,11 @@ def _records(connection: Any, ended: Callable[[], float | None] | None = None) -
             looked, end = now, ended()
             if end is not None:
                 connection.ping()
-    if code := exit_code(connection):
+    if code := connection.exit_code():
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise TrainyardError([_not_all(f"ended with {code}: {last}")])
     if ended is not None:
-        raise ConnectionError("the reader ended before the job")
+        raise NoAnswer("the reader ended before the job")
 
 
 def _not_all(got: str) -> Problem:
@@ -355,10 +353,8 @@ def running_logs(
         if follow:
             yield pod, _followed_pod(RetryingJobs(session, key), key, pod)
         else:
-            answer = cluster.core.read_namespaced_pod_log(
-                pod.name, pod.namespace, container=pod.container, _preload_content=False
-            )
-            yield pod, whole_lines(answer.stream())
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
+            yield pod, whole_lines(session.api.stream(path, {"container": pod.container}))
 
 
 def _followed_pod(jobs: RetryingJobs, key: JobKey, pod: NodePod) -> Iterator[bytes]:
@@ -370,9 +366,9 @@ def _followed_pod(jobs: RetryingJobs, key: JobKey, pod: NodePod) -> Iterator[byt
                 position.add(moment)
                 yield text
             return
-        except CUT_OFF:
+        except NoAnswer:
             time.sleep(retrying_jobs.RETRY_SECONDS)
-        except ApiException as error:
+        except ApiError as error:
             if error.status == NOT_FOUND:
                 return
             raise

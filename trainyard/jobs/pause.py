@@ -13,13 +13,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from kubernetes.client.exceptions import ApiException
-from kubernetes.watch import Watch
-from urllib3.exceptions import HTTPError
-
-from infra.clients.plain import CONNECT_SECONDS
+from infra.clients.kubernetes import ApiError, NoAnswer, Object
 from infra.errors import InputError, Problem, TrainyardError
-from trainyard.jobs.cluster import WORKLOADS, MemberCluster, Object
+from trainyard.jobs.cluster import WORKLOADS, MemberCluster, path_of
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
@@ -99,20 +95,17 @@ def _workload(session: Session, cluster: MemberCluster, key: JobKey, verb: str) 
 
 
 def _set_active(cluster: MemberCluster, key: JobKey, workload: Object, *, active: bool) -> None:
-    group, version, plural = WORKLOADS
-    body = {"spec": {"active": active}}
-    cluster.custom.patch_namespaced_custom_object(
-        group, version, key.namespace, plural, workload["metadata"]["name"], body
-    )
+    path = path_of(WORKLOADS, key.namespace, workload["metadata"]["name"])
+    cluster.api.merge(path, {"spec": {"active": active}})
 
 
 def _grace(pods: list[Object]) -> float:
     return max((float(pod["spec"].get("terminationGracePeriodSeconds", 30)) for pod in pods), default=0.0)
 
 
-def _timeouts(pods: list[Object]) -> tuple[float, float]:
-    """Timeouts of a connection that may be silent for as long as pods shut down: to connect, and to read."""
-    return CONNECT_SECONDS, _grace(pods) + MARGIN_SECONDS
+def _silence(pods: list[Object]) -> float:
+    """Seconds for which a connection may be silent, since pods shut down."""
+    return _grace(pods) + MARGIN_SECONDS
 
 
 def _next_step(key: JobKey) -> str:
@@ -125,7 +118,7 @@ class _Ends:
     def __init__(self, cluster: MemberCluster, key: JobKey, pods: list[Object]) -> None:
         self._codes: dict[str, int | None] = {pod["metadata"]["name"]: None for pod in pods}
         self._left = set(self._codes)
-        self._cluster, self._key, self._timeouts = cluster, key, _timeouts(pods)
+        self._cluster, self._key, self._silence = cluster, key, _silence(pods)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._stop = threading.Event()
         if pods:
@@ -148,16 +141,11 @@ class _Ends:
         return self._codes
 
     def _watch(self) -> None:
-        core = self._cluster.core
-        with suppress(ApiException, HTTPError):  # the periodic list also finds the end
-            watch: Any = Watch()  # type: ignore[no-untyped-call]
-            for event in watch.stream(
-                core.list_namespaced_pod,
-                self._key.namespace,
-                label_selector=f"{LABEL}={self._key.name}",
-                _request_timeout=self._timeouts,
-            ):
-                self._note(event["raw_object"], deleted=event["type"] == "DELETED")
+        path = f"/api/v1/namespaces/{self._key.namespace}/pods"
+        query = {"labelSelector": f"{LABEL}={self._key.name}"}
+        with suppress(ApiError, NoAnswer):  # the periodic list also finds the end
+            for event in self._cluster.api.watch(path, query, silence=self._silence):
+                self._note(event["object"], deleted=event["type"] == "DELETED")
                 if self._stop.is_set() or not self._left:
                     return
 
@@ -192,20 +180,14 @@ class _Follower:
     def __init__(self, cluster: MemberCluster, pod: Object) -> None:
         self._text = b""
         about = pod["metadata"]
-        self._stream = cluster.core.read_namespaced_pod_log(
-            about["name"],
-            about["namespace"],
-            follow=True,
-            tail_lines=0,
-            _preload_content=False,
-            _request_timeout=_timeouts([pod]),
-        )
+        path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}/log"
+        self._stream = cluster.api.stream(path, {"follow": "true", "tailLines": 0}, silence=_silence([pod]))
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        with suppress(HTTPError):
-            for chunk in self._stream.stream():
+        with suppress(ApiError, NoAnswer):
+            for chunk in self._stream:
                 self._text += chunk
 
     def lines(self) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import catalog
+from infra.clients.kubernetes import Object
 from infra.common import quantities
-from trainyard.jobs.cluster import Object
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 
 from engine.tables import PlainTable
+from infra.clients.kubernetes import ApiError, Object
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, Object, owner
+from trainyard.jobs.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, owner, path_of
 from trainyard.jobs.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.listing import brief
@@ -232,10 +232,10 @@ def _positions(cluster: MemberCluster, own_queues: Sequence[tuple[str, str]]) ->
     """Return each waiting job's position in the whole queue, by workload, where the user may read it."""
     found: dict[str, int] = {}
     for namespace, local_queue in own_queues:
-        path = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
+        path = path_of((*VISIBILITY, "localqueues"), namespace, f"{local_queue}/pendingworkloads")
         try:
-            items = cluster.custom.list_namespaced_custom_object(*path, limit=POSITIONS_LIMIT)["items"]
-        except ApiException as error:
+            items = cluster.api.items(path, {"limit": POSITIONS_LIMIT})
+        except ApiError as error:
             if error.status not in _NO_VISIBILITY:
                 raise
             return {}

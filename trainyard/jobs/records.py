@@ -10,15 +10,11 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
-
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 import catalog
 from catalog import fabric_lint
-from infra.clients import plain
+from infra.clients.kubernetes import ApiError, ApiServer, Object
 from infra.common import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.stackfile.dataset import DATA_PATH
@@ -264,45 +260,27 @@ def _yaml(value: object) -> str:
 class Jobs:
     """The jobs of a cluster."""
 
-    def __init__(self, api: client.ApiClient) -> None:
-        # The client's type hints are wrong in places, so its objects are read as plain data.
+    def __init__(self, api: ApiServer) -> None:
         self._api = api
-        self._custom: Any = plain.CustomObjects(api)
-
-    @cached_property
-    def _core(self) -> Any:  # noqa: ANN401 -- the client's own
-        """The core API, imported late: the import takes 0.4 s, and submitting a job does not need it."""
-        return client.CoreV1Api(self._api)
-
-    @cached_property
-    def _batch(self) -> Any:  # noqa: ANN401 -- the client's own
-        return client.BatchV1Api(self._api)
 
     def submit(self, body: Mapping[str, Any]) -> None:
         """Create the TrainJob; one of the same name is an error, never replaced.
 
         Raises:
             TrainyardError: the job exists, or the API server refused it.
-            ApiException: the API server does not know the user (401).
+            ApiError: the API server does not know the user (401).
         """
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
-            self._custom.create_namespaced_custom_object(GROUP, VERSION, namespace, "trainjobs", body)
-        except ApiException as error:
+            self._api.create(_path(namespace), body)
+        except ApiError as error:
             if error.status == UNAUTHORIZED:
                 raise
             raise TrainyardError([_refused(error, name, namespace)], ExitCode.FAILED) from error
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
         """Return the TrainJob, or None where there is none."""
-        try:
-            found: dict[str, Any] = self._custom.get_namespaced_custom_object(
-                GROUP, VERSION, key.namespace, "trainjobs", key.name
-            )
-        except ApiException as error:
-            if error.status == NOT_FOUND:
-                return None
-            raise
+        found: dict[str, Any] | None = self._api.find(_path(key.namespace, key.name))
         return found
 
     def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -311,27 +289,21 @@ class Jobs:
         Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
         try:
-            items: list[dict[str, Any]] = self._custom.list_cluster_custom_object(
-                GROUP, VERSION, "trainjobs"
-            )["items"]
-        except ApiException as error:
+            return self._api.items(_path())
+        except ApiError as error:
             if error.status == NOT_FOUND:
                 return []
             if error.status != FORBIDDEN or not namespaces:
                 raise
             return [job for namespace in namespaces for job in self._visible(namespace)]
-        return items
 
     def _visible(self, namespace: str) -> list[dict[str, Any]]:
         try:
-            found: list[dict[str, Any]] = self._custom.list_namespaced_custom_object(
-                GROUP, VERSION, namespace, "trainjobs"
-            )["items"]
-        except ApiException as error:
+            return self._api.items(_path(namespace))
+        except ApiError as error:
             if error.status in {FORBIDDEN, NOT_FOUND}:
                 return []
             raise
-        return found
 
     def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
         """Return the keys of all jobs of teams that the user may see."""
@@ -347,12 +319,11 @@ class Jobs:
 
         With `uid`, a newer job of the same name is not deleted: somebody else submitted it.
         """
-        job = (GROUP, VERSION, key.namespace, "trainjobs", key.name)
         body = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._custom.delete_namespaced_custom_object(*job, body=body, propagation_policy="Foreground")
-        except ApiException as error:
-            if error.status not in ({NOT_FOUND, CONFLICT} if uid else {NOT_FOUND}):
+            self._api.delete(_path(key.namespace, key.name), {"propagationPolicy": "Foreground"}, body)
+        except ApiError as error:
+            if not uid or error.status != CONFLICT:
                 raise
 
     def delete_and_wait(self, key: JobKey, *, uid: str = "") -> None:
@@ -361,7 +332,7 @@ class Jobs:
         Raises:
             TrainyardError: the job still exists after its pods' grace period.
         """
-        graces = [pod.spec.termination_grace_period_seconds for pod in self.pods(key)]
+        graces = [int(pod["spec"].get("terminationGracePeriodSeconds", 30)) for pod in self.pods(key)]
         seconds = max(graces, default=0) + DELETION_SECONDS
         self.delete(key, uid=uid)
         deadline = time.monotonic() + seconds
@@ -374,10 +345,7 @@ class Jobs:
 
     def annotate(self, key: JobKey, name: str, value: str) -> None:
         """Set one annotation of the job."""
-        body = {"metadata": {"annotations": {name: value}}}
-        self._custom.patch_namespaced_custom_object(
-            GROUP, VERSION, key.namespace, "trainjobs", key.name, body
-        )
+        self._api.merge(_path(key.namespace, key.name), {"metadata": {"annotations": {name: value}}})
 
     def state(self, key: JobKey) -> JobState:
         """Read the job, its workload and its pods once.
@@ -388,7 +356,7 @@ class Jobs:
         job = self.get(key)
         if job is None:
             raise TrainyardError([_missing(key)])
-        nodes = [pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"]
+        nodes = [pod["spec"]["nodeName"] for pod in self.pods(key) if pod["status"].get("phase") == "Running"]
         now = state_of(job, self._workload(key), nodes)
         if now.phase == "complete" and self._has_check_failed(key):
             return replace(now, reason=f"{now.reason} {_NO_SHELL}")
@@ -401,27 +369,25 @@ class Jobs:
         label, hidden = f"{names.DATASET_LABEL}={dataset}", False
         for namespace in (names.STORAGE_NAMESPACE, names.team_namespace(team)):
             try:
-                found = self._batch.list_namespaced_job(namespace, label_selector=label).items
-            except ApiException as error:
+                path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+                found = self._api.items(path, {"labelSelector": label})
+            except ApiError as error:
                 if error.status != FORBIDDEN:
                     raise
                 found, hidden = [], True
             if found:
-                job = max(found, key=lambda each: each.metadata.creation_timestamp)
-                return Staging(_how_far(job.status), f"job/{job.metadata.name} -n {namespace}")
+                job = max(found, key=lambda each: each["metadata"]["creationTimestamp"])
+                return Staging(_how_far(job["status"]), f"job/{job['metadata']['name']} -n {namespace}")
         return Staging("hidden" if hidden else "unknown")
 
-    def pods(self, key: JobKey) -> list[Any]:
+    def pods(self, key: JobKey) -> list[Object]:
         """Return the job's pods that exist now."""
-        selector = f"{JOB_SET_NAME}={key.name}"
-        pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
-        return pods
+        query = {"labelSelector": f"{JOB_SET_NAME}={key.name}"}
+        return self._api.items(f"/api/v1/namespaces/{key.namespace}/pods", query)
 
     def node_pods(self, key: JobKey) -> list[NodePod]:
         """Return the newest pod of each node of a job, in the order of the nodes."""
-        query = {"labelSelector": f"{JOB_SET_NAME}={key.name}"}
-        pods = plain.get(self._api, f"/api/v1/namespaces/{key.namespace}/pods", query)["items"]
-        return newest_of_each_node(pods)
+        return newest_of_each_node(self.pods(key))
 
     def log_stream(self, pod: NodePod, *, since: str = "", tail: int | None = None) -> Iterator[bytes]:
         """Yield a pod's log as it comes, each line after its time, to the end of its container.
@@ -432,15 +398,15 @@ class Jobs:
             tail: number of last lines to begin with; default: all.
 
         Raises:
-            ApiException: the user may not read it, or the pod does not exist.
-            urllib3.exceptions.HTTPError: the connection broke off.
+            ApiError: the user may not read it, or the pod does not exist.
+            NoAnswer: the connection broke off.
         """
         query: dict[str, str | int] = {"container": pod.container, "follow": "true", "timestamps": "true"}
         if since:
             query["sinceTime"] = since
         if tail is not None:
             query["tailLines"] = tail
-        return plain.stream(self._api, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
+        return self._api.stream(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
 
     def _messages_of_pods(self, key: JobKey) -> list[str]:
         """Return the termination messages of pods, or of the platform's check; each once.
@@ -448,31 +414,26 @@ class Jobs:
         The kubelet's event of a failed check has no message; it is used where the check could not run.
         """
         ended = [
-            status.state.terminated
+            status["state"]["terminated"]
             for pod in self.pods(key)
-            for status in (
-                *(pod.status.init_container_statuses or ()),
-                *(pod.status.container_statuses or ()),
-            )
-            if status.state.terminated
+            for kind in ("initContainerStatuses", "containerStatuses")
+            for status in pod["status"].get(kind) or ()
+            if "terminated" in status.get("state", {})
         ]
-        messages = [each.message.strip() for each in ended if each.message]
+        messages = [each["message"].strip() for each in ended if each.get("message")]
         if not messages and self._has_check_failed(key):
             messages = [_NO_SHELL]
         return list(dict.fromkeys(messages))
 
     def _has_check_failed(self, key: JobKey) -> bool:
         """Whether the kubelet ended a container since the platform's check in it failed or could not run."""
-        reason = "reason=FailedPostStartHook"
-        events = self._core.list_namespaced_event(key.namespace, field_selector=reason).items
-        return bool(
-            {event.involved_object.uid for event in events} & {pod.metadata.uid for pod in self.pods(key)}
-        )
+        query = {"fieldSelector": "reason=FailedPostStartHook"}
+        events = self._api.items(f"/api/v1/namespaces/{key.namespace}/events", query)
+        pods = {pod["metadata"]["uid"] for pod in self.pods(key)}
+        return any(event["involvedObject"].get("uid") in pods for event in events)
 
     def _workload(self, key: JobKey) -> Mapping[str, Any]:
-        found = self._custom.list_namespaced_custom_object(
-            "kueue.x-k8s.io", "v1beta2", key.namespace, "workloads"
-        )["items"]
+        found = self._api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{key.namespace}/workloads")
         owned = [
             item
             for item in found
@@ -500,10 +461,15 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Se
     return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
 
 
-def _how_far(status: Any) -> Literal["under way", "staged", "failed"]:  # noqa: ANN401 -- the client's own
-    if status.succeeded:
+def _path(namespace: str = "", name: str = "") -> str:
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{GROUP}/{VERSION}{within}/trainjobs" + (f"/{name}" if name else "")
+
+
+def _how_far(status: Object) -> Literal["under way", "staged", "failed"]:
+    if status.get("succeeded"):
         return "staged"
-    ended = [each.type for each in status.conditions or () if each.status == "True"]
+    ended = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
     return "failed" if "Failed" in ended else "under way"
 
 
@@ -553,7 +519,7 @@ def _lingers(key: JobKey, seconds: float) -> Problem:
     )
 
 
-def _refused(error: ApiException, name: str, namespace: str) -> Problem:
+def _refused(error: ApiError, name: str, namespace: str) -> Problem:
     if error.status == CONFLICT:
         return Problem(
             path=f"job {name}",
@@ -563,11 +529,7 @@ def _refused(error: ApiException, name: str, namespace: str) -> Problem:
         )
     return Problem(
         path=f"job {name}",
-        got=f"the API server refused it: {error.reason}: {_message(error)}",
+        got=f"the API server refused it: {error.status}: {error.message}",
         allowed="what the runtime and the queue accept",
         fix="correct what it names; nothing was submitted",
     )
-
-
-def _message(error: ApiException) -> str:
-    return str(error.body)[:500] if error.body else "no further message"

@@ -4,15 +4,11 @@ that, or with an expired credential, the error names the command that follows th
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
-from websocket import WebSocketException
-
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import Problem, TrainyardError
 from trainyard.jobs.records import UNAUTHORIZED, JobKey, Jobs, JobState, Staging
 from trainyard.stack.session import Session
@@ -21,8 +17,6 @@ RETRY_SECONDS = 5.0
 GIVE_UP_SECONDS = 600.0
 """Seconds without an answer of the API server after which following ends; the job continues."""
 _SERVER_ERROR, _TOO_MANY = 500, 429
-CUT_OFF = (HTTPError, WebSocketException, ConnectionError, TimeoutError, ssl.SSLError)
-"""Exceptions that mean that the API server does not answer."""
 NOT_SUBMITTED = "no job was submitted: then run the same command again"
 """What exists where the connection broke off before the submission, and what to do."""
 Answer = TypeVar("Answer")
@@ -61,7 +55,7 @@ class RetryingJobs(Jobs):
         while True:
             try:
                 return ask()
-            except (*CUT_OFF, ApiException) as error:
+            except (NoAnswer, ApiError) as error:
                 if not _passes(error) or time.monotonic() > deadline:
                     state = f"{self._key.name} continues; follow it again: {take_up(self._key)}"
                     problem = unanswered(error, state if self._submitted else NOT_SUBMITTED)
@@ -73,17 +67,17 @@ class RetryingJobs(Jobs):
             time.sleep(RETRY_SECONDS)
 
 
-def _passes(error: Exception) -> bool:
+def _passes(error: ApiError | NoAnswer) -> bool:
     """Whether the next attempt may succeed after an error."""
-    status = error.status if isinstance(error, ApiException) else None
+    status = error.status if isinstance(error, ApiError) else None
     return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
 
 
-def unanswered(error: Exception, state: str) -> Problem:
+def unanswered(error: ApiError | NoAnswer, state: str) -> Problem:
     """Return the Problem of a refusal or a missing answer; `state`: what exists, and what to do."""
-    status = getattr(error, "status", None)
-    expired = status == UNAUTHORIZED
-    got = "401: your credential has expired or is not accepted" if expired else f"no answer: {error}"
+    expired = isinstance(error, ApiError) and error.status == UNAUTHORIZED
+    got = error.message if isinstance(error, ApiError) else error.reason
+    got = "401: your credential has expired or is not accepted" if expired else f"no answer: {got}"
     fix = f"{'sign in again' if expired else 'restore the connection'}; {state}"
     return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)
 

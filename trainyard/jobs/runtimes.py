@@ -8,10 +8,11 @@ import json
 from collections.abc import Set
 from dataclasses import dataclass
 
+from infra.clients.kubernetes import Object
 from infra.common import names
 from infra.errors import InputError, Problem
 from infra.stackfile.job import JobSpec
-from trainyard.jobs.cluster import RUNTIMES, MemberCluster, Object
+from trainyard.jobs.cluster import RUNTIMES, MemberCluster
 from trainyard.jobs.node_pods import CONTAINER
 
 

@@ -16,8 +16,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes.client.exceptions import ApiException
-
+from infra.clients.kubernetes import ApiError
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from trainyard.forms import Form
 from trainyard.jobs.cluster import MemberCluster
@@ -50,13 +49,13 @@ class Secrets:
     """The secrets of one team, as far as the user may go."""
 
     def __init__(self, cluster: MemberCluster, namespace: str) -> None:
-        self._core, self.namespace = cluster.core, namespace
+        self._api, self.namespace = cluster.api, namespace
 
     def newest(self, name: str) -> Version | None:
         """Return the newest version of a name; None if there is none. It needs only the right to create.
 
         Raises:
-            ApiException: the user may not create Secrets here.
+            ApiError: the user may not create Secrets here.
         """
         above = 1
         while self._exists(Version(name, above)):
@@ -83,12 +82,10 @@ class Secrets:
             TrainyardError: the user may not list Secrets.
         """
         try:
-            answer = self._core.list_namespaced_secret(
-                self.namespace, label_selector=LABEL, _preload_content=False
-            )
-        except ApiException as error:
+            secrets = self._api.items(self._path(), {"labelSelector": LABEL})
+        except ApiError as error:
             raise _refused(error, "list", self.namespace) from error
-        found = [each["metadata"] for each in json.loads(answer.data)["items"]]
+        found = [each["metadata"] for each in secrets]
         return sorted(
             (
                 (Version(about["labels"][LABEL], _number(about["name"])), str(about["creationTimestamp"]))
@@ -107,19 +104,22 @@ class Secrets:
         numbers = range(newest.number, 0, -1) if newest else ()
         for number in numbers:
             try:
-                self._core.delete_namespaced_secret(Version(name, number).object_name, self.namespace)
-            except ApiException as error:
+                self._api.delete(self._path(Version(name, number).object_name))
+            except ApiError as error:
                 raise _refused(error, "delete", self.namespace) from error
         return len(numbers)
 
+    def _path(self, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/secrets" + (f"/{name}" if name else "")
+
     def _exists(self, version: Version) -> bool:
-        return not self._create(version, b"", dry_run="All")
+        return not self._create(version, b"", dryRun="All")
 
     def _create(self, version: Version, value: bytes, **query: str) -> bool:
         """Return whether it was made, or would be; False where there is one of that name."""
         try:
-            self._core.create_namespaced_secret(self.namespace, _secret(version, value), **query)
-        except ApiException as error:
+            self._api.create(self._path(), _secret(version, value), query)
+        except ApiError as error:
             if error.status == CONFLICT:
                 return False
             raise
@@ -223,7 +223,7 @@ def remove_secret(session: Session, name: str) -> None:
     )
 
 
-def _refused(error: ApiException, verb: str, namespace: str) -> TrainyardError:
+def _refused(error: ApiError, verb: str, namespace: str) -> TrainyardError:
     if error.status != FORBIDDEN:
         raise error
     problem = Problem(

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from infra.clients.kubernetes import PodConnection
+from infra.clients.kubernetes.pods import RESIZE, STDERR, STDIN, STDOUT
 from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.ranks import running_pod
-from trainyard.jobs.remote import Remote, exit_code, rounds
+from trainyard.jobs.remote import Remote
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
 SHELL = ("/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh")
-STDIN, STDOUT, STDERR, RESIZE = 0, 1, 2, 4
-"""Channels of the connection."""
 CHUNK = 1 << 16
 
 
@@ -44,39 +44,39 @@ def open_shell(session: Session, name: str, rank: int, command: Sequence[str]) -
         return _copied(connection)
 
 
-def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
+def _copied(connection: PodConnection) -> int:
     """Copy input to the program and its output to the terminal, until the program ends."""
     source = sys.stdin.fileno()
-    listening = [source, connection.sock.sock]
-    for is_open in rounds(connection):
+    listening = [source, connection]
+    for is_open in connection.rounds():
         if is_open:
             _send_typed(connection, source, listening)
         for channel, sink in ((STDOUT, sys.stdout), (STDERR, sys.stderr)):
-            if written := connection.read_channel(channel):
+            if written := connection.read(channel):
                 sink.buffer.write(written)
                 sink.buffer.flush()
-    return exit_code(connection)
+    return connection.exit_code()
 
 
-def _send_typed(connection: Any, source: int, listening: list[Any]) -> None:  # noqa: ANN401
+def _send_typed(connection: PodConnection, source: int, listening: list[Any]) -> None:
     """Wait for input or output; send the input, or its end."""
     ready, _, _ = select.select(listening, (), (), 1.0)
     if source not in ready:
         return
     if typed := os.read(source, CHUNK):
-        connection.write_channel(STDIN, typed)
+        connection.write(STDIN, typed)
     else:
         listening.remove(source)
         connection.close_channel(STDIN)
 
 
 @contextmanager
-def _raw_terminal(connection: Any) -> Iterator[None]:  # noqa: ANN401 -- the client's own
+def _raw_terminal(connection: PodConnection) -> Iterator[None]:
     """Pass every key on, Ctrl-C too, and the terminal's size whenever it changes."""
 
     def resized(*_: object) -> None:
         size = shutil.get_terminal_size()
-        connection.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}))
+        connection.write(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)

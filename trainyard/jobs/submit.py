@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kubernetes.client.exceptions import ApiException
-
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.stackfile.job import JobSpec
 from trainyard.jobs.records import (
@@ -26,7 +25,7 @@ from trainyard.jobs.records import (
     placement_of,
     share_for,
 )
-from trainyard.jobs.retrying_jobs import CUT_OFF, NOT_SUBMITTED, RetryingJobs, take_up, unanswered
+from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
 from trainyard.stack.session import Session, next_run
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -
     """
     try:
         session.jobs.submit(body)
-    except CUT_OFF as error:  # the request may have arrived
+    except NoAnswer as error:  # the request may have arrived
         raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
     # Not by the console, which imports rich while the job's pods start.
     sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
@@ -154,8 +153,8 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise InterruptedByUser(_submitted_state(session, key)) from None
-    except (*CUT_OFF, ApiException) as error:
-        if isinstance(error, ApiException) and error.status != UNAUTHORIZED:
+    except (NoAnswer, ApiError) as error:
+        if isinstance(error, ApiError) and error.status != UNAUTHORIZED:
             raise
         # What runs after a submission has already reported that the job exists.
         raise TrainyardError([unanswered(error, NOT_SUBMITTED)]) from error
@@ -164,7 +163,7 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
 def _submitted_state(session: Session, key: JobKey) -> str:
     try:
         exists = session.jobs.get(key) is not None
-    except (*CUT_OFF, ApiException, TrainyardError, KeyboardInterrupt):
+    except (TrainyardError, KeyboardInterrupt):
         text = _if_submitted(key)
         return text[0].upper() + text[1:]
     if exists:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import catalog
+from infra.clients.kubernetes import Object
 from infra.common import quantities
-from trainyard.jobs.cluster import Object
 
 
 def accelerators(workload: Object) -> int:

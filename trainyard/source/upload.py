@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
+from infra.clients.kubernetes import Object, PodConnection
+from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT
 from infra.common import names
 from infra.errors import Problem, TrainyardError
 from infra.platform.programs import program
-from trainyard.jobs.cluster import MemberCluster, Object
-from trainyard.jobs.remote import ERROR_CHANNEL, Remote
-from trainyard.jobs.shell import CHUNK, STDERR, STDIN, STDOUT
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.remote import Remote
+from trainyard.jobs.shell import CHUNK
 from trainyard.source.pack import Pack
 from trainyard.stack.session import Session
 
@@ -38,7 +40,7 @@ class UploadPod:
 class StoreProgram:
     """The program in the team's pod that has the store, from its start on."""
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 -- the client's own
+    def __init__(self, connection: PodConnection) -> None:
         self._connection = connection
 
     def has(self, digest: str) -> bool:
@@ -47,7 +49,7 @@ class StoreProgram:
         Raises:
             TrainyardError: the program has ended.
         """
-        self._connection.write_channel(STDIN, f"{digest}\n".encode())
+        self._connection.write(STDIN, f"{digest}\n".encode())
         answer = _answer(self._connection)
         if answer not in {_STORED, _SEND}:
             raise TrainyardError([_broken(answer)])
@@ -107,32 +109,28 @@ def _is_ready(pod: Object) -> bool:
     return ready == ["True"] and "deletionTimestamp" not in pod["metadata"]
 
 
-def _answer(connection: Any) -> str:  # noqa: ANN401 -- the client's own
+def _answer(connection: PodConnection) -> str:
     """Return the program's next line, or its standard error if it has ended."""
     line, deadline = b"", time.monotonic() + ANSWER_SECONDS
     while b"\n" not in line and time.monotonic() < deadline:
         connection.update(timeout=1)
-        line += _bytes(connection.read_channel(STDOUT))
+        line += connection.read(STDOUT)
         if not connection.is_open() and b"\n" not in line:
-            return _text(connection.read_channel(STDERR)) or _text(connection.read_channel(ERROR_CHANNEL))
+            return _text(connection.read(STDERR)) or _text(connection.read(STATUS))
     return _text(line).strip()
 
 
-def _send(connection: Any, sent: IO[bytes], progress: Progress) -> None:  # noqa: ANN401
+def _send(connection: PodConnection, sent: IO[bytes], progress: Progress) -> None:
     number = sent.seek(0, 2)
     sent.seek(0)
-    connection.write_channel(STDIN, b"%d\n" % number)
+    connection.write(STDIN, b"%d\n" % number)
     while part := sent.read(CHUNK):
-        connection.write_channel(STDIN, part)
+        connection.write(STDIN, part)
         progress(sent.tell(), number)
 
 
-def _bytes(value: bytes | str) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _text(value: bytes | str) -> str:
-    return _bytes(value).decode(errors="replace").strip()
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace").strip()
 
 
 def _broken(answer: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Connects a command to a stack's Kubernetes API: finds the kubeconfig and builds a client.
+"""Connects a command to a stack's Kubernetes API: finds the kubeconfig, and asks.
 
 The embedded cluster has a kubeconfig file. Any other cluster is reached by the context that the user names
 (`--context`), else by the one that the stack file names, else by the stack's output `kubeconfig`.
@@ -6,16 +6,10 @@ The embedded cluster has a kubeconfig file. Any other cluster is reached by the 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
-
-from infra.clients import plain
+from infra.clients.kubernetes import CONNECT_SECONDS, ApiError, ApiServer, NoAnswer, PluginError
 from infra.errors import HostError, InputError, Problem, TrainyardError
 from infra.targets.kubeconfig import kubeconfig_with_credentials
 
@@ -25,19 +19,19 @@ if TYPE_CHECKING:
 UNAUTHORIZED = 401
 
 
-def connect(session: Session) -> client.ApiClient:
-    """Return a client of the cluster's API server, which has answered.
+def connect(session: Session) -> ApiServer:
+    """Return the cluster's API server, which has answered.
 
     Raises:
         TrainyardError: there is no cluster, or it does not accept the user's credentials.
     """
     if session.is_on_host:
-        return client_from(_embedded_kubeconfig(session), session.kubeconfig.parent / "client")
+        return api_from(_embedded_kubeconfig(session), session.kubeconfig.parent / "client", proxied=False)
     # `--context` works without root or a stack.
     keys = session.paths.cache / "keys" if session.context else session.paths.engine / "tmp"
-    api_client = client_from(_kubeconfig(session), keys)
-    _probe(api_client, session)
-    return api_client
+    api = api_from(_kubeconfig(session), keys)
+    _probe(api, session)
+    return api
 
 
 def kubeconfig_for(session: Session) -> str:
@@ -88,57 +82,40 @@ def _kubeconfig_output(session: Session) -> str:
     return found
 
 
-class TimedApiClient(client.ApiClient):
-    """A client whose requests end without an answer; Kubernetes' own waits for one forever."""
-
-    def call_api(self, *request: Any, _request_timeout: Any = None) -> Any:  # noqa: ANN401 -- the client's own
-        call: Any = super().call_api
-        waits = _request_timeout or (plain.CONNECT_SECONDS, plain.ANSWER_SECONDS)
-        return call(*request, _request_timeout=waits)
-
-
-def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
-    """Return a client; certificates that must be files are in `keys`, which only the owner can read.
+def api_from(kubeconfig: str, keys: Path, *, proxied: bool = True) -> ApiServer:
+    """Return the API server of a kubeconfig; `keys` is a folder that only the owner can read.
 
     Raises:
         HostError: the program that gets the credentials is not installed, or fails.
+        InputError: the kubeconfig is wrong.
     """
     keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-    parsed = yaml.load(kubeconfig, Loader=yaml.CSafeLoader)
-    configuration: Any = client.Configuration(retries=plain.RETRIES)
-    configuration.socket_options = plain.socket_options()
-    # The client writes keys to files, which remain after a kill: they belong in the private folder.
-    load: Any = config.load_kube_config_from_dict
-    load(parsed, client_configuration=configuration, temp_file_path=str(keys))
-    for user in parsed.get("users") or ():
-        if "exec" in user["user"] and not (configuration.api_key or configuration.cert_file):
-            raise HostError([_no_credentials(user["user"]["exec"])])
-    return TimedApiClient(configuration)
+    try:
+        return ApiServer.of(kubeconfig, keys, proxied=proxied)
+    except PluginError as error:
+        fix = "install it, or run it by hand to see its error and sign in to the cloud"
+        problem = Problem("kubeconfig: users.user.exec", str(error), "a program that prints credentials", fix)
+        raise HostError([problem]) from None
+    except (ValueError, KeyError, OSError) as error:
+        fix = "correct it until `kubectl config view` prints it"
+        raise InputError(
+            [Problem("kubeconfig", str(error), "a context with its cluster and user", fix)]
+        ) from None
 
 
-def _no_credentials(executed: dict[str, Any]) -> Problem:
-    """Report a program that gives no credentials; the client only logs why, and continues without any."""
-    command = " ".join([executed["command"], *(executed.get("args") or ())])
-    missing = shutil.which(executed["command"]) is None
-    got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"
-    fix = "install it" if missing else "run it by hand to see its error, or sign in to the cloud"
-    return Problem("kubeconfig: users.user.exec", got, "a program that prints credentials", fix)
-
-
-def _probe(api_client: client.ApiClient, session: Session) -> None:
+def _probe(api: ApiServer, session: Session) -> None:
     """Ask for the version, which every authenticated user may do.
 
     Raises:
         TrainyardError: no answer, or none to this user.
     """
-    address = api_client.configuration.host
     try:
-        plain.read(api_client, "/version", seconds=plain.CONNECT_SECONDS)
-    except ApiException as error:
+        api.read("/version", seconds=CONNECT_SECONDS)
+    except ApiError as error:
         if error.status == UNAUTHORIZED:
-            raise InputError([_signed_out(address)]) from error
-    except HTTPError as error:
-        raise TrainyardError([_unreachable(address, error, session)]) from error
+            raise InputError([_signed_out(api.address)]) from error
+    except NoAnswer as error:
+        raise TrainyardError([_unreachable(api.address, error, session)]) from error
 
 
 def _signed_out(address: str) -> Problem:
@@ -147,10 +124,10 @@ def _signed_out(address: str) -> Problem:
     return Problem(address, got, "a user of the cluster", fix)
 
 
-def _unreachable(address: str, error: HTTPError, session: Session) -> Problem:
+def _unreachable(address: str, error: NoAnswer, session: Session) -> Problem:
     return Problem(
         path=address,
-        got=f"no answer: {error}",
+        got=f"no answer: {error.reason}",
         allowed="an API server that this host can reach",
         fix=f"{session.guide} says from which networks it is reachable",
     )

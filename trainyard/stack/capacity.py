@@ -16,27 +16,22 @@ from infra.targets.cloud_validators import HOW_TO_BUY, purchase_of
 from trainyard.stack.session import Session
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from infra.clients.kubernetes import ApiServer
 
-ASK_SECONDS = 10
 LOOK = f"`kubectl get nodes -L {names.POOL_LABEL}` says which have"
 
 
 def report_missing_capacity(session: Session) -> None:
     """Print a line for each pool that has fewer nodes than it is to have; nothing where all have come."""
-    from kubernetes.client import ApiException
-    from kubernetes.config import ConfigException
-    from urllib3.exceptions import HTTPError
-
-    from trainyard.stack.access import client_from
+    from trainyard.stack.access import api_from
 
     kubeconfig = session.engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig")
     if kubeconfig is None:  # an existing cluster: its access and nodes are the user's
         return
     try:
-        there = ready_nodes(client_from(str(kubeconfig), session.paths.engine / "tmp"))
-    except (TrainyardError, ApiException, ConfigException, HTTPError, OSError) as error:
-        reason = str(error).partition("\n")[0]
+        there = ready_nodes(api_from(str(kubeconfig), session.paths.engine / "tmp"))
+    except TrainyardError as error:
+        reason = error.problems[0].got
         lines = [f"the number of ready nodes could not be read ({reason}): {LOOK}"]
     else:
         lines = list(lacking(session.stack, there))
@@ -44,11 +39,11 @@ def report_missing_capacity(session: Session) -> None:
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def ready_nodes(api: ApiClient) -> Mapping[str, int]:
-    """Count the ready nodes by pool. Raises the Kubernetes client's errors."""
+def ready_nodes(api: ApiServer) -> Mapping[str, int]:
+    """Count the ready nodes by pool. Raises TrainyardError as all requests do."""
     from trainyard.stack import nodes
 
-    found = nodes.of_pools(api, _request_timeout=ASK_SECONDS)
+    found = nodes.of_pools(api)
     return Counter(nodes.pool_of(each) for each in found if nodes.is_ready(each))
 
 

@@ -7,12 +7,10 @@ claim of the environment that they were submitted with.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
-import httpx
-from kubernetes import client
-
-from infra.clients import plain
+from infra.clients.kubernetes import ApiError, ApiServer
 from infra.common import names
 from infra.common.artifacts import Artifacts
 
@@ -21,13 +19,13 @@ _USERS = ("/api/v1/pods", "/apis/kueue.x-k8s.io/v1beta2/workloads")
 """Objects in namespaces that have the volumes of pods: also of jobs that have ended, or have no pods yet."""
 
 
-def remove_unused(api: client.ApiClient) -> bool:
+def remove_unused(api: ApiServer) -> bool:
     """Delete each claim that no pod, job in a queue or runtime has, and volumes that have lost their claim.
 
     The claim of the present environment stays: the state of an interrupted `up` may have it already. Returns
     whether a volume of the present environment was deleted, which the state still has.
     """
-    core, present = client.CoreV1Api(api), str(Artifacts.from_environment().mounted_env())
+    present = str(Artifacts.from_environment().mounted_env())
     of_all = {names.training_env_claim(present), *_claims(_items(api, _RUNTIMES))}
     users = [each for kind in _USERS for each in _items(api, kind)]
     namespaces = {each["metadata"]["name"] for each in _items(api, "/api/v1/namespaces")}
@@ -40,26 +38,19 @@ def remove_unused(api: client.ApiClient) -> bool:
             continue
         # No other claim binds a released volume (Kubernetes, Persistent Volumes, "Reclaiming").
         if each["status"]["phase"] == "Released" or not {claim, (namespace, claim)} & (of_all | used):
-            _delete_claim(core, claim, namespace)
-            core.delete_persistent_volume(each["metadata"]["name"])
+            # An `up` that was interrupted here may have deleted the claim.
+            api.delete(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
+            api.delete(f"/api/v1/persistentvolumes/{each['metadata']['name']}")
             is_missing |= namespace in namespaces and claim == names.training_env_claim(present)
     return is_missing
 
 
-def _delete_claim(core: client.CoreV1Api, name: str, namespace: str) -> None:
-    try:
-        core.delete_namespaced_persistent_volume_claim(name, namespace)
-    except client.ApiException as error:
-        if error.status != httpx.codes.NOT_FOUND:  # by an `up` that was interrupted here
-            raise
-
-
-def _items(api: client.ApiClient, path: str) -> list[Any]:
+def _items(api: ApiServer, path: str) -> list[Any]:
     """Return all objects of a kind, which an interrupted `up` may not have defined."""
     try:
-        return list(plain.get(api, path)["items"])
-    except client.ApiException as error:
-        if error.status != httpx.codes.NOT_FOUND:
+        return api.items(path)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         return []
 

@@ -22,10 +22,10 @@ from infra.targets.kubeconfig import namespace_of
 from trainyard.stack.state import backend_variables
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
     from rich.console import Console
 
     from engine.engine import Engine
+    from infra.clients.kubernetes import ApiServer
     from infra.stackfile import Fleet, Stack
     from infra.targets.target import Target
     from local.cluster import EmbeddedCluster
@@ -195,8 +195,8 @@ class Session:
         return self._layout.config.exists()
 
     @cached_property
-    def api(self) -> ApiClient:
-        """A client of the cluster's API server.
+    def api(self) -> ApiServer:
+        """The cluster's API server.
 
         Raises:
             TrainyardError: there is no cluster, it cannot be reached, or does not let the user in.

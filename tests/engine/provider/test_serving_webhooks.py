@@ -7,18 +7,18 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 import yaml
-from kubernetes.client import ApiClient
-from urllib3.exceptions import HTTPError
 
 from engine.provider import api_server, serving_webhooks
 from engine.provider.resource import Cancelled
 from engine.provider.serving_webhooks import ServingWebhooks
+from infra.clients.kubernetes import ApiServer, NoAnswer
 from infra.errors import TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
 
@@ -177,25 +177,25 @@ def test_an_answer_without_a_body_is_no_evidence(server: ThreadingHTTPServer, st
     progress = RecordedProgress()
     ServingWebhooks().create(inputs(server), progress)
     assert len(ScriptedApiServer.asked) == 3
-    assert f"the API server answers with status {status}" in progress.lines
+    assert HTTPStatus(status).phrase in progress.lines
 
 
-def test_a_failed_request_without_a_message_is_no_evidence(
+def test_a_failed_request_is_no_evidence(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call, failures = ApiClient.call_api, [HTTPError()]
+    create, failures = ApiServer.create, [NoAnswer("the connection broke off")]
 
     def failing_once(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
-        return call(*arguments)
+        return create(*arguments)
 
-    monkeypatch.setattr(ApiClient, "call_api", failing_once)
+    monkeypatch.setattr(ApiServer, "create", failing_once)
     ScriptedApiServer.answers += [ADDED, DENIED]
     progress = RecordedProgress()
     ServingWebhooks().create(inputs(server), progress)
     assert len(ScriptedApiServer.asked) == 2
-    assert "HTTPError" in progress.lines
+    assert "the connection broke off" in progress.lines
 
 
 def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(

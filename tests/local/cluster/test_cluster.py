@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,11 @@ class NotReadyNodeApi:
     def __init__(self) -> None:
         self.deleted: list[str] = []
 
-    def get(self, path: str, **query: str) -> dict[str, Any]:
-        return {"spec": {}, "status": {}, "items": []}
+    def get(self, path: str) -> dict[str, Any]:
+        return {"spec": {}, "status": {}}
+
+    def items(self, path: str, query: Mapping[str, str]) -> list[Any]:
+        return []
 
     def merge(self, path: str, content: dict[str, Any]) -> None: ...
 

@@ -9,10 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import ProtocolError
-from websocket import WebSocketConnectionClosedException
 
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.common import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, TrainyardError
 from infra.platform.jobs.runtimes import _staged
@@ -48,7 +46,7 @@ class KnownJobs:
     [
         (KnownJobs(), "No job was submitted"),
         (KnownJobs({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
-        (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it continues"),
+        (KnownJobs(error=NoAnswer("reset")), "If tune was submitted (trainyard jobs), it continues"),
         (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
     ],
     ids=["before", "after", "no connection", "pressed twice"],
@@ -64,9 +62,9 @@ def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownJobs, message: str
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ApiException(status=401, reason="Unauthorized"), "401: your credential has expired"),
-        (ProtocolError("reset"), "no answer: reset"),
-        (WebSocketConnectionClosedException("Connection to remote host was lost."), "no answer: Connection"),
+        (ApiError(401, "Unauthorized"), "401: your credential has expired"),
+        (NoAnswer("reset"), "no answer: reset"),
+        (NoAnswer("Connection to remote host was lost."), "no answer: Connection"),
     ],
     ids=["expired", "reset", "in an exec"],
 )
@@ -82,13 +80,13 @@ def test_what_ends_the_command_before_the_job_is_submitted_is_reported(
 
 def test_a_refusal_of_the_cluster_is_passed_on() -> None:
     session: Any = SimpleNamespace(jobs=KnownJobs())
-    with pytest.raises(ApiException), interruptible(session, KEY):
-        raise ApiException(status=403, reason="Forbidden")
+    with pytest.raises(ApiError), interruptible(session, KEY):
+        raise ApiError(403, "Forbidden")
 
 
 def test_a_submission_that_broke_off_may_have_arrived() -> None:
     def submit(_body: object) -> None:
-        raise ProtocolError("Remote end closed connection without response")
+        raise NoAnswer("Remote end closed connection without response")
 
     session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=submit))
     with pytest.raises(

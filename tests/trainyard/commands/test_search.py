@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client
 from rich.console import Console
 
 from engine.progress import PlainProgress
+from infra.clients.kubernetes import ApiServer, ClusterAccess
 from infra.errors import TrainyardError
 from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
@@ -70,8 +70,17 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     server.shutdown()
 
 
+def kubeconfig(url: str) -> dict[str, Any]:
+    context = {"name": "c", "context": {"cluster": "c"}}
+    return {
+        "current-context": "c",
+        "contexts": [context],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+    }
+
+
 def session(tmp_path: Path, url: str) -> Any:
-    api = client.ApiClient(client.Configuration(host=url))
+    api = ApiServer(ClusterAccess(kubeconfig(url)))
     return SimpleNamespace(
         stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
         api=api,

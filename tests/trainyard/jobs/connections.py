@@ -5,46 +5,36 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-from kubernetes.stream import ws_client
-from websocket import ABNF, WebSocket
+from websocket import ABNF
 
-from trainyard.jobs.remote import with_optional_close_reply, with_pings
+from infra.clients.kubernetes import PodConnection
+from infra.clients.kubernetes.pods import STATUS, STDERR, STDOUT, _Socket
 
-STDOUT, STDERR, STATUS = 1, 2, 3
+__all__ = ["STDERR", "STDOUT", "Program"]
 
 
 class Program:
     """The API server's end of the connection: sends the program's output and its exit code."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         here, self._server = socket.socketpair()
-        client = WebSocket()
+        client = _Socket()
         client.sock, client.connected = here, True
-        client.handshake_response = SimpleNamespace(  # type: ignore[assignment]
-            subprotocol="v5.channel.k8s.io", headers={}
-        )
-        patch.setattr(ws_client, "create_websocket", lambda *_: client)
-        client_of: Any = ws_client.WSClient
-        self.connection: Any = with_pings(
-            with_optional_close_reply(client_of(None, "", {}, capture_all=False, binary=True))
-        )
+        self.connection = PodConnection(client)
 
     def after_reading(self, channel: int, then: Callable[[], None]) -> None:
         """Call `then` as soon as the client has read this channel for the first time."""
-        read = self.connection.read_channel
+        read = self.connection.read
 
-        def read_channel(asked: int) -> bytes:
-            found: bytes = read(asked)
+        def read_then(asked: int) -> bytes:
+            found = read(asked)
             if asked == channel:
-                self.connection.read_channel = read
+                self.connection.read = read  # type: ignore[method-assign]
                 then()
             return found
 
-        self.connection.read_channel = read_channel
+        self.connection.read = read_then  # type: ignore[method-assign, assignment]
 
     def writes(self, channel: int, data: bytes) -> None:
         frame = ABNF.create_frame(bytes([channel]) + data, ABNF.OPCODE_BINARY)

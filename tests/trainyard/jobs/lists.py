@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.clients.kubernetes import Object
 from trainyard.jobs.cluster import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
@@ -13,7 +14,6 @@ from trainyard.jobs.cluster import (
     WORKLOADS,
     Kind,
     MemberCluster,
-    Object,
 )
 
 NAMESPACE = "team-research"
@@ -26,8 +26,7 @@ class Lists(MemberCluster):
 
     found: Mapping[Kind, Sequence[Object]]
     running: Sequence[Object] = ()
-    custom: Any = None
-    core: Any = None
+    api: Any = None
     namespaces: list[str] = field(default_factory=lambda: [NAMESPACE])
     logs: Mapping[str, str] = field(default_factory=dict)
     """Name of a pod → its log."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from infra.clients.kubernetes import Object
 from infra.platform.programs import program
 from tests.trainyard.jobs.lists import admitted, condition, pod, research, train_job, workload
 from trainyard.jobs import listing
-from trainyard.jobs.cluster import Object
 from trainyard.jobs.listing import JobRow, brief, changes, rows
 from trainyard.jobs.records import JOB
 

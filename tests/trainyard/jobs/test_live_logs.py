@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import MaxRetryError, ProtocolError
 
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import pod
@@ -19,7 +18,7 @@ from trainyard.jobs.records import JobKey, Jobs, JobState
 
 KEY = JobKey("research", "tune")
 Stream = Sequence[bytes | Exception]
-BROKEN = ProtocolError("Connection broken")
+BROKEN = NoAnswer("Connection broken")
 RUNNING, COMPLETE, FAILED = JobState("running"), JobState("complete"), JobState("failed")
 
 
@@ -79,11 +78,11 @@ def test_each_line_of_each_node_is_shown_once_over_connections_that_break_off(
 ) -> None:
     ended = [node(0, phase="Succeeded"), node(1, phase="Succeeded")]
     cluster = NodesJobs(
-        MaxRetryError(None, "/api/v1/pods"),  # type: ignore[arg-type]
+        NoAnswer("/api/v1/pods"),
         [node(0), node(1)],
         ended,
         n0=[[b"T1 one\nT2 tw", BROKEN], [b"T1 one\nT2 two\nT3 three\n"]],
-        n1=[[ApiException(status=400)], [b"T1 other\xff\n"]],
+        n1=[[ApiError(400, "no")], [b"T1 other\xff\n"]],
     )
     _, state = followed(cluster, RUNNING, RUNNING, COMPLETE)
     assert state is COMPLETE
@@ -133,7 +132,7 @@ def test_of_many_nodes_the_first_are_followed_and_the_last_lines_of_failed_ones(
 
 def test_the_command_ends_although_a_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_logs, "SILENCE_SECONDS", 0.5)
-    refused = [[ApiException(status=500)]] * 1000
+    refused = [[ApiError(500, "no")]] * 1000
     cluster = NodesJobs([node(0, phase="Failed")], n0=refused)
     _, state = followed(cluster, FAILED)
     assert state is FAILED

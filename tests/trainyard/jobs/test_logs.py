@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from engine.progress import PlainProgress
+from infra.clients.kubernetes import NoAnswer, PodConnection, pods
+from infra.clients.kubernetes.api import whole_lines
 from infra.errors import InputError, TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.connections import STDOUT, Program
 from tests.trainyard.jobs.lists import train_job
-from trainyard.jobs import logs, remote, retrying_jobs
-from trainyard.jobs.live_logs import whole_lines
+from trainyard.jobs import logs, retrying_jobs
 from trainyard.jobs.logs import READS, Selection, StoredLogs, _of_a_node, _records, ranks_per_node
 from trainyard.jobs.records import JobKey
 
@@ -58,8 +59,8 @@ def test_a_rank_of_a_deleted_job_and_a_rank_together_with_a_node_are_refused() -
         _of_a_node(Selection(rank=9, node=1), job(), KEY)
 
 
-class Connection:
-    """A fake of the client's connection to a program that prints these chunks and exits with a code."""
+class Connection(PodConnection):
+    """A fake of the connection to a program that prints these chunks and exits with a code."""
 
     def __init__(self, chunks: Sequence[bytes | Exception], code: int = 0, errors: bytes = b"") -> None:
         self._chunks, self._errors = list(chunks), errors
@@ -75,13 +76,13 @@ class Connection:
     def ping(self) -> None:
         """Do nothing: `heard` says whether an answer comes."""
 
-    def update(self, timeout: float) -> None:
+    def update(self, timeout: float = 0) -> None:
         """Do nothing: all chunks have arrived."""
 
     def close(self) -> None:
         self._chunks = []
 
-    def read_channel(self, channel: int) -> bytes:
+    def read(self, channel: int) -> bytes:
         if channel == 1:
             chunk = self._chunks.pop(0) if self._chunks else b""
             if isinstance(chunk, Exception):
@@ -99,8 +100,8 @@ def test_lines_are_complete_however_frames_divide_them() -> None:
     assert list(whole_lines(iter([b"one\ntw", b"o\nthree"]))) == [b"one", b"two", b"three"]
 
 
-def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(monkeypatch)
+def test_lines_that_come_with_the_end_are_read() -> None:
+    program = Program()
 
     def rest() -> None:
         program.writes(STDOUT, b"two\n")
@@ -111,8 +112,8 @@ def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) 
     assert list(_records(program.connection)) == [b"one", b"two"]
 
 
-def test_a_slow_client_gets_all_lines_although_the_server_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(monkeypatch)
+def test_a_slow_client_gets_all_lines_although_the_server_has_closed() -> None:
+    program = Program()
     program.writes(STDOUT, b"one\ntwo\n")
     program.ends(0)
     program.close()
@@ -194,7 +195,7 @@ def _without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_follower_reads_on_after_a_cut_and_shows_each_line_once(
     cut: bytes, is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Connection([cut, *([ConnectionResetError("reset")] if is_broken else [])])
+    broken = Connection([cut, *([NoAnswer("reset")] if is_broken else [])])
     last = Connection([output("abcd", end=""), *[b""] * 10_000])
     connections = [broken, Connection([output("ab", end="")]), last]
     stored = reading([], monkeypatch)
@@ -228,26 +229,26 @@ def test_a_follower_whose_lines_were_moved_is_told(monkeypatch: pytest.MonkeyPat
 
 def test_a_connection_that_answers_no_ping_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NAT has dropped it: the kernel sees no end, and nothing comes."""
-    monkeypatch.setattr(remote, "PING_SECONDS", 0.01)
-    monkeypatch.setattr(remote, "PONG_SECONDS", 0.1)
-    program = Program(monkeypatch)
+    monkeypatch.setattr(pods, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(pods, "PONG_SECONDS", 0.1)
+    program = Program()
     program.writes(STDOUT, b"one\n")
     found = _records(program.connection, lambda: None)
     assert next(found) == b"one"
-    with pytest.raises(ConnectionError, match="no answer for"):
+    with pytest.raises(NoAnswer, match="no answer for"):
         next(found)
 
 
 def test_a_connection_that_answers_pings_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PONG_SECONDS", 0.0)
-    program = Program(monkeypatch)
+    monkeypatch.setattr(pods, "PONG_SECONDS", 0.0)
+    program = Program()
     before = program.connection.heard
     program.connection.ping()
     program.answers_ping()
     program.connection.update(timeout=TIMEOUT_SECONDS)
     assert program.connection.heard > before
     program.connection.ping()
-    with pytest.raises(ConnectionError, match="no answer for"):
+    with pytest.raises(NoAnswer, match="no answer for"):
         program.connection.update(timeout=0.01)
 
 

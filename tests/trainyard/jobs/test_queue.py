@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
+from infra.clients.kubernetes import ApiError, Object
+from infra.clients.kubernetes.api import Query
 from infra.stackfile.offer import PoolOffer
 from tests.trainyard.jobs.lists import (
     admitted,
@@ -17,7 +18,7 @@ from tests.trainyard.jobs.lists import (
     research,
     workload,
 )
-from trainyard.jobs.cluster import FLAVORS, Object
+from trainyard.jobs.cluster import FLAVORS
 from trainyard.jobs.queue import Queue, queues, shown
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
@@ -28,23 +29,23 @@ WAITS = condition("QuotaReserved", status="False", message="insufficient unused 
 class Visibility:
     """A fake of Kueue's visibility API, which has the order of a queue; without items, access is refused."""
 
-    items: list[dict[str, Any]] | None = None
+    records: list[dict[str, Any]] | None = None
 
-    def list_namespaced_custom_object(
-        self, group: str, *_names: str, limit: int, **_: object
-    ) -> dict[str, Any]:
-        assert group == "visibility.kueue.x-k8s.io"
-        assert limit <= 1000
-        if self.items is None:
-            raise ApiException(status=403, reason="Forbidden")
-        return {"items": self.items}
+    def items(self, path: str, query: Query) -> list[dict[str, Any]]:
+        assert path.startswith(
+            "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team-research/localqueues/"
+        )
+        assert int(str(query["limit"])) <= 1000
+        if self.records is None:
+            raise ApiError(403, "Forbidden")
+        return self.records
 
 
 def queue_of(
     *records: Object, queue: Object | None = None, items: list[dict[str, Any]] | None = None
 ) -> Queue:
     cluster = research(*records, queue=queue)
-    cluster.custom = Visibility(items)
+    cluster.api = Visibility(items)
     [found] = queues(cluster, NOW)
     return found
 
@@ -122,7 +123,7 @@ def waiting_with(pod: dict[str, Any]) -> list[Queue]:
     record["spec"]["podSets"][0]["template"]["spec"] |= pod
     cluster = research(record, queue=cluster_queue(quota=32))
     cluster.found = {**cluster.found, FLAVORS: [spot()]}
-    cluster.custom = Visibility()
+    cluster.api = Visibility()
     return queues(cluster, NOW)
 
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 from infra.errors import TrainyardError
 from infra.platform.programs import on_fabric
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.job import InterruptionSpec, JobSpec
+from tests.trainyard.jobs.fake_api import FakeApi
 from trainyard.jobs.records import RUN, SPEC, JobKey, Jobs, manifest
 
 JOB = JobSpec(
@@ -100,26 +100,17 @@ def test_the_hash_of_a_job_depends_on_its_data() -> None:
 
 def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
     """Make a cluster's staging jobs from (namespace, succeeded, failed), the newest last."""
-    made = Jobs.__new__(Jobs)
-
-    def listed(namespace: str, label_selector: str) -> SimpleNamespace:
-        assert label_selector == "trainyard.dev/dataset=pile"
-        return SimpleNamespace(
-            items=[
-                SimpleNamespace(
-                    metadata=SimpleNamespace(name=f"dataset-pile-{index}", creation_timestamp=index),
-                    status=SimpleNamespace(
-                        succeeded=1 if succeeded else None,
-                        conditions=[SimpleNamespace(type="Failed", status="True")] if failed else None,
-                    ),
-                )
-                for index, (where, succeeded, failed) in enumerate(found)
-                if where == namespace
-            ]
-        )
-
-    made._batch = SimpleNamespace(list_namespaced_job=listed)
-    return made
+    lists: dict[str, list[Any]] = {}
+    for index, (namespace, succeeded, failed) in enumerate(found):
+        conditions = [{"type": "Failed", "status": "True"}] if failed else []
+        job = {
+            "metadata": {"name": f"dataset-pile-{index}", "creationTimestamp": f"2026-01-0{index + 1}"},
+            "status": {**({"succeeded": 1} if succeeded else {}), "conditions": conditions},
+        }
+        lists.setdefault(f"/apis/batch/v1/namespaces/{namespace}/jobs", []).append(job)
+    for namespace in ("trainyard-storage", "team-research"):
+        lists.setdefault(f"/apis/batch/v1/namespaces/{namespace}/jobs", [])
+    return Jobs(FakeApi(lists))  # type: ignore[arg-type]
 
 
 def test_the_state_of_a_dataset_is_that_of_its_newest_job() -> None:
@@ -134,31 +125,8 @@ def test_the_state_of_a_dataset_is_that_of_its_newest_job() -> None:
     assert (failed.phase, failed.job) == ("failed", "job/dataset-pile-0 -n team-research")
 
 
-class FakeCustom:
-    """A fake of the custom-objects API over plain data."""
-
-    def __init__(self, job: dict[str, Any] | None, workloads: list[dict[str, Any]]) -> None:
-        self.job = job
-        self.workloads = workloads
-
-    def get_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
-        if self.job is None:
-            raise ApiException(status=404)
-        return self.job
-
-    def list_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
-        return {"items": self.workloads}
-
-    def delete_namespaced_custom_object(
-        self, *_: object, body: dict[str, Any], propagation_policy: str
-    ) -> None:
-        assert propagation_policy == "Foreground"
-        uid = body.get("preconditions", {}).get("uid")
-        if self.job and uid not in {None, self.job["metadata"].get("uid")}:
-            raise ApiException(status=409, reason="Conflict")  # as registry/generic/registry/store.go does
-
-    def create_namespaced_custom_object(self, *_: object) -> None:
-        raise ApiException(status=409 if self.job else 422, reason="no")
+OF_TEAM = f"namespaces/{KEY.namespace}"
+TRAIN_JOBS = f"/apis/trainer.kubeflow.org/v1alpha1/{OF_TEAM}/trainjobs"
 
 
 def jobs(
@@ -169,32 +137,28 @@ def jobs(
     output: str = "",
     hook_failed_in: str = "",
 ) -> Jobs:
-    found = Jobs.__new__(Jobs)
+    """Make the jobs of a cluster with this one, whose pods run and have a container that ended."""
+    ended = [{"state": {"terminated": {"message": output}}}]
     pods = [
-        SimpleNamespace(
-            spec=SimpleNamespace(node_name=node, termination_grace_period_seconds=300),
-            metadata=SimpleNamespace(uid=f"pod-on-{node}"),
-            status=SimpleNamespace(
-                phase="Running",
-                init_container_statuses=None,
-                container_statuses=[
-                    SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=output)))
-                ],
-            ),
-        )
+        {
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 300},
+            "metadata": {"name": node, "uid": f"pod-on-{node}"},
+            "status": {"phase": "Running", "containerStatuses": ended},
+        }
         for node in nodes
     ]
-    found._custom = FakeCustom(job, workloads or [])
-    failed = SimpleNamespace(involved_object=SimpleNamespace(uid=hook_failed_in))
-
-    def list_events(namespace: str, *, field_selector: str) -> SimpleNamespace:
-        assert (namespace, field_selector) == ("team-research", "reason=FailedPostStartHook")
-        return SimpleNamespace(items=[failed] if hook_failed_in else [])
-
-    found._core = SimpleNamespace(
-        list_namespaced_pod=lambda *_, **__: SimpleNamespace(items=pods), list_namespaced_event=list_events
+    events = (
+        [{"metadata": {"name": "e"}, "involvedObject": {"uid": hook_failed_in}}] if hook_failed_in else []
     )
-    return found
+    api = FakeApi(
+        {
+            TRAIN_JOBS: [job] if job else [],
+            f"/apis/kueue.x-k8s.io/v1beta2/{OF_TEAM}/workloads": workloads or [],
+            f"/api/v1/{OF_TEAM}/pods": pods,
+            f"/api/v1/{OF_TEAM}/events": events,
+        }
+    )
+    return Jobs(api)  # type: ignore[arg-type]
 
 
 def trainjob(*conditions: tuple[str, str]) -> dict[str, Any]:
@@ -261,6 +225,7 @@ def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: py
     clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
     monkeypatch.setattr("trainyard.jobs.records.time", clock)
     stuck = jobs(trainjob(), nodes=("spot-0",))
+    monkeypatch.setattr(FakeApi, "delete", lambda *_: True)  # a finalizer holds it
     with pytest.raises(TrainyardError, match="still exists 330 s after it was deleted"):
         stuck.delete_and_wait(KEY)
     assert next(waited) > 330

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import ProtocolError
 
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, TrainyardError
 from trainyard.jobs import retrying_jobs
 from trainyard.jobs.records import JobKey, Jobs, JobState
@@ -45,7 +44,7 @@ def retrying(
 
 
 def test_a_request_is_retried_after_the_connection_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
+    broken = (NoAnswer("reset"), ApiError(503, "no"), NoAnswer("gone"))
     jobs, output = retrying(monkeypatch, *broken, JobState("running"))
     assert jobs.state(KEY).phase == "running"
     assert output.lines == ["  queue  no answer from the cluster; the job continues; retrying"]
@@ -55,7 +54,7 @@ def test_a_request_is_retried_after_the_connection_breaks_off(monkeypatch: pytes
 def test_an_expired_credential_ends_the_command_with_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    jobs, _ = retrying(monkeypatch, ApiException(status=status, reason="Unauthorized"))
+    jobs, _ = retrying(monkeypatch, ApiError(status, "Unauthorized"))
     with pytest.raises(
         TrainyardError, match="tune continues; follow it again: trainyard logs -f tune"
     ) as ended:
@@ -65,6 +64,6 @@ def test_an_expired_credential_ends_the_command_with_how_to_continue(
 
 def test_the_command_ends_after_a_long_time_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrying_jobs, "GIVE_UP_SECONDS", -1)
-    jobs, _ = retrying(monkeypatch, ProtocolError("reset"))
+    jobs, _ = retrying(monkeypatch, NoAnswer("reset"))
     with pytest.raises(TrainyardError, match="no answer: reset"):
         jobs.state(KEY)

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
+from infra.clients.kubernetes import Object
+from infra.clients.kubernetes.api import Query
 from infra.errors import InputError, TrainyardError
+from tests.trainyard.jobs.fake_api import FakeApi
 from tests.trainyard.jobs.lists import NAMESPACE, research
 from trainyard.jobs.secrets import MOST_BYTES, Secrets, Version, _value, checked
 
-
-class WriteOnly:
-    """A fake API server for a member, with the answers of Kubernetes 1.35 (tests/e2e/test_tenancy.py)."""
-
-    def __init__(self, *existing: str) -> None:
-        self.made: dict[str, Mapping[str, Any]] = {name: {} for name in existing}
-        self.trials = 0
-
-    def create_namespaced_secret(self, namespace: str, body: Mapping[str, Any], dry_run: str = "") -> None:
-        assert namespace == NAMESPACE
-        self.trials += dry_run == "All"
-        name = body["metadata"]["name"]
-        if name in self.made:
-            raise ApiException(status=409, reason="Conflict")
-        if not dry_run:
-            self.made[name] = body
-
-    def list_namespaced_secret(self, *_: object, **__: object) -> None:
-        raise ApiException(status=403, reason="Forbidden")
-
-    def delete_namespaced_secret(self, *_: object) -> None:
-        raise ApiException(status=403, reason="Forbidden")
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 
 
-def secrets(*existing: str) -> tuple[Secrets, WriteOnly]:
-    cluster, core = research(), WriteOnly(*existing)
-    cluster.core = core
-    return Secrets(cluster, NAMESPACE), core
+def secrets(*existing: str) -> tuple[Secrets, FakeApi]:
+    """Return a member's secrets, who may only create them (tests/e2e/test_tenancy.py)."""
+    cluster = research()
+    deletions = {f"DELETE {SECRETS}/{name}" for name in existing}
+    api = FakeApi(
+        {SECRETS: [{"metadata": {"name": name}} for name in existing]}, {f"GET {SECRETS}", *deletions}
+    )
+    cluster.api = api
+    return Secrets(cluster, NAMESPACE), api
 
 
 def test_each_value_is_a_new_object() -> None:
-    found, core = secrets()
+    found, api = secrets()
     assert [found.add("HF_TOKEN", value).object_name for value in (b"a", b"b", b"c")] == [
         "hf-token-v1",
         "hf-token-v2",
         "hf-token-v3",
     ]
-    made = core.made["hf-token-v2"]
+    made = api.lists[SECRETS][1]
     assert made["data"] == {"HF_TOKEN": "Yg=="}
     assert made["immutable"]
     assert made["metadata"]["labels"] == {"trainyard.dev/secret": "HF_TOKEN"}
@@ -58,23 +43,23 @@ def test_each_value_is_a_new_object() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 31, 32, 33, 1000])
 def test_the_newest_version_is_found_without_reading_any(number: int) -> None:
-    found, core = secrets(*(f"wandb-key-v{each}" for each in range(1, number + 1)))
+    found, api = secrets(*(f"wandb-key-v{each}" for each in range(1, number + 1)))
     newest = found.newest("WANDB_KEY")
     assert (newest.number if newest else 0) == number
-    assert core.trials <= 21
-    assert len(core.made) == number, "trials make nothing"
+    assert len(api.asked) <= 21
+    assert len(api.lists[SECRETS]) == number, "trials make nothing"
 
 
 def test_a_version_that_another_user_creates_at_the_same_time_is_skipped() -> None:
-    found, core = secrets("token-v1")
-    honest = core.create_namespaced_secret
+    found, api = secrets("token-v1")
+    honest, other = api.create, {"metadata": {"name": "token-v2"}}
 
-    def racing(namespace: str, body: Mapping[str, Any], dry_run: str = "") -> None:
-        if not dry_run:
-            core.made.setdefault("token-v2", {})
-        honest(namespace, body, dry_run)
+    def racing(path: str, body: Object, query: Query) -> Any:
+        if not query and other not in api.lists[SECRETS]:
+            api.lists[SECRETS].append(other)
+        return honest(path, body, query)
 
-    core.create_namespaced_secret = racing  # type: ignore[method-assign]
+    api.create = racing  # type: ignore[method-assign, assignment]
     assert found.add("TOKEN", b"mine").number == 3
 
 

@@ -18,7 +18,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     reader, writer = os.pipe()
     with os.fdopen(reader) as typed, os.fdopen(writer, "w"):
         monkeypatch.setattr(sys, "stdin", typed)
-        yield Program(monkeypatch)
+        yield Program()
 
 
 def test_output_that_comes_with_the_end_is_printed(

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError
 
-from infra.clients import plain
+from infra.clients.kubernetes import ApiServer, NoAnswer, pods
+from infra.clients.kubernetes import api as api_module
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import pod
 from tests.trainyard.jobs.silent_server import SilentServer, silent_server
-from trainyard.jobs import live_logs, remote
+from trainyard.jobs import live_logs
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
 from trainyard.jobs.records import JobKey, Jobs, JobState
-from trainyard.stack.access import client_from
+from trainyard.jobs.remote import Remote
+from trainyard.stack.access import api_from
 
 KEY = JobKey("research", "tune")
 SHORT_SECONDS = 0.3
@@ -43,7 +43,7 @@ def server() -> Iterator[SilentServer]:
         yield made
 
 
-def api_of(server: SilentServer, tmp_path: Path) -> client.ApiClient:
+def api_of(server: SilentServer, tmp_path: Path) -> ApiServer:
     cluster = {"name": "c", "cluster": {"server": server.url}}
     config = {
         "apiVersion": "v1",
@@ -53,7 +53,7 @@ def api_of(server: SilentServer, tmp_path: Path) -> client.ApiClient:
         "contexts": [{"name": "trial", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "trial",
     }
-    return client_from(json.dumps(config), tmp_path)
+    return api_from(json.dumps(config), tmp_path)
 
 
 def in_time(call: Callable[[], Any]) -> Any:
@@ -69,7 +69,7 @@ def in_time(call: Callable[[], Any]) -> Any:
 class JobOfOnePod(Jobs):
     """A job that ends once an event has happened; the server has the log of its pod."""
 
-    def __init__(self, api: client.ApiClient, ends: threading.Event) -> None:
+    def __init__(self, api: ApiServer, ends: threading.Event) -> None:
         super().__init__(api)
         self._ends = ends
 
@@ -99,7 +99,7 @@ def test_a_log_is_followed_across_silent_cuts_without_a_lost_or_repeated_line(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     """Wherever it is cut, within a line too."""
-    monkeypatch.setattr(plain, "SILENCE_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(api_module, "SILENCE_SECONDS", SHORT_SECONDS)
     monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
     whole = "".join(f"{at} {text}\n" for at, text in LINES[:num_whole])
     at, text = LINES[num_whole]
@@ -137,40 +137,33 @@ def test_an_ended_job_whose_last_lines_cannot_be_read_is_reported_as_such(
 def test_a_request_without_an_answer_is_repeated_on_a_new_connection(
     server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "ANSWER_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(plain, "RETRIES", Retry(100))
+    monkeypatch.setattr(api_module, "ANSWER_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(api_module, "RETRIES", Retry(100))
     api = api_of(server, tmp_path)
-    core: Any = client.CoreV1Api(api)
-    for read in (
-        lambda: plain.get(api, "/api/v1/pods")["items"],
-        lambda: core.list_namespaced_pod("a").items,
-    ):
-        server.num_unanswered = 1
-        assert in_time(read) == []
+    server.num_unanswered = 1
+    assert in_time(lambda: api.items("/api/v1/pods")) == []
 
 
 def test_a_server_that_never_answers_is_an_error(
     server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "ANSWER_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(api_module, "ANSWER_SECONDS", SHORT_SECONDS)
     server.num_unanswered = 1000
     api = api_of(server, tmp_path)
-    core: Any = client.CoreV1Api(api)
 
-    def error_of(call: Callable[[], object]) -> Exception | None:
+    def error_of_get() -> Exception | None:
         try:
-            call()
-        except HTTPError as error:
+            api.get("/api/v1/pods")
+        except NoAnswer as error:
             return error
         return None
 
-    assert in_time(lambda: error_of(lambda: plain.get(api, "/api/v1/pods"))) is not None
-    assert in_time(lambda: error_of(lambda: core.list_namespaced_pod("a"))) is not None
+    assert in_time(error_of_get) is not None
 
 
 def test_the_kernel_probes_connections(server: SilentServer, tmp_path: Path) -> None:
     """A peer that is gone is noticed while nothing is sent, and while sent bytes get no acknowledgement."""
-    pool: Any = api_of(server, tmp_path).rest_client.pool_manager
+    pool: Any = api_of(server, tmp_path)._pool()[0]
     connection = pool.connection_from_url(server.url)._get_conn()
     connection.connect()
     options = [
@@ -191,9 +184,9 @@ def test_a_pod_behind_a_silent_api_server_is_not_waited_for(
     server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handshake of an exec has a timeout too, and the kernel probes its connection."""
-    monkeypatch.setattr(remote, "PONG_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(pods, "PONG_SECONDS", SHORT_SECONDS)
     server.num_unanswered = 1
-    way = remote.Remote(api_of(server, tmp_path))
+    way = Remote(api_of(server, tmp_path))
     [target] = newest_of_each_node([pod(KEY.name, 0, "spot-0")])
 
     def error_of_start() -> Exception | None:

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 from rich.console import Console
-from urllib3.exceptions import ProtocolError
 
 from engine.progress import PlainProgress
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import InputError, InterruptedByUser, TrainyardError
 from infra.stackfile import parse_job
 from trainyard.jobs import live_logs, retrying_jobs
@@ -27,7 +26,7 @@ JOB = parse_job(
 )
 KEY = JobKey(JOB.team, JOB.name)
 COMPLETE = JobState("complete")
-LOST = (ProtocolError("reset"), ApiException(status=503), TimeoutError())
+LOST = (NoAnswer("reset"), ApiError(503, "no"))
 
 
 class KnownRun:
@@ -171,7 +170,7 @@ def test_a_wait_for_data_survives_a_lost_connection(tmp_path: Path, monkeypatch:
     cluster.stagings = [*LOST, Staging("under way"), *LOST, Staging("staged")]
     await_data(session_of(output, tmp_path), JOB)
     assert output.getvalue().count("no answer from the cluster; retrying") == 2
-    cluster.stagings = [ApiException(status=401)]
+    cluster.stagings = [ApiError(401, "no")]
     with pytest.raises(TrainyardError, match="no job was submitted: then run the same command again"):
         await_data(session_of(output, tmp_path), JOB)
 
@@ -183,7 +182,7 @@ def test_a_submission_of_the_stacks_job_that_broke_off_may_have_arrived(
     UnsteadyCluster(monkeypatch)
 
     def cut(_jobs: Jobs, _body: object) -> None:
-        raise ProtocolError("reset")
+        raise NoAnswer("reset")
 
     monkeypatch.setattr(Jobs, "submit", cut)
     with pytest.raises(TrainyardError, match=r"if tune was submitted .* trainyard logs -f tune"):

@@ -11,18 +11,18 @@ from typing import Any, ClassVar
 
 import pytest
 
+from infra.clients.kubernetes import Object
 from infra.common import names
 from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import Lists, about
-from trainyard.jobs.cluster import Object
 from trainyard.source import upload
 from trainyard.source.pack import Pack, pack
 from trainyard.source.upload import CodeStore, UploadPod
 
 
 class LocalExec:
-    """A fake of the client's connection (kubernetes/stream/ws_client.py): the program runs on this host."""
+    """A fake of `PodConnection`: the program runs on this host."""
 
     def __init__(self, command: Sequence[str], breaks_after: int | None) -> None:
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -36,7 +36,7 @@ class LocalExec:
     def is_open(self) -> bool:
         return self.open
 
-    def read_channel(self, channel: int) -> bytes:
+    def read(self, channel: int) -> bytes:
         """Return a line of the output, as a frame would have it; the errors once the program has ended."""
         assert self.process.stdout and self.process.stderr
         if channel == 1:
@@ -45,7 +45,7 @@ class LocalExec:
             return line
         return self.process.stderr.read() if channel == 2 else b""
 
-    def write_channel(self, channel: int, data: bytes) -> None:
+    def write(self, channel: int, data: bytes) -> None:
         assert channel == 0 and self.process.stdin
         self.sent += len(data)
         if self.left is not None and self.sent > self.left:

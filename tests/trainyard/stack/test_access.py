@@ -89,14 +89,14 @@ def test_a_context_of_the_user_has_precedence(
     (tmp_path / "config").write_text(kubeconfig(server, TOKEN))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     other = ContextCluster(context="another")
-    assert connect(session(tmp_path, context="mine", cluster=other)).configuration.host == server
-    assert connect(session(tmp_path, cluster=ContextCluster(context="mine"))).configuration.host == server
+    assert connect(session(tmp_path, context="mine", cluster=other)).address == server
+    assert connect(session(tmp_path, cluster=ContextCluster(context="mine"))).address == server
     with pytest.raises(InputError, match=r"--context(.|\n)*mine"):
         connect(session(tmp_path, context="nowhere"))
 
 
 def test_without_a_context_the_stacks_output_has_the_kubeconfig(server: str, tmp_path: Path) -> None:
-    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
+    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).address == server
 
 
 @pytest.mark.parametrize("output", [None, ""])
@@ -128,7 +128,7 @@ def test_expired_credentials_are_reported_with_the_next_step(server: str, tmp_pa
 
 @pytest.mark.parametrize("server", [403], indirect=True)
 def test_a_user_without_the_right_to_read_the_version_is_connected(server: str, tmp_path: Path) -> None:
-    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).configuration.host == server
+    assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).address == server
 
 
 def test_an_endpoint_that_does_not_answer_is_reported_with_the_guide(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from infra.stackfile import Stack, load
 from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
-from trainyard.stack.access import client_from
+from trainyard.stack.access import api_from
 from trainyard.stack.capacity import lacking, ready_nodes, report_missing_capacity
 from trainyard.stack.session import Session
 
@@ -65,7 +65,7 @@ def reached() -> Iterator[str]:
 
 
 def test_nodes_that_are_ready_are_counted_by_pool(reached: str, tmp_path: Path) -> None:
-    assert ready_nodes(client_from(reached, tmp_path)) == {"system": 3, "spot": 1, "preprocessing": 1}
+    assert ready_nodes(api_from(reached, tmp_path)) == {"system": 3, "spot": 1, "preprocessing": 1}
 
 
 @pytest.fixture

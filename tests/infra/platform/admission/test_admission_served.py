@@ -21,7 +21,7 @@ from infra.stackfile import load
 from infra.stackfile.admission import AdmissionSpec
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.operators import OperatorsSpec
-from tests.infra.api_server import JOB_CONTROLLER, ApiServer, Manifest, api_server
+from tests.infra.api_server import JOB_CONTROLLER, BareServer, Manifest, api_server
 from tests.infra.plan import Plan, artifacts, record, stack_file
 from tests.policies.corpus import CONFIG, Case
 from tests.policies.corpus import load as corpus
@@ -54,7 +54,7 @@ def found(rendered: Path) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareServer]:
     """An API server with the namespaces, limits and admission policies of the platform."""
     policy = "ValidatingAdmissionPolicy"
     spied = pod(env=seen("NVIDIA_VISIBLE_DEVICES", "all"))
@@ -72,7 +72,7 @@ def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
         yield server
 
 
-def is_evaluated(server: ApiServer, asked: Manifest) -> bool:
+def is_evaluated(server: BareServer, asked: Manifest) -> bool:
     """Whether the API server has loaded the policy that refuses this object."""
     return "ValidatingAdmissionPolicy" in server.refusal(asked)
 
@@ -108,16 +108,16 @@ def job(num_nodes: int = 1, annotations: Mapping[str, str] | None = None, **cont
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def refusal(server: ApiServer, manifest: Manifest) -> str:
+def refusal(server: BareServer, manifest: Manifest) -> str:
     return server.refusal(manifest, by=JOB_CONTROLLER)
 
 
-def test_sound_work_is_admitted(server: ApiServer) -> None:
+def test_sound_work_is_admitted(server: BareServer) -> None:
     assert refusal(server, pod()) == ""
     assert server.refusal(job()) == ""
 
 
-def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer) -> None:
+def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: BareServer) -> None:
     """Else NCCL silently uses TCP where the image lacks a library."""
 
     def refused(num_nodes: int, network: str, **limits: int) -> str:
@@ -147,7 +147,7 @@ def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer)
     ],
 )
 def test_devices_of_a_fabric_come_with_accelerators(
-    server: ApiServer, limits: Mapping[str, Any], sound: bool
+    server: BareServer, limits: Mapping[str, Any], sound: bool
 ) -> None:
     """The queue does not count them, so a job with only such devices would take them from other teams."""
     resources = {"limits": dict(limits)}
@@ -169,7 +169,7 @@ def test_devices_of_a_fabric_come_with_accelerators(
         "run.oci.seccomp_bpf_data",
     ],
 )
-def test_no_annotation_gives_a_container_devices(server: ApiServer, annotation: str) -> None:
+def test_no_annotation_gives_a_container_devices(server: BareServer, annotation: str) -> None:
     asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "/dev/nvidia7"}}}
     assert "annotations of the node's runtime" in refusal(server, asked)
 
@@ -208,7 +208,7 @@ def tf_job(*types: str) -> Manifest:
     ],
 )
 def test_the_queue_counts_all_pods_that_a_jobs_operator_creates(
-    server: ApiServer, asked: Manifest, message: str
+    server: BareServer, asked: Manifest, message: str
 ) -> None:
     """Operators accept forms of jobs that Kueue does not read, and would admit without accelerators."""
     answer = server.refusal(asked)
@@ -308,7 +308,7 @@ SECRET = {"secretRef": {"name": "mine"}}
     ],
 )
 def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
-    server: ApiServer, asked: Manifest, message: str
+    server: BareServer, asked: Manifest, message: str
 ) -> None:
     answer = refusal(server, asked)
     assert (message in answer) and bool(answer) is bool(message), answer
@@ -316,7 +316,7 @@ def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
 
 @pytest.mark.parametrize(("characters", "sound"), [(120_000, True), (131_072, False)])
 def test_no_job_is_too_large_for_the_queue_to_change_it(
-    server: ApiServer, characters: int, sound: bool
+    server: BareServer, characters: int, sound: bool
 ) -> None:
     """The store keeps at most 1.5 MiB: an object that is near could be neither suspended nor preempted."""
     for asked in (job(annotations={"text": "x" * characters}), job(env=seen("TEXT", "x" * characters))):
@@ -336,7 +336,7 @@ WORKLOAD: Manifest = {
 }
 
 
-def test_no_workload_grows_until_the_queue_cannot_preempt_it(server: ApiServer) -> None:
+def test_no_workload_grows_until_the_queue_cannot_preempt_it(server: BareServer) -> None:
     """Whoever applies a field is kept as its manager, and nothing limits how many there are."""
     manager = {"operation": "Apply", "apiVersion": WORKLOAD["apiVersion"], "fieldsType": "FieldsV1"}
     fields = {"fieldsV1": {"f:spec": {"f:queueName": {}}}, "time": "2026-01-01T00:00:00Z"}
@@ -351,7 +351,7 @@ def test_no_workload_grows_until_the_queue_cannot_preempt_it(server: ApiServer) 
     assert "spec.active" in server.refusal_of_change(WORKLOAD, {"spec": {"priority": 1}})
 
 
-def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:
+def test_only_the_job_controller_tracks_pods(server: BareServer) -> None:
     """The job controller would not remove its finalizer from the pods of another controller."""
     asked = with_spec(nodeSelector={})
     assert server.refusal(asked) == ""
@@ -368,7 +368,7 @@ def test_only_the_job_controller_tracks_pods(server: ApiServer) -> None:
         "v1.multus-cni.io/default-network",
     ],
 )
-def test_no_annotation_gives_a_pod_another_interface_or_address(server: ApiServer, annotation: str) -> None:
+def test_no_annotation_gives_a_pod_another_interface_or_address(server: BareServer, annotation: str) -> None:
     asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "kube-system/host"}}}
     assert "another interface would pass the network policy" in refusal(server, asked)
 
@@ -396,7 +396,7 @@ EXTERNAL = of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"por
     ],
 )
 def test_secrets_services_and_claims_reach_no_further_than_their_team(
-    server: ApiServer, asked: Manifest, message: str
+    server: BareServer, asked: Manifest, message: str
 ) -> None:
     answer = server.refusal(asked)
     assert (message in answer) and bool(answer) is bool(message), answer
@@ -412,7 +412,7 @@ def test_secrets_services_and_claims_reach_no_further_than_their_team(
     ],
 )
 def test_a_token_may_have_only_the_clouds_audience(
-    server: ApiServer, name: str, audience: Mapping[str, str], sound: bool
+    server: BareServer, name: str, audience: Mapping[str, str], sound: bool
 ) -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607, **audience}}
     asked = pod()
@@ -423,7 +423,7 @@ def test_a_token_may_have_only_the_clouds_audience(
     assert sound or "volumes.projected.serviceAccountToken" in answer
 
 
-def test_a_refusal_has_another_reason_than_a_missing_right(server: ApiServer) -> None:
+def test_a_refusal_has_another_reason_than_a_missing_right(server: BareServer) -> None:
     """The Kubernetes provider ignores the reason Forbidden in a preview."""
     assert server.reason({**job(), "metadata": {**ABOUT, "labels": {}}}) == "Invalid"
 
@@ -447,7 +447,7 @@ def test_a_refusal_has_another_reason_than_a_missing_right(server: ApiServer) ->
     ],
 )
 def test_regions_and_endpoints_are_within_the_residency(
-    server: ApiServer, name: str, value: str, sound: bool
+    server: BareServer, name: str, value: str, sound: bool
 ) -> None:
     expected = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
@@ -455,7 +455,9 @@ def test_regions_and_endpoints_are_within_the_residency(
         assert (expected in answer) and (bool(answer) is not sound), answer
 
 
-def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(server: ApiServer) -> None:
+def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(
+    server: BareServer,
+) -> None:
     """CoreWeave's preemption notice is 420 s, of which a quarter is the margin."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
@@ -464,7 +466,7 @@ def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported
 
 
 def test_the_job_that_stages_a_teams_datasets_is_admitted_as_the_teams(
-    server: ApiServer, found: Plan
+    server: BareServer, found: Plan
 ) -> None:
     [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
     assert server.refusal(staging) == ""
@@ -531,7 +533,7 @@ def specs(data: Any) -> list[dict[str, Any]]:
     return [data] if "containers" in data else [spec for each in data.values() for spec in specs(each)]
 
 
-def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: ApiServer) -> None:
+def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: BareServer) -> None:
     alike: dict[bool, set[str]] = {True: set(), False: set()}
     wrong = {}
     for case in pairs():
