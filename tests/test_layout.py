@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,3 +74,13 @@ def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_files_of_the_usual_changes_exist() -> None:
+    """A folder stands for any file in it."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Ten usual changes")[2]
+    named = {
+        text.replace("<kind>", "aws").replace("<topic>", "spot") for text in re.findall(r"`([^` ]+)`", table)
+    }
+    assert len(named) > 30
+    assert not [name for name in named if not (ROOT / name).exists()]
