@@ -17,7 +17,7 @@ from pathlib import Path
 from engine.paths import Paths
 from engine.progress import PlainProgress
 from trainyard.stack.session import Session
-from trainyard_train.observability.metrics import FILE, read_metrics
+from trainyard_train.contract import FILE, read_metrics
 
 STEP_SECONDS = 600.0
 """Seconds after which a benchmark gives up waiting for a step."""

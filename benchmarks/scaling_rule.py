@@ -65,9 +65,9 @@ def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
 def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
     """Held-out error in per cent after the last epoch; 90 for a run that diverged, as if it had guessed."""
     from trainyard_train.config import parse_config
+    from trainyard_train.contract import FILE, read_metrics
     from trainyard_train.elasticity.preemption import PreemptionNotice
     from trainyard_train.launchers import process_group
-    from trainyard_train.observability.metrics import FILE, read_metrics
     from trainyard_train.trainer import DivergedError, Trainer
 
     steps_per_epoch = TRAIN_SAMPLES / (BATCH * k)

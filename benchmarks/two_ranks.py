@@ -22,7 +22,7 @@ from benchmarks.peers import PACKAGES, reach
 from benchmarks.peers.ddp import newest, step_of
 from benchmarks.peers.reads import FILE as READS
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.observability.metrics import FILE, read_metrics
+from trainyard_train.contract import FILE, read_metrics
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 """Starts a module on two ranks."""

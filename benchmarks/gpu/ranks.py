@@ -23,8 +23,8 @@ import torch
 
 from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import hardware
+from trainyard_train.contract import FILE, read_metrics
 from trainyard_train.launchers import process_group
-from trainyard_train.observability.metrics import FILE, read_metrics
 
 KILLS = 3 if hardware.ON_GPU else 1
 STEPS, EVERY = (60, 5) if hardware.ON_GPU else (16, 4)

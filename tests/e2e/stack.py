@@ -21,7 +21,7 @@ import yaml
 from engine.paths import REPOSITORY
 from engine.recovery import MARKER
 from local.cluster.processes import wait_until
-from trainyard_train.observability.metrics import read_metrics
+from trainyard_train.contract import read_metrics
 
 BARE, NAME, FAR = "e2e", "trial", "far"
 """A cluster without a stack, the one of most tests, and the one that a fleet joins to it."""

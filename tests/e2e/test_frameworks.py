@@ -17,7 +17,7 @@ from infra.errors import TrainyardError
 from tests.e2e.stack import LocalStack
 from tests.e2e.tenants import Person, command_of
 from tests.training.foreign.programs import PACKAGES, PROGRAMS
-from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(900)]
 

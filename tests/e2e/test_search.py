@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import Declaration, LocalStack
-from trainyard_train.observability.metrics import read_metrics
+from trainyard_train.contract import read_metrics
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 TRIALS = 8

@@ -14,7 +14,7 @@ from infra.stackfile import Stack
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of
-from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
+from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:

@@ -23,8 +23,8 @@ import psutil
 
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from trainyard_train import train
+from trainyard_train.contract import FILE, read_metrics
 from trainyard_train.elasticity.nodes import NAME
-from trainyard_train.observability.metrics import FILE, read_metrics
 
 LONG_TIMEOUTS = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
 """Timeouts that a busy host does not exceed: else a slow rank counts as failed."""

@@ -13,7 +13,7 @@ from tests.processes import free_port
 from tests.training.launch import events
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.checkpoint import FORMAT
-from trainyard_train.observability.metrics import FILE
+from trainyard_train.contract import FILE
 
 TWO_RANKS = ["--nproc-per-node=2"]
 MODULE = ("-m", "trainyard_train.train")

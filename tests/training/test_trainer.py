@@ -27,11 +27,11 @@ from trainyard_train.checkpointing.saver import MismatchError, SaveError
 from trainyard_train.checkpointing.state import decode
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.config_base import ConfigError
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.goodput import goodput
-from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
 from trainyard_train.parallelism import mesh
 from trainyard_train.tensors import Late
 from trainyard_train.trainer import DivergedError, Trainer

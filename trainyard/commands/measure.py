@@ -20,7 +20,7 @@ from trainyard.jobs import run_folder
 from trainyard.jobs.records import CHECKPOINTS, JobKey
 from trainyard.jobs.submit import stack_job
 from trainyard.stack.session import Session
-from trainyard_train.observability.metrics import FILE, parse_line, read_metrics
+from trainyard_train.contract import FILE, parse_line, read_metrics
 
 PULL_SECONDS = 1200.0
 """Maximum seconds to pull a training image: it has ten gigabytes and more, and the node may not have it

@@ -15,8 +15,8 @@ from local.cluster.events import read_events
 from trainyard.jobs import run_folder
 from trainyard.jobs.records import LOSSES, JobKey, Jobs, JobState
 from trainyard.jobs.timeline import TimelineEvent
-from trainyard_train.observability.metrics import FILE as METRICS_FILE
-from trainyard_train.observability.metrics import parse_line
+from trainyard_train.contract import FILE as METRICS_FILE
+from trainyard_train.contract import parse_line
 
 POLL_SECONDS = 0.3
 """Polling interval: short enough to see every phase, long enough for a few requests per second at most."""

@@ -12,7 +12,7 @@ from infra.common import names
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.stackfile.job import JobSpec, starts_by_rank
 from infra.stackfile.share import quantity
-from trainyard_train.elasticity.config import exit_seconds
+from trainyard_train.contract import exit_seconds
 
 ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
 """Annotations of a TrainJob: its origin (see `Origin`), and its ports as `name=number,…`."""

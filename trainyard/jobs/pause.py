@@ -19,7 +19,7 @@ from trainyard.jobs.cluster import WORKLOADS, MemberCluster, path_of
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
-from trainyard_train.elasticity.exit_codes import EXIT_PREEMPTED
+from trainyard_train.contract import EXIT_PREEMPTED
 
 MARGIN_SECONDS = 60.0
 """Seconds for the queue, the operators and the kubelets, beyond the pods' grace period."""

@@ -23,7 +23,7 @@ from infra.stackfile.share import Share, canonical, share_of
 from trainyard.jobs import manifest as train_job
 from trainyard.jobs.manifest import ORIGIN, PORTS, JobDataset, Origin
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard_train.elasticity.config import exit_seconds
+from trainyard_train.contract import exit_seconds
 
 if TYPE_CHECKING:
     from infra.stackfile import Stack

@@ -18,7 +18,7 @@ from infra.stackfile.job import JobSpec
 from trainyard.jobs import run_folder, timeline
 from trainyard.jobs.follow import JobHistory, describe_phase
 from trainyard.stack.packages import Packages
-from trainyard_train.observability.metrics import FILE as METRICS
+from trainyard_train.contract import FILE as METRICS
 
 PLOT = "learning-curve.png"
 

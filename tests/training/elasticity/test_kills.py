@@ -25,7 +25,7 @@ from tests.training.launch import Rank, events, run, settings, sha256, start_age
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train.checkpointing.checkpoint import CheckpointStore
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.observability.metrics import FILE, read_metrics
+from trainyard_train.contract import FILE, read_metrics
 from trainyard_train.trainer import FINAL
 
 __all__ = ["s3"]

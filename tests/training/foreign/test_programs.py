@@ -27,7 +27,7 @@ from tests.training.hold import hold
 from tests.training.launch import events
 from trainyard_train.checkpointing.state import load_tensors
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
 
 KILLS = 2
 """Kills of one run."""

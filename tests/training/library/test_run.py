@@ -20,7 +20,7 @@ from tests.training.library.program import RESULT, SAMPLES, train
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train import Run
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.parallelism.mesh import Mesh
 
 __all__ = ["s3"]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.test_trainer import NoticeAt, configure, train
+from trainyard_train.contract import FILE, read_metrics
 from trainyard_train.observability.goodput import Goodput, goodput
-from trainyard_train.observability.metrics import FILE, read_metrics
 from trainyard_train.observability.report import write_report
 
 

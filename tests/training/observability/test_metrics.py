@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard_train.observability.metrics import FILE, MetricsLog, read_metrics, surviving_steps
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
+from trainyard_train.observability.metrics import MetricsLog
 
 
 def test_every_attempt_has_its_number(tmp_path: Path) -> None:

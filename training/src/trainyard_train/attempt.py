@@ -22,13 +22,14 @@ from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.writer import Writer
 from trainyard_train.config_base import ConfigError
+from trainyard_train.contract import FILE as METRICS
+from trainyard_train.contract import read_metrics
 from trainyard_train.elasticity.config import NOTICE_VARIABLE, TimeoutConfig, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability import origin
-from trainyard_train.observability.metrics import FILE as METRICS
-from trainyard_train.observability.metrics import MetricsLog, read_metrics
+from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.parallelism.mesh import Mesh
 
 T = TypeVar("T")

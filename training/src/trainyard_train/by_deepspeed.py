@@ -19,8 +19,8 @@ from typing import Any, Final, NoReturn
 
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
+from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
-from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability.rank_log import log_line
 

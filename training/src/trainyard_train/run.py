@@ -39,11 +39,11 @@ from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.tracked import TrackedObjects, merge
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
 from trainyard_train.config_base import ConfigError, problems_of
+from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.data.batches import Batches
 from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
 from trainyard_train.elasticity.agreement import Agreement
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import listen
 from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group

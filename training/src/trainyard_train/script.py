@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard_train.config_base import ConfigError
+from trainyard_train.contract import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
 from trainyard_train.elasticity import startup
 from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_of
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
 
 _PERMANENT = (SyntaxError, ImportError, NameError)
 """Errors of the code alone, which a restart would repeat."""

@@ -25,13 +25,13 @@ from typing import NoReturn  # noqa: E402
 from trainyard_train.checkpointing.checkpoint import FormatError  # noqa: E402
 from trainyard_train.config import TrainConfig, load_config  # noqa: E402
 from trainyard_train.config_base import ConfigError  # noqa: E402
-from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_config_error, node_of  # noqa: E402
-from trainyard_train.elasticity.exit_codes import (  # noqa: E402
+from trainyard_train.contract import (  # noqa: E402
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
 )
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_config_error, node_of  # noqa: E402
 from trainyard_train.elasticity.preemption import listen  # noqa: E402
 
 

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
+from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import PreemptionNotice
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def run_trial(
     """
     import optuna
 
+    from trainyard_train.contract import FILE, read_metrics
     from trainyard_train.elasticity import startup
     from trainyard_train.launchers import process_group
-    from trainyard_train.observability.metrics import FILE, read_metrics
     from trainyard_train.trainer import DivergedError, Trainer
 
     values = {name: values.suggest(trial, name) for name, values in search.search.items()}

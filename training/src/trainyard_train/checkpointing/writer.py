@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from trainyard_train.checkpointing.interval import Cadence
 from trainyard_train.checkpointing.saver import Pending, Saved, SaveError
-from trainyard_train.elasticity.config import exit_seconds
+from trainyard_train.contract import exit_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
 
 Capture = Callable[[], memoryview]

@@ -27,15 +27,15 @@ from typing import Final, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainyard_train.config_base import ConfigError, problems_of
-from trainyard_train.elasticity import node_memory
-from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import (
+from trainyard_train.contract import (
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
     EXIT_WRONG_CONFIG,
 )
+from trainyard_train.elasticity import node_memory
+from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.nodes import (
     BEAT_SECONDS,
     WAKE,

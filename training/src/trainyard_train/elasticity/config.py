@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import Field, model_validator
 
 from trainyard_train.config_base import ConfigError, ConfigSection
+from trainyard_train.contract import exit_seconds
 
 GRACE_VARIABLE: Final = "TRAINYARD_GRACE_SECONDS"
 """Variable with the seconds from SIGTERM to SIGKILL of this pod."""
@@ -18,15 +19,6 @@ NOTICE_VARIABLE: Final = "TRAINYARD_NOTICE_SECONDS"
 """Variable with the shortest preemption notice, in seconds, of the spot nodes that this pod may run on."""
 _DEFAULT_SECONDS: Final = 10.0
 """Seconds from a preemption notice to the exit, where neither the pod nor a cloud sets a limit."""
-_EXIT_SECONDS: Final = 5.0
-"""Seconds of a pod's grace period that are reserved for the signal to arrive and the processes to end."""
-_EXIT_SHARE: Final = 0.25
-"""Maximum share of the grace period that is reserved, the margin of the policy `spot-checkpoint-time`."""
-
-
-def exit_seconds(grace_seconds: float) -> float:
-    """Seconds from SIGTERM to the exit, so that it comes before SIGKILL."""
-    return grace_seconds - min(_EXIT_SECONDS, _EXIT_SHARE * grace_seconds)
 
 
 def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> float | None:

@@ -33,8 +33,8 @@ from typing import Any, Final, Literal
 import torch
 import torch.distributed as dist
 
+from trainyard_train.contract import EXIT_FAILED, EXIT_PEER_FAILED
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PEER_FAILED
 from trainyard_train.elasticity.rank_status import RankStatus
 from trainyard_train.elasticity.stacks import answer_with_stacks
 from trainyard_train.observability.rank_log import log_line

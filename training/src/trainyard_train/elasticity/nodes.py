@@ -32,8 +32,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
+from trainyard_train.contract import EXIT_PEER_FAILED
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.exit_codes import EXIT_PEER_FAILED
 
 if TYPE_CHECKING:
     import torch.distributed as dist

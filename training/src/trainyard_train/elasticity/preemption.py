@@ -21,7 +21,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
+from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED
 from trainyard_train.observability.rank_log import log_line
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)

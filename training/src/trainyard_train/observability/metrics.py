@@ -1,5 +1,5 @@
-"""`MetricsLog`: the metrics of a run as JSON lines that rank 0 writes, their readers, and a clock that no
-change of the host's time affects.
+"""`MetricsLog`: the metrics of a run as JSON lines that rank 0 writes, with a clock that no change of the
+host's time affects.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-FILE = "metrics.jsonl"
+from trainyard_train.contract import FILE, read_metrics
+
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -107,32 +108,6 @@ class MetricsLog:
             self._torn = data[written - 1 : written] != b"\n"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._torn = False
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read all whole lines of a `metrics.jsonl`; a line that was cut short by a kill is left out."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return [line for line in map(parse_line, file) if line is not None]
-
-
-def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The `step` lines that are in the final weights: what an attempt repeated counts once, the last time."""
-    latest: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        if line["event"] == "step":
-            latest[line["step"]] = line
-    return [latest[step] for step in sorted(latest)]
-
-
-def parse_line(text: str) -> dict[str, Any] | None:
-    """Parse one line as a mapping; None for a torn one."""
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and {"event", "attempt", "time"} <= line.keys() else None
 
 
 def _open(path: Path) -> int:

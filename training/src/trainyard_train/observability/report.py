@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.observability.goodput import Goodput, goodput
-from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

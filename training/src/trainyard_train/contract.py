@@ -1,0 +1,57 @@
+"""What other programs know of a run, without PyTorch: its metrics file, its exit codes, and the part of a
+pod's grace period that it uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+EXIT_PREEMPTED: Final = 75
+"""EX_TEMPFAIL: exited on a preemption notice with a checkpoint committed, or before the first step. Run it
+again."""
+EXIT_PEER_FAILED: Final = 76
+"""Another rank failed, and this one did not: all may restart at once."""
+EXIT_ABSENT_RANK: Final = 77
+"""Not all ranks joined in time."""
+EXIT_FAILED: Final = 1
+EXIT_WRONG_CONFIG: Final = 2
+FILE: Final = "metrics.jsonl"
+"""Name of the metrics in a run's folder, a line of JSON for each event."""
+_EXIT_SECONDS: Final = 5.0
+"""Seconds of a pod's grace period that are reserved for the signal to arrive and the processes to end."""
+_EXIT_SHARE: Final = 0.25
+"""Maximum share of the grace period that is reserved, the margin of the policy `spot-checkpoint-time`."""
+
+
+def exit_seconds(grace_seconds: float) -> float:
+    """Seconds from SIGTERM to the exit, so that it comes before SIGKILL."""
+    return grace_seconds - min(_EXIT_SECONDS, _EXIT_SHARE * grace_seconds)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read all whole lines of a metrics file; a line that was cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line for line in map(parse_line, file) if line is not None]
+
+
+def parse_line(text: str) -> dict[str, Any] | None:
+    """Parse one line as a mapping; None for a torn one."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and {"event", "attempt", "time"} <= line.keys() else None
+
+
+def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `step` lines that are in the final weights: what an attempt repeated counts once, the last time."""
+    latest: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if line["event"] == "step":
+            latest[line["step"]] = line
+    return [latest[step] for step in sorted(latest)]
