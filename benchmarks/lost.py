@@ -100,7 +100,7 @@ class PacedRuns:
 
     pace: float
     _losses: list[float] = field(default_factory=list)
-    """Losses of the first steps of the first run."""
+    """ScheduledPreemptions of the first steps of the first run."""
 
     def take(self, arm: Arm, every: int) -> LossRun:
         """Run an arm once, with a save every `every` steps."""

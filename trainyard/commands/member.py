@@ -99,7 +99,7 @@ def run(
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
     from trainyard.commands.start import run_job
-    from trainyard.source.options import Asked, minutes_of
+    from trainyard.source.options import RunRequest, minutes_of
 
     given = {
         "name": name,
@@ -112,7 +112,7 @@ def run(
         "files": include,
         "hold_on_failure_minutes": minutes_of(hold_on_failure),
     }
-    asked = Asked(
+    asked = RunRequest(
         words=words or (),
         gpus=gpus,
         nodes=nodes,

@@ -29,7 +29,7 @@ from trainyard.jobs.secrets import Secrets
 from trainyard.jobs.size import Size
 from trainyard.jobs.submit import await_data, follow, interruptible, key_of, new_run, submit
 from trainyard.source.files import Listing, list_files
-from trainyard.source.options import Asked, Written, check_program, made_up, secrets_of
+from trainyard.source.options import RunRequest, Written, check_program, made_up, secrets_of
 from trainyard.source.pack import Pack, counted, pack, printable, size_of
 from trainyard.source.upload import CodeStore
 from trainyard.stack.session import Session
@@ -69,7 +69,7 @@ class Ready:
 
 
 def submit_job(
-    session: Session, job: JobSpec, team: str, asked: Asked, *, dry_run: bool, detach: bool
+    session: Session, job: JobSpec, team: str, asked: RunRequest, *, dry_run: bool, detach: bool
 ) -> None:
     """Submit a job, and follow it to its end.
 
@@ -155,7 +155,7 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> tuple[Listing, Pack
     return listing, packed
 
 
-def _prepared(session: Session, job: JobSpec, team: str, asked: Asked) -> Ready:
+def _prepared(session: Session, job: JobSpec, team: str, asked: RunRequest) -> Ready:
     """Look at all that can be wrong, and start nothing."""
     cluster = MemberCluster(session)
     job = job.model_copy(update={"team": team or _only_team(cluster)})
@@ -203,7 +203,7 @@ def _first(found: Sequence[str]) -> str:
     return ", ".join(map(printable, found[:NUM_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def _with_secrets(job: JobSpec, asked: Asked, cluster: MemberCluster, namespace: str) -> JobSpec:
+def _with_secrets(job: JobSpec, asked: RunRequest, cluster: MemberCluster, namespace: str) -> JobSpec:
     wanted = secrets_of(asked.secrets)
     if not wanted:
         return job

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from infra.common import names
 from infra.targets.kubeconfig import namespace_of
-from trainyard.source.options import Asked, Written, job_of, written
+from trainyard.source.options import RunRequest, Written, job_of, written
 from trainyard.stack.session import Session
 
 _UNNAMED = "unnamed"
 """Placeholder for the team, until the cluster's teams are known."""
 
 
-def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> None:
+def run_job(session: Session, asked: RunRequest, *, dry_run: bool, detach: bool) -> None:
     """Start a job, and follow it to its end.
 
     Raises:
@@ -37,7 +37,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     submit_job(session, job, team, asked, dry_run=dry_run, detach=detach)
 
 
-def _named_team(session: Session, asked: Asked, found: Written) -> str:
+def _named_team(session: Session, asked: RunRequest, found: Written) -> str:
     """The team that is named, else the one of the context's namespace; empty where there is neither."""
     named = asked.flags.get("team") or found.data.get("team")
     if named:

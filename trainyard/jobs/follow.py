@@ -13,7 +13,7 @@ from typing import Any
 from infra.stackfile.job import InterruptionSpec
 from local.cluster.events import read_events
 from trainyard.jobs import run_folder
-from trainyard.jobs.records import LOSSES, JobKey, Jobs, JobState
+from trainyard.jobs.records import PREEMPTIONS, JobKey, Jobs, JobState
 from trainyard.jobs.timeline import TimelineEvent
 from trainyard_train.contract import FILE as METRICS_FILE
 from trainyard_train.contract import parse_line
@@ -140,10 +140,12 @@ def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:
     """Format one line of the metrics; empty for events that the bar already shows."""
     if line["event"] == "step" and not first_of_attempt:
         return ""
-    return _TELLINGS.get(line["event"], "").format(**{**line, "nodes": ", ".join(line.get("nodes", ()))})
+    return _EVENT_MESSAGES.get(line["event"], "").format(
+        **{**line, "nodes": ", ".join(line.get("nodes", ()))}
+    )
 
 
-_TELLINGS = {
+_EVENT_MESSAGES = {
     "step": "step {step}: the first of attempt {attempt}",
     "started": "attempt {attempt} starts on {nodes}",
     "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
@@ -179,7 +181,7 @@ def describe_phase(phase: str) -> str:
     }.get(phase, "")
 
 
-class Losses:
+class ScheduledPreemptions:
     """The preemptions that the stack's job schedules, each made once its step is reached.
 
     Their number is stored with the job itself, so that a resumed `up` does not repeat them.
@@ -190,14 +192,14 @@ class Losses:
         self._key = key
         self._ordered = sorted(interruptions, key=lambda item: item.at_step)
         annotations = (jobs.get(key) or {"metadata": {}})["metadata"].get("annotations", {})
-        self._done = int(annotations.get(LOSSES, 0))
+        self._done = int(annotations.get(PREEMPTIONS, 0))
 
     def due(self, step: int) -> InterruptionSpec | None:
-        """Return the next loss if its step is reached, and count it as done."""
+        """Return the next one if its step is reached, and count it as done."""
         if self._done >= len(self._ordered) or step < self._ordered[self._done].at_step:
             return None
         self._done += 1
-        self._jobs.annotate(self._key, LOSSES, str(self._done))
+        self._jobs.annotate(self._key, PREEMPTIONS, str(self._done))
         return self._ordered[self._done - 1]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 CHECKPOINTS = "/mnt/checkpoints"
 """Mount path of the team's checkpoint volume in every training runtime."""
-RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
+RUN, SPEC, PREEMPTIONS = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
 """Annotations of a TrainJob: its run, the hash of its spec, and the number of scheduled preemptions so
 far."""
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"

@@ -298,14 +298,14 @@ def _not_staged(dataset: str, staging: Staging) -> Problem:
 
 
 def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
-    from trainyard.jobs.follow import Follower, Losses, until_ended
+    from trainyard.jobs.follow import Follower, ScheduledPreemptions, until_ended
     from trainyard.jobs.spot import cloud
 
     key = JobKey(job.team, job.name)
     run_dir = session.run_root(job.team, job.name) / run
     jobs = RetryingJobs(session, key)
     follower = Follower(jobs, key, run_dir, session.cluster.layout.events)
-    losses = Losses(jobs, key, job.interruptions)
+    losses = ScheduledPreemptions(jobs, key, job.interruptions)
     progress = session.progress
     with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
 

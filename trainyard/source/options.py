@@ -25,7 +25,7 @@ _MAX_BASE = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """The words of one command line."""
 
     words: Sequence[str] = ()
@@ -70,7 +70,7 @@ class Written:
         return self.data.get("kind") == TRAIN_JOB
 
 
-def written(asked: Asked) -> Written:
+def written(asked: RunRequest) -> Written:
     """Read the job.yaml, if there is one.
 
     Raises:
@@ -85,7 +85,7 @@ def written(asked: Asked) -> Written:
     return Written(data, source)
 
 
-def job_of(asked: Asked, found: Written, team: str, folder: Path) -> JobSpec:
+def job_of(asked: RunRequest, found: Written, team: str, folder: Path) -> JobSpec:
     """Return the job, with a name where it has none; the newest of each secret is not looked up yet.
 
     Raises:

@@ -21,7 +21,7 @@ from trainyard.commands.run import _check_same, _start, _submit, submit_job
 from trainyard.jobs.records import JobKey
 from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
 from trainyard.jobs.submit import interruptible
-from trainyard.source.options import Asked
+from trainyard.source.options import RunRequest
 
 KEY = JobKey("research", "tune")
 RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
@@ -128,7 +128,9 @@ def test_a_folder_that_cannot_be_sent_is_refused_without_a_cluster(
         (tmp_path / name).write_text("x\n")
     no_cluster: Any = SimpleNamespace()
     with pytest.raises(InputError) as refused:
-        submit_job(no_cluster, JOB, "research", Asked(words=JOB.command or ()), dry_run=False, detach=True)
+        submit_job(
+            no_cluster, JOB, "research", RunRequest(words=JOB.command or ()), dry_run=False, detach=True
+        )
     assert [each.path for each in refused.value.problems] == ["id_rsa"]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from infra.errors import TrainyardError
 from infra.stackfile.job import InterruptionSpec
-from trainyard.jobs.follow import Follower, Losses, MetricsTail, describe
-from trainyard.jobs.records import LOSSES, JobKey, JobState
+from trainyard.jobs.follow import Follower, MetricsTail, ScheduledPreemptions, describe
+from trainyard.jobs.records import PREEMPTIONS, JobKey, JobState
 
 KEY = JobKey("research", "digits")
 
@@ -129,13 +129,13 @@ def test_routine_events_are_shown_only_by_the_bar(event: str) -> None:
 def test_each_interruption_is_caused_once_even_if_the_command_is_run_again() -> None:
     jobs = FakeJobs(JobState("running"))
     wanted = [InterruptionSpec(at_step=50), InterruptionSpec(at_step=20, notice_seconds=0)]
-    losses = Losses(jobs, KEY, wanted)  # type: ignore[arg-type]
+    losses = ScheduledPreemptions(jobs, KEY, wanted)  # type: ignore[arg-type]
     assert losses.due(19) is None
     first = losses.due(20)
     assert first is not None
     assert first.notice_seconds == 0
-    assert jobs.annotations == {LOSSES: "1"}
-    again = Losses(jobs, KEY, wanted)  # type: ignore[arg-type]
+    assert jobs.annotations == {PREEMPTIONS: "1"}
+    again = ScheduledPreemptions(jobs, KEY, wanted)  # type: ignore[arg-type]
     assert again.due(49) is None
     assert again.due(50) == wanted[0]
     assert again.due(1000) is None

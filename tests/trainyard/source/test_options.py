@@ -14,18 +14,26 @@ from infra.stackfile import JobSpec
 from tests.infra.stackfile.test_wrong_jobs import GOOD, WRONG
 from tests.patches import changed
 from trainyard.source.files import Listing
-from trainyard.source.options import Asked, check_program, job_of, made_up, minutes_of, secrets_of, written
+from trainyard.source.options import (
+    RunRequest,
+    check_program,
+    job_of,
+    made_up,
+    minutes_of,
+    secrets_of,
+    written,
+)
 
 NAMED_BY_US = ("name", "team")
 """Keys that the command adds if a job.yaml does not have them."""
 
 
-def read(asked: Asked, folder: str = "/home/me/My Code") -> JobSpec:
+def read(asked: RunRequest, folder: str = "/home/me/My Code") -> JobSpec:
     return job_of(asked, written(asked), "research", Path(folder))
 
 
 def test_a_command_is_a_job_named_by_its_folder() -> None:
-    job = read(Asked(["python", "train.py", "--lr", "3e-4"], environment=["A=1=2"], nodes=2))
+    job = read(RunRequest(["python", "train.py", "--lr", "3e-4"], environment=["A=1=2"], nodes=2))
     assert job.command == ("python", "train.py", "--lr", "3e-4")
     assert (job.team, job.num_nodes, job.environment) == ("research", 2, {"A": "1=2"})
     assert job.name.startswith("my-code-") and job.name != made_up("My Code")
@@ -37,16 +45,16 @@ def test_a_command_is_a_job_named_by_its_folder() -> None:
 )
 def test_an_invalid_name_is_refused_with_the_nearest_valid_one(name: str, offered: str) -> None:
     with pytest.raises(InputError) as refused:
-        read(Asked(["python", "a.py"], flags={"name": name}))
+        read(RunRequest(["python", "a.py"], flags={"name": name}))
     assert refused.value.problems[0].fix == f"write {offered!r}"
-    assert read(Asked(["python", "a.py"]), folder=f"/home/me/{name}").name.rpartition("-")[0] == offered
+    assert read(RunRequest(["python", "a.py"]), folder=f"/home/me/{name}").name.rpartition("-")[0] == offered
 
 
 def test_flags_precede_the_file_and_variables_are_added(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({**GOOD, "queue": "amd"}))
     flags = {"queue": "nvidia", "priority": "low"}
-    job = read(Asked([str(file), "python", "b.py"], flags=flags, environment=["B=2"]))
+    job = read(RunRequest([str(file), "python", "b.py"], flags=flags, environment=["B=2"]))
     assert (job.queue, job.priority, job.command) == ("nvidia", "low", ("python", "b.py"))
     assert job.environment == {**GOOD["environment"], "B": "2"}
     assert (job.name, job.team) == (GOOD["name"], GOOD["team"])
@@ -56,7 +64,7 @@ def test_variables_beside_a_wrong_environment_of_the_file_are_refused(tmp_path: 
     file = tmp_path / "job.yaml"
     file.write_text("command: [python, train.py]\nenvironment: [A, B]\n")
     with pytest.raises(InputError, match="environment"):
-        read(Asked([str(file)], environment=["B=2"]))
+        read(RunRequest([str(file)], environment=["B=2"]))
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
@@ -67,10 +75,10 @@ def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(changed(GOOD, case["set"])))
     if any(case["set"].get(key, "") is None for key in NAMED_BY_US):
-        assert read(Asked([str(file)])).team == "research"
+        assert read(RunRequest([str(file)])).team == "research"
         return
     with pytest.raises(InputError) as refused:
-        read(Asked([str(file)]))
+        read(RunRequest([str(file)]))
     found = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in refused.value.problems]
     assert found == case["problems"]
     assert all(each.location.startswith(f"{file}:") for each in refused.value.problems)
@@ -82,7 +90,7 @@ def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
 )
 def test_a_command_that_cannot_run_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read(Asked(arguments))
+        read(RunRequest(arguments))
 
 
 @pytest.mark.parametrize(("text", "minutes"), [("", None), ("30m", 30), ("2h", 120)])
@@ -99,8 +107,8 @@ def test_an_invalid_time_is_refused(text: str) -> None:
 def test_a_train_job_is_recognized_by_its_kind(tmp_path: Path) -> None:
     file = tmp_path / "trainjob.yaml"
     file.write_text("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n")
-    assert written(Asked([str(file)])).is_train_job
-    assert not written(Asked(["python", "a.py"])).is_train_job
+    assert written(RunRequest([str(file)])).is_train_job
+    assert not written(RunRequest(["python", "a.py"])).is_train_job
 
 
 def test_secrets_are_variables_or_files() -> None:
@@ -112,7 +120,7 @@ def test_secrets_are_variables_or_files() -> None:
     with pytest.raises(InputError, match="capital letters"):
         secrets_of(["hf-token"])
     with pytest.raises(InputError, match="NAME=VALUE"):
-        read(Asked(["sh", "a.sh"], environment=["A"]))
+        read(RunRequest(["sh", "a.sh"], environment=["A"]))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_secrets_are_variables_or_files() -> None:
 def test_a_program_that_is_not_part_of_the_code_is_refused(arguments: list[str], message: str) -> None:
     files = ("train.py", "train.ipynb", "src/mine/train.py")
     with pytest.raises(InputError, match=message):
-        check_program(read(Asked(arguments)), Listing(files, untracked=("new.py",), ignored=("out/",)))
+        check_program(read(RunRequest(arguments)), Listing(files, untracked=("new.py",), ignored=("out/",)))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +148,10 @@ def test_a_program_that_is_not_part_of_the_code_is_refused(arguments: list[str],
     ids=" ".join,
 )
 def test_programs_that_the_image_may_have_are_not_refused(arguments: list[str]) -> None:
-    check_program(read(Asked(arguments)), Listing(("train.py",)))
+    check_program(read(RunRequest(arguments)), Listing(("train.py",)))
 
 
 def test_a_package_in_src_is_found_by_its_path() -> None:
     files = Listing(("src/mine/train.py",))
-    check_program(read(Asked(["python", "-m", "mine.train"], environment=["PYTHONPATH=src"])), files)
-    check_program(read(Asked(["python", "-m", "src.mine.train"])), files)
+    check_program(read(RunRequest(["python", "-m", "mine.train"], environment=["PYTHONPATH=src"])), files)
+    check_program(read(RunRequest(["python", "-m", "src.mine.train"])), files)

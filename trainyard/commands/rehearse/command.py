@@ -20,7 +20,7 @@ from rehearsal.leaks import CREDENTIALS
 from rehearsal.reach import Reach, origin_of, reached
 from rehearsal.rehearse import FakeProviders, Phase, Rehearsal, rehearse, with_common
 from trainyard.commands.rehearse.operations import EngineOperations
-from trainyard.commands.rehearse.project import MADE, Assumption, apart
+from trainyard.commands.rehearse.project import MADE, Assumption, open_project
 from trainyard.commands.rehearse.report import RehearsalReport, changes, failure
 from trainyard.cost.price import price_report, show_price
 from trainyard.forms import ReportForm
@@ -65,7 +65,7 @@ def rehearse_isolated(
     session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
     stack = session.stack.model_dump(mode="json", by_alias=True)
     reach = Reach(fake.control_plane, origin_of(origin, stack)) if fake.control_plane else None
-    with apart(session, assumed) as project:
+    with open_project(session, assumed) as project:
         own = project.session
         made = own.paths.state / MADE
         with fake.start(stack, made) as started:

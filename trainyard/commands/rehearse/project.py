@@ -70,7 +70,7 @@ def leaks_left(paths: Paths) -> list[Leak]:
 
 
 @contextmanager
-def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
+def open_project(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
     """Make the project folder, and remove it with all files of the rehearsal."""
     with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
         folder = Path(name) / "project"
