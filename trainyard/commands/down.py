@@ -53,10 +53,10 @@ def _drain_elsewhere(session: Session) -> None:
     """Stop the jobs of the stack's own teams, where its API server can be reached."""
     teams = {team.name for team in session.stack.teams}
     try:
-        mine = [key for key in session.jobs.of_teams(session.namespaces) if key.team in teams]
+        jobs = session.jobs
     except TrainyardError as error:
         session.progress.log(f"its jobs are not cancelled first: {error.problems[0].got}")
         return
-    for key in mine:
+    for key in [key for key in jobs.of_teams(session.namespaces) if key.team in teams]:
         session.progress.log(f"stopping {key.name} of team {key.team}")
-        session.jobs.delete_and_wait(key)
+        jobs.delete_and_wait(key)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from engine.paths import Paths
+from infra.clients.kubernetes import ApiError
 from infra.errors import Problem, TrainyardError
-from trainyard.commands.down import take_down
+from trainyard.commands.down import _drain_elsewhere, take_down
 
 
 class ProtectedEngine:
@@ -61,3 +62,16 @@ def test_the_command_that_deletes_retained_checkpoints_works_without_a_clone(tmp
     )
     take_down(session, purge=False)
     assert lines[-1].endswith("(delete them: trainyard down -s mine --purge)")
+
+
+def test_a_list_of_jobs_that_is_refused_ends_the_down_before_anything_is_deleted() -> None:
+    """A cluster that cannot be reached has no list, and `down` goes on; one that refuses it has jobs."""
+
+    def refuse(_namespaces: object) -> None:
+        raise ApiError(500, "etcd leader changed")
+
+    session: Any = SimpleNamespace(
+        stack=SimpleNamespace(teams=[]), namespaces=[], jobs=SimpleNamespace(of_teams=refuse)
+    )
+    with pytest.raises(ApiError, match="etcd leader changed"):
+        _drain_elsewhere(session)
