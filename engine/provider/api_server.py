@@ -5,8 +5,12 @@ waits.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
 
 from engine.provider.resource import HandlerProgress
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import Problem, TrainyardError
 
 POLL_SECONDS = 0.3
@@ -16,6 +20,18 @@ LOOK = "see `trainyard status`"
 def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
     """Report the API server's answer and the expected one."""
     return TrainyardError([Problem("the cluster's API server", got, allowed, fix)])
+
+
+@contextmanager
+def refusals(allowed: str, missing: str = "") -> Iterator[None]:
+    """Report a refusal, or a missing answer, of the block's requests; `missing`: what a 404 means."""
+    try:
+        yield
+    except ApiError as error:
+        is_missing = missing and error.status == HTTPStatus.NOT_FOUND
+        raise refused(missing if is_missing else error.message, allowed) from None
+    except NoAnswer as error:
+        raise refused(error.message, allowed) from None
 
 
 class Deadline:

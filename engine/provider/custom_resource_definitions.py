@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from engine.provider.api_server import Deadline, refused
+from engine.provider.api_server import Deadline, refusals
 from engine.provider.resource import (
     Failure,
     HandlerProgress,
@@ -27,7 +26,7 @@ from engine.provider.resource import (
     ResourceHandler,
     ResourceNotFound,
 )
-from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
+from infra.clients.kubernetes import ApiServer
 from infra.errors import InputError, Problem
 
 _COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -147,7 +146,7 @@ class DefinitionsClient:
 
     def digests(self) -> dict[str, str]:
         """The digest of each definition that exists; empty for one that is not ours."""
-        with _refusals():
+        with refusals(EXPECTED):
             found = json.loads(self._api.read(_COLLECTION, accept=METADATA_ONLY))
         metadata = [item["metadata"] for item in found.get("items") or []]
         return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
@@ -157,7 +156,7 @@ class DefinitionsClient:
 
         def one(manifest: Manifest) -> None:
             name = manifest["metadata"]["name"]
-            with _refusals():
+            with refusals(EXPECTED):
                 applied = self._api.apply(f"{_COLLECTION}/{name}", _with_digest(manifest))
             deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", EXPECTED, progress)
             while not _is_established(applied):
@@ -170,7 +169,7 @@ class DefinitionsClient:
         """Remove those that exist and wait until they are deleted."""
 
         def one(name: str) -> None:
-            with _refusals():
+            with refusals(EXPECTED):
                 is_there = self._api.delete(f"{_COLLECTION}/{name}")
             late = f"{name} is not deleted: its objects have finalizers"
             deadline = Deadline(REMOVED_SECONDS, late, EXPECTED, progress, REMOVE.format(name=name))
@@ -181,19 +180,9 @@ class DefinitionsClient:
         _in_parallel(one, names, "removed", progress)
 
     def _find(self, name: str) -> Manifest | None:
-        with _refusals():
+        with refusals(EXPECTED):
             found: Manifest | None = self._api.find(f"{_COLLECTION}/{name}")
         return found
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        raise refused(error.message, EXPECTED) from None
-    except NoAnswer as error:
-        raise refused(error.reason, EXPECTED) from None
 
 
 def _in_parallel(

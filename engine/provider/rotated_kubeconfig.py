@@ -9,15 +9,13 @@ update requests another one; the former one remains valid until its expiry, so n
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from engine.provider.api_server import refused
+from engine.provider.api_server import refusals
 from engine.provider.resource import (
     Failure,
     HandlerProgress,
@@ -27,7 +25,8 @@ from engine.provider.resource import (
     ResourceHandler,
     ResourceNotFound,
 )
-from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
+from infra.clients.kubernetes import ApiServer
+from infra.clients.kubernetes.access import current, reached
 
 MANAGER = "trainyard"
 KEY = "kubeconfig"
@@ -67,12 +66,12 @@ class RotatedKubeconfig(ResourceHandler):
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         asked = datetime.now(UTC)
-        with _refusals(f"no service account {inputs[_ACCOUNT]['name']}"):
+        with refusals(EXPECTED, f"no service account {inputs[_ACCOUNT]['name']}"):
             status = ApiServer.of(inputs["issuer"]).create(_tokens(inputs), _request(inputs))["status"]
         # An API server may grant a shorter lifetime than requested.
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
-        with _refusals():
+        with refusals(EXPECTED):
             ApiServer.of(inputs["holder"]).apply(_secret_path(inputs), _secret(inputs, kubeconfig))
         progress.log(f"token of {inputs[_ACCOUNT]['name']} until {_timestamp(expires)}")
         return {"expires": _timestamp(expires), "renews": _timestamp(asked + (expires - asked) / 2)}
@@ -88,31 +87,27 @@ class RotatedKubeconfig(ResourceHandler):
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Check that the Secret exists, without reading it. Raises ResourceNotFound if it does not."""
-        with _refusals():
+        with refusals(EXPECTED):
             if ApiServer.of(inputs["holder"]).find(_secret_path(inputs)) is None:
                 raise ResourceNotFound
         return ReadResult(inputs, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove the Secret; the token ends with its service account, or by itself."""
-        with _refusals():
+        with refusals(EXPECTED):
             ApiServer.of(inputs["holder"]).delete(_secret_path(inputs))
 
 
 def kubeconfig_with(token: str, issuer: str, endpoint: str = "") -> str:
     """Return a kubeconfig that holds the token, and of the issuer's own only how its API is reached."""
-    given = yaml.safe_load(issuer)
-    current = next(each for each in given["contexts"] if each["name"] == given["current-context"])
-    found = next(each for each in given["clusters"] if each["name"] == current["context"]["cluster"])
-    reached = {key: found["cluster"][key] for key in _REACHED if key in found["cluster"]}
-    if file := found["cluster"].get("certificate-authority"):
-        reached["certificate-authority-data"] = base64.b64encode(Path(file).read_bytes()).decode()
+    _, cluster = current(yaml.safe_load(issuer))
+    access = {key: value for key, value in reached(cluster).items() if key in _REACHED}
     if endpoint:
-        reached["server"] = endpoint
+        access["server"] = endpoint
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "worker", "cluster": reached}],
+        "clusters": [{"name": "worker", "cluster": access}],
         "users": [{"name": "hub", "user": {"token": token}}],
         "contexts": [{"name": "worker", "context": {"cluster": "worker", "user": "hub"}}],
         "current-context": "worker",
@@ -145,14 +140,3 @@ def _secret(inputs: Inputs, kubeconfig: str) -> Mapping[str, Any]:
 
 def _timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
-
-
-@contextmanager
-def _refusals(missing: str = "") -> Iterator[None]:
-    """Report a refusal by the API server's message, and nothing else of its response; `missing`: a 404."""
-    try:
-        yield
-    except ApiError as error:
-        raise refused(missing if missing and error.status == 404 else error.message, EXPECTED) from None
-    except NoAnswer as error:
-        raise refused(error.reason, EXPECTED) from None

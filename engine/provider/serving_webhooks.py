@@ -95,7 +95,7 @@ class _StaleConfigurations:
         try:
             self._api.merge(path, {"metadata": {"annotations": annotations}})
         except (ApiError, NoAnswer) as error:
-            result = f"not annotated: {_text_of(error)}"
+            result = f"not annotated: {error.message}"
         self._progress.log(f"{kind}/{name}: {result}")
 
 
@@ -123,7 +123,7 @@ def _why_not_serving(api: ApiServer, collection: str, manifest: Mapping[str, Any
     try:
         text = json.dumps(api.create(collection, manifest, {"dryRun": "All"}))
     except NoAnswer as error:
-        return error.reason
+        return error.message
     except ApiError as error:
         # A webhook that cannot be called is named as well, with status 500.
         if error.status in _NOT_YET or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -132,7 +132,3 @@ def _why_not_serving(api: ApiServer, collection: str, manifest: Mapping[str, Any
             raise refused(error.message, EXPECTED) from None
         return ""
     return "" if evidence in text else f"the API server admits {manifest['kind']} without {evidence}"
-
-
-def _text_of(error: ApiError | NoAnswer) -> str:
-    return error.message if isinstance(error, ApiError) else error.reason

@@ -1,5 +1,5 @@
 """The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml. Only then it
-imports `trainyard.commands.run`, since the Kubernetes client takes long to import.
+imports `trainyard.commands.run`, and with it the client of the cluster.
 """
 
 from __future__ import annotations

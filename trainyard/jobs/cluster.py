@@ -9,22 +9,18 @@ from functools import cached_property
 from types import MappingProxyType
 
 from infra.clients.kubernetes import ApiError, Object
-from infra.clients.kubernetes.api import Query
+from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
-from trainyard.jobs.records import BAD_REQUEST, FORBIDDEN, NOT_FOUND, JobKey
+from trainyard.jobs.records import BAD_REQUEST, FORBIDDEN, NOT_FOUND, WORKLOADS, JobKey
 from trainyard.stack.session import Session
 
-Kind = tuple[str, str, str]
-TRAIN_JOBS: Kind = ("trainer.kubeflow.org", "v1alpha1", "trainjobs")
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
-WORKLOADS: Kind = ("kueue.x-k8s.io", "v1beta2", "workloads")
 LOCAL_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "localqueues")
 FLAVORS: Kind = ("kueue.x-k8s.io", "v1beta2", "resourceflavors")
 PRIORITIES: Kind = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
 RUNTIMES: Kind = ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes")
 CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
-"""API group, version and resource of cluster queues."""
 _INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
 
 
@@ -52,12 +48,8 @@ class MemberCluster:
 
     def _labelled_namespaces(self) -> list[str]:
         """Namespaces of all teams of the cluster, which an administrator may list."""
-        try:
-            found = self.api.items("/api/v1/namespaces", {"labelSelector": names.TEAM_LABEL})
-        except ApiError as error:
-            if error.status == FORBIDDEN:
-                return []
-            raise
+        query = {"labelSelector": names.TEAM_LABEL}
+        found = self.api.items("/api/v1/namespaces", query, empty_on={FORBIDDEN})
         return sorted(str(each["metadata"]["name"]) for each in found)
 
     @property
@@ -113,12 +105,7 @@ class MemberCluster:
         return self._visible(f"/api/v1/namespaces/{namespace}/events")
 
     def _visible(self, path: str, query: Query = MappingProxyType({})) -> list[Object]:
-        try:
-            return self.api.items(path, query)
-        except ApiError as error:
-            if error.status in _INVISIBLE:
-                return []
-            raise
+        return self.api.items(path, query, empty_on=_INVISIBLE)
 
     def workload(self, key: JobKey) -> Object | None:
         """Return the queue's record of a job; None where the queue has none."""
@@ -130,13 +117,6 @@ class MemberCluster:
             ),
             None,
         )
-
-
-def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
-    """Return the path of a kind's objects, of those in a namespace, or of one of them."""
-    group, version, plural = kind
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{group}/{version}{within}/{plural}" + (f"/{name}" if name else "")
 
 
 def owner(item: Object) -> tuple[str, str]:

@@ -17,9 +17,9 @@ from infra.clients.kubernetes import Object
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, MemberCluster, owner
+from trainyard.jobs.cluster import JOB_SETS, MemberCluster, owner
 from trainyard.jobs.node_pods import CONTAINER
-from trainyard.jobs.records import JOB, JobState, state_of
+from trainyard.jobs.records import JOB, TRAIN_JOBS, WORKLOADS, JobState, state_of
 from trainyard.stack.session import Session
 
 POLL_SECONDS = 2.0

@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any
 
 from infra.clients.kubernetes import ApiError, NoAnswer, Object
+from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, Problem, TrainyardError
-from trainyard.jobs.cluster import WORKLOADS, MemberCluster, path_of
-from trainyard.jobs.records import JobKey
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.records import WORKLOADS, JobKey
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 from trainyard_train.contract import EXIT_PREEMPTED

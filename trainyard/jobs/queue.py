@@ -13,15 +13,16 @@ from rich.console import Console
 
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiError, Object
+from infra.clients.kubernetes.api import path_of
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, owner, path_of
+from trainyard.jobs.cluster import LOCAL_QUEUES, MemberCluster, owner
 from trainyard.jobs.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.listing import brief
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of, usage
-from trainyard.jobs.records import waiting_reason
+from trainyard.jobs.records import WORKLOADS, waiting_reason
 from trainyard.stack.session import Session
 
 _NO_VISIBILITY = frozenset({403, 404, 503})

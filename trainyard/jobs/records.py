@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import catalog
 from catalog import fabric_lint
 from infra.clients.kubernetes import ApiError, ApiServer, Object
+from infra.clients.kubernetes.api import Kind, path_of
 from infra.common import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.stackfile.dataset import DATA_PATH
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from infra.stackfile import Stack
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
+TRAIN_JOBS: Kind = (GROUP, VERSION, "trainjobs")
+WORKLOADS: Kind = ("kueue.x-k8s.io", "v1beta2", "workloads")
 CHECKPOINTS = "/mnt/checkpoints"
 """Mount path of the team's checkpoint volume in every training runtime."""
 RUN, SPEC, PREEMPTIONS = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
@@ -272,7 +275,7 @@ class Jobs:
         """
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
-            self._api.create(_path(namespace), body)
+            self._api.create(path_of(TRAIN_JOBS, namespace), body)
         except ApiError as error:
             if error.status == UNAUTHORIZED:
                 raise
@@ -280,7 +283,7 @@ class Jobs:
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
         """Return the TrainJob, or None where there is none."""
-        found: dict[str, Any] | None = self._api.find(_path(key.namespace, key.name))
+        found: dict[str, Any] | None = self._api.find(_path(key))
         return found
 
     def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -289,21 +292,17 @@ class Jobs:
         Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
         try:
-            return self._api.items(_path())
+            return self._api.items(path_of(TRAIN_JOBS))
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return []
             if error.status != FORBIDDEN or not namespaces:
                 raise
-            return [job for namespace in namespaces for job in self._visible(namespace)]
-
-    def _visible(self, namespace: str) -> list[dict[str, Any]]:
-        try:
-            return self._api.items(_path(namespace))
-        except ApiError as error:
-            if error.status in {FORBIDDEN, NOT_FOUND}:
-                return []
-            raise
+            return [
+                job
+                for namespace in namespaces
+                for job in self._api.items(path_of(TRAIN_JOBS, namespace), empty_on={FORBIDDEN, NOT_FOUND})
+            ]
 
     def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
         """Return the keys of all jobs of teams that the user may see."""
@@ -321,7 +320,7 @@ class Jobs:
         """
         body = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._api.delete(_path(key.namespace, key.name), {"propagationPolicy": "Foreground"}, body)
+            self._api.delete(_path(key), {"propagationPolicy": "Foreground"}, body)
         except ApiError as error:
             if not uid or error.status != CONFLICT:
                 raise
@@ -345,7 +344,7 @@ class Jobs:
 
     def annotate(self, key: JobKey, name: str, value: str) -> None:
         """Set one annotation of the job."""
-        self._api.merge(_path(key.namespace, key.name), {"metadata": {"annotations": {name: value}}})
+        self._api.merge(_path(key), {"metadata": {"annotations": {name: value}}})
 
     def state(self, key: JobKey) -> JobState:
         """Read the job, its workload and its pods once.
@@ -433,7 +432,7 @@ class Jobs:
         return any(event["involvedObject"].get("uid") in pods for event in events)
 
     def _workload(self, key: JobKey) -> Mapping[str, Any]:
-        found = self._api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{key.namespace}/workloads")
+        found = self._api.items(path_of(WORKLOADS, key.namespace))
         owned = [
             item
             for item in found
@@ -461,9 +460,8 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Se
     return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
 
 
-def _path(namespace: str = "", name: str = "") -> str:
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{GROUP}/{VERSION}{within}/trainjobs" + (f"/{name}" if name else "")
+def _path(key: JobKey) -> str:
+    return path_of(TRAIN_JOBS, key.namespace, key.name)
 
 
 def _how_far(status: Object) -> Literal["under way", "staged", "failed"]:

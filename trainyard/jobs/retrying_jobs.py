@@ -69,15 +69,13 @@ class RetryingJobs(Jobs):
 
 def _passes(error: ApiError | NoAnswer) -> bool:
     """Whether the next attempt may succeed after an error."""
-    status = error.status if isinstance(error, ApiError) else None
-    return status is None or status >= _SERVER_ERROR or status in {0, _TOO_MANY}
+    return isinstance(error, NoAnswer) or error.status >= _SERVER_ERROR or error.status == _TOO_MANY
 
 
 def unanswered(error: ApiError | NoAnswer, state: str) -> Problem:
     """Return the Problem of a refusal or a missing answer; `state`: what exists, and what to do."""
     expired = isinstance(error, ApiError) and error.status == UNAUTHORIZED
-    got = error.message if isinstance(error, ApiError) else error.reason
-    got = "401: your credential has expired or is not accepted" if expired else f"no answer: {got}"
+    got = "401: your credential has expired or is not accepted" if expired else f"no answer: {error.message}"
     fix = f"{'sign in again' if expired else 'restore the connection'}; {state}"
     return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)
 

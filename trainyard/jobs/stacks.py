@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.jobs.cluster import MemberCluster
@@ -43,7 +44,9 @@ def stacks_of(session: Session, key: JobKey) -> Iterator[tuple[NodePod, str]]:
     def asked(pod: NodePod) -> str:
         try:
             ended = remote.run(pod, ["python3", "-c", program("print_stacks.py")])
-        except TrainyardError as error:
+        except (ApiError, NoAnswer):
+            raise
+        except TrainyardError as error:  # this pod alone cannot be entered
             return str(error)
         return ended.output if ended.code == 0 else f"exit code {ended.code}: {ended.errors}"
 

@@ -127,7 +127,7 @@ def _signed_out(address: str) -> Problem:
 def _unreachable(address: str, error: NoAnswer, session: Session) -> Problem:
     return Problem(
         path=address,
-        got=f"no answer: {error.reason}",
+        got=f"no answer: {error.message}",
         allowed="an API server that this host can reach",
         fix=f"{session.guide} says from which networks it is reachable",
     )

@@ -18,6 +18,7 @@ from trainyard.stack.session import Session
 if TYPE_CHECKING:
     from infra.clients.kubernetes import ApiServer
 
+ASK_SECONDS = 10
 LOOK = f"`kubectl get nodes -L {names.POOL_LABEL}` says which have"
 
 
@@ -43,7 +44,7 @@ def ready_nodes(api: ApiServer) -> Mapping[str, int]:
     """Count the ready nodes by pool. Raises TrainyardError as all requests do."""
     from trainyard.stack import nodes
 
-    found = nodes.of_pools(api)
+    found = nodes.of_pools(api, seconds=ASK_SECONDS)
     return Counter(nodes.pool_of(each) for each in found if nodes.is_ready(each))
 
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-from infra.clients.kubernetes import ApiError, ApiServer
+from infra.clients.kubernetes import ApiServer
 from infra.common import names
 from infra.common.artifacts import Artifacts
 
 _RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
 _USERS = ("/api/v1/pods", "/apis/kueue.x-k8s.io/v1beta2/workloads")
 """Objects in namespaces that have the volumes of pods: also of jobs that have ended, or have no pods yet."""
+_NOT_DEFINED = {HTTPStatus.NOT_FOUND}
+"""Statuses of a list of a kind that an interrupted `up` has not defined."""
 
 
 def remove_unused(api: ApiServer) -> bool:
@@ -26,12 +28,12 @@ def remove_unused(api: ApiServer) -> bool:
     whether a volume of the present environment was deleted, which the state still has.
     """
     present = str(Artifacts.from_environment().mounted_env())
-    of_all = {names.training_env_claim(present), *_claims(_items(api, _RUNTIMES))}
-    users = [each for kind in _USERS for each in _items(api, kind)]
-    namespaces = {each["metadata"]["name"] for each in _items(api, "/api/v1/namespaces")}
+    of_all = {names.training_env_claim(present), *_claims(api.items(_RUNTIMES, empty_on=_NOT_DEFINED))}
+    users = [each for kind in _USERS for each in api.items(kind, empty_on=_NOT_DEFINED)]
+    namespaces = {each["metadata"]["name"] for each in api.items("/api/v1/namespaces")}
     is_missing = False
     used = {(each["metadata"]["namespace"], claim) for each in users for claim in _claims(each)}
-    for each in _items(api, "/api/v1/persistentvolumes"):
+    for each in api.items("/api/v1/persistentvolumes"):
         bound = each["spec"]["claimRef"]
         namespace, claim = bound["namespace"], bound["name"]
         if not claim.startswith(f"{names.TRAINING_ENV}-"):
@@ -43,16 +45,6 @@ def remove_unused(api: ApiServer) -> bool:
             api.delete(f"/api/v1/persistentvolumes/{each['metadata']['name']}")
             is_missing |= namespace in namespaces and claim == names.training_env_claim(present)
     return is_missing
-
-
-def _items(api: ApiServer, path: str) -> list[Any]:
-    """Return all objects of a kind, which an interrupted `up` may not have defined."""
-    try:
-        return api.items(path)
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return []
 
 
 def _claims(found: Any) -> Iterator[str]:  # noqa: ANN401 -- JSON

@@ -6,9 +6,12 @@ from infra.clients.kubernetes import ApiServer, Object
 from infra.common import names
 
 
-def of_pools(api: ApiServer) -> list[Object]:
-    """List the nodes that have the label of a pool. Raises ApiError where the user may not."""
-    return api.items("/api/v1/nodes", {"labelSelector": names.POOL_LABEL})
+def of_pools(api: ApiServer, seconds: float | None = None) -> list[Object]:
+    """List the nodes that have the label of a pool; `seconds`: until an answer, with no second try.
+
+    Raises ApiError where the user may not.
+    """
+    return api.items("/api/v1/nodes", {"labelSelector": names.POOL_LABEL}, seconds=seconds)
 
 
 def pool_of(node: Object) -> str:

@@ -12,12 +12,13 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
 Entry = dict[str, Any]
@@ -62,8 +63,7 @@ class ClusterAccess:
             ValueError: the kubeconfig has no such context, cluster or user.
             PluginError: the user's exec plugin gives no credential.
         """
-        context = _named(kubeconfig, "contexts", "context", kubeconfig.get("current-context", ""))
-        self._cluster = _named(kubeconfig, "clusters", "cluster", context.get("cluster", ""))
+        context, self._cluster = current(kubeconfig)
         self._user = _named(kubeconfig, "users", "user", context["user"]) if context.get("user") else {}
         self.address = str(self._cluster["server"]).rstrip("/")
         self.server_name = str(self._cluster.get("tls-server-name") or urlsplit(self.address).hostname)
@@ -72,14 +72,19 @@ class ClusterAccess:
         self._credential = self._sign_in()
         self._tls = self._context()
 
-    def now(self) -> tuple[ssl.SSLContext, list[tuple[str, str]]]:
-        """Return TLS and headers for a request, with a new credential where the last one has expired.
+    @property
+    def proxy_user(self) -> tuple[str, ...]:
+        """Name and password that the proxy's address has; empty without them."""
+        parts = urlsplit(self.proxy)
+        return (unquote(parts.username), unquote(parts.password or "")) if parts.username else ()
 
-        Raises PluginError as the constructor does.
-        """
+    def now(self) -> tuple[ssl.SSLContext, list[tuple[str, str]]]:
+        """Return TLS and headers for a request, with a new credential where the last one has expired."""
         with self._lock:
             if self._credential.is_over:
-                before, self._credential = self._credential, self._sign_in()
+                before = self._credential
+                with suppress(PluginError):  # the API server then refuses the last one
+                    self._credential = self._sign_in()
                 if before.certificate != self._credential.certificate:
                     self._tls = self._context()
             return self._tls, self._headers()
@@ -182,6 +187,12 @@ def proxy_for(address: str) -> str:
         except ValueError:  # one of them is a name
             continue
     return known.get(parts.scheme) or known.get("all", "")
+
+
+def current(kubeconfig: Mapping[str, Any]) -> tuple[Entry, Entry]:
+    """Return the current context and its cluster. Raises ValueError where the kubeconfig lacks one."""
+    context = _named(kubeconfig, "contexts", "context", kubeconfig.get("current-context", ""))
+    return context, _named(kubeconfig, "clusters", "cluster", context.get("cluster", ""))
 
 
 def _named(kubeconfig: Mapping[str, Any], section: str, part: str, name: str) -> Entry:

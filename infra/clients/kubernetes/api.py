@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
+from http.client import responses
 from pathlib import Path
 from ssl import SSLContext
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import yaml
 from urllib3 import (
-    BaseHTTPResponse,
     HTTPHeaderDict,
     PoolManager,
     ProxyManager,
@@ -48,6 +48,8 @@ _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 Object = Mapping[str, Any]
 Query = Mapping[str, str | int | Sequence[str]]
+Kind = tuple[str, str, str]
+"""API group, version and resource of a kind."""
 _NOTHING: Query = MappingProxyType({})
 
 
@@ -63,14 +65,23 @@ class ApiError(TrainyardError):
         super().__init__([Problem(what, f"{status}: {message}", "an answer", fix)])
         self.status, self.message = status, message
 
+    @classmethod
+    def of(cls, status: int, body: bytes, what: str = "the cluster's API") -> ApiError:
+        """Return the error of an answer: the message of its Status, and nothing else of what it has."""
+        try:
+            message = str(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError):
+            message = responses.get(status, "an answer that is not a Status")
+        return cls(status, message, what)
+
 
 class NoAnswer(TrainyardError, ConnectionError):  # noqa: N818 -- as TimeoutError's siblings are named
     """The API server is out of reach, or no longer answers."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, message: str) -> None:
         fix = "bring the embedded cluster up, or restore the connection; submitted jobs continue"
-        super().__init__([Problem("the cluster's API", reason, "an answer", fix)])
-        self.reason = reason
+        super().__init__([Problem("the cluster's API", message, "an answer", fix)])
+        self.message = message
 
 
 def socket_options() -> list[tuple[int, int, int]]:
@@ -113,9 +124,25 @@ class ApiServer:
         """
         return json.loads(self.read(path, query))
 
-    def items(self, path: str, query: Query = _NOTHING) -> list[Any]:
-        """Return the objects of a list. Raises as `get` does."""
-        return list(self.get(path, query).get("items") or ())
+    def items(
+        self,
+        path: str,
+        query: Query = _NOTHING,
+        *,
+        empty_on: Container[int] = (),
+        seconds: float | None = None,
+    ) -> list[Any]:
+        """Return the objects of a list; `empty_on`: statuses of refusals that count as a list of nothing.
+
+        Raises as `get` does.
+        """
+        try:
+            found = json.loads(self.read(path, query, seconds=seconds))
+        except ApiError as error:
+            if error.status not in empty_on:
+                raise
+            return []
+        return list(found.get("items") or ())
 
     def find(self, path: str) -> Any:  # noqa: ANN401 -- JSON
         """Return the object at a path, or None where there is none. Raises as `get` does."""
@@ -142,8 +169,8 @@ class ApiServer:
             ApiError: the API server refused the request.
             NoAnswer: the connection broke off, or nothing came for `silence`, by default SILENCE_SECONDS.
         """
-        pool, headers = self._pool()
         with _explained(self.address):
+            pool, headers = self._pool()
             answer = pool.request(
                 "GET",
                 url(self.address, path, query),
@@ -156,7 +183,7 @@ class ApiServer:
             try:
                 if answer.status >= HTTPStatus.BAD_REQUEST:
                     answer.read(cache_content=True)
-                    raise _refusal(answer)
+                    raise ApiError.of(answer.status, answer.data)
                 yield from answer.stream(amt=None)
             finally:
                 answer.close()
@@ -219,13 +246,13 @@ class ApiServer:
         seconds: float | None = None,
         accept: str = "*/*",
     ) -> bytes:
-        pool, headers = self._pool()
-        headers["Accept"] = accept
         content = None if body is None else json.dumps(body).encode()
-        if content:
-            headers["Content-Type"] = kind
         waits = Timeout(connect=seconds or CONNECT_SECONDS, read=seconds or ANSWER_SECONDS)
         with _explained(self.address):
+            pool, headers = self._pool()
+            headers["Accept"] = accept
+            if content:
+                headers["Content-Type"] = kind
             answer = pool.request(
                 method,
                 url(self.address, path, query),
@@ -236,7 +263,7 @@ class ApiServer:
                 timeout=waits,
             )
         if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise _refusal(answer)
+            raise ApiError.of(answer.status, answer.data)
         return bytes(answer.data)
 
     def _pool(self) -> tuple[PoolManager, HTTPHeaderDict]:
@@ -257,8 +284,7 @@ def _connections(access: ClusterAccess, tls: SSLContext) -> PoolManager:
     }
     if not access.proxy:
         return PoolManager(**options)
-    user = urlsplit(access.proxy)
-    sign_in = f"{unquote(user.username)}:{unquote(user.password or '')}" if user.username else None
+    sign_in = ":".join(access.proxy_user) or None
     return ProxyManager(access.proxy, proxy_headers=make_headers(proxy_basic_auth=sign_in), **options)
 
 
@@ -270,17 +296,11 @@ def _explained(address: str) -> Iterator[None]:
         raise NoAnswer(f"{address}: {getattr(error, 'reason', None) or error}") from error
 
 
-def _refusal(answer: BaseHTTPResponse) -> ApiError:
-    text = (answer.data or b"").decode(errors="replace")
-    return ApiError(answer.status, message_of(text) or str(answer.reason or ""))
-
-
-def message_of(body: str) -> str:
-    """Return the message of a Status, or the text of an answer that is none."""
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.strip()[:500]
+def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
+    """Return the path of a kind's objects, of those in a namespace, or of one of them."""
+    group, version, plural = kind
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{group}/{version}{within}/{plural}" + (f"/{name}" if name else "")
 
 
 def url(address: str, path: str, query: Query) -> str:

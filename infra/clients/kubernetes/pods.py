@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import yaml
 from websocket import (
@@ -22,7 +22,8 @@ from websocket import (
     WebSocketTimeoutException,
 )
 
-from infra.clients.kubernetes.api import ApiError, ApiServer, NoAnswer, Query, message_of, socket_options, url
+from infra.clients.kubernetes.access import ClusterAccess
+from infra.clients.kubernetes.api import ApiError, ApiServer, NoAnswer, Query, socket_options, url
 
 STDIN, STDOUT, STDERR, STATUS, RESIZE = range(5)
 """Channels of a program (kubernetes.io, `v4.channel.k8s.io`)."""
@@ -275,27 +276,24 @@ def _connect(api: ApiServer, pod: PodContainer, verb: str, query: Query) -> Any:
             url(api.address, path, query).replace("http", "ws", 1),
             header=[f"{name}: {value}" for name, value in headers],
             subprotocols=_PROTOCOLS,
-            **_through(api.access.proxy),
+            **_through(api.access),
         )
     except WebSocketBadStatusException as error:
-        body = error.resp_body or b""
-        message = message_of(body.decode(errors="replace") if isinstance(body, bytes) else str(body))
-        raise ApiError(error.status_code, message or str(error).splitlines()[0], f"pod {pod.name}") from error
+        raise ApiError.of(error.status_code, error.resp_body or b"", f"pod {pod.name}") from error
     except (WebSocketException, OSError) as error:
         raise NoAnswer(str(error)) from error
     return socket
 
 
-def _through(proxy: str) -> dict[str, Any]:
+def _through(access: ClusterAccess) -> dict[str, Any]:
     """Return the library's options for a proxy; with none, it is not to look for one itself."""
-    if not proxy:
+    if not access.proxy:
         return {"http_no_proxy": ["*"]}
-    parts = urlsplit(proxy)
-    user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    parts = urlsplit(access.proxy)
     kind = "http" if parts.scheme in {"http", "https"} else parts.scheme
     return {
         "http_proxy_host": parts.hostname,
         "http_proxy_port": parts.port or (443 if parts.scheme == "https" else 80),
-        "http_proxy_auth": user,
+        "http_proxy_auth": access.proxy_user or None,
         "proxy_type": kind,
     }

@@ -172,6 +172,25 @@ def test_a_plugin_is_asked_again_once_its_credential_has_expired(
     assert len((tmp_path / "asked").read_text()) == calls
 
 
+def test_a_plugin_that_fails_later_leaves_the_last_credential_to_the_api_server(tmp_path: Path) -> None:
+    """It then refuses the credential, and the command says how the job is followed again."""
+    status = json.dumps({"status": {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}})
+    script = f"mkdir {tmp_path}/asked && echo '{status}'"
+    access = ClusterAccess(config("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))
+    assert access.now()[1] == [("Authorization", "Bearer t")]
+
+
+@pytest.mark.parametrize("body", [b"<html>s3cret</html>", b"", b"[]", b'{"data": "s3cret"}'])
+def test_of_an_answer_that_is_no_status_nothing_is_shown(body: bytes) -> None:
+    assert ApiError.of(502, body).message == "Bad Gateway"
+
+
+def test_a_refused_list_may_count_as_empty(host: str) -> None:
+    assert api(host, "").items("/api/v1/pods", empty_on={401}) == []
+    with pytest.raises(ApiError):
+        api(host, "").items("/api/v1/pods", empty_on={403})
+
+
 @pytest.mark.parametrize(
     ("command", "message"), [("no-such-program", "not installed"), ("false", "no credentials from `false`")]
 )

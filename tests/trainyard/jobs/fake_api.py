@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -21,10 +21,15 @@ class FakeApi:
         self.asked: list[tuple[str, str, Query]] = []
         """Method, path and query of each request."""
 
-    def items(self, path: str, query: Query = _NOTHING) -> list[Any]:
-        self._ask("GET", path, query)
-        if path not in self.lists:
-            raise ApiError(404, f"the server could not find {path}")
+    def items(self, path: str, query: Query = _NOTHING, *, empty_on: Container[int] = ()) -> list[Any]:
+        try:
+            self._ask("GET", path, query)
+            if path not in self.lists:
+                raise ApiError(404, f"the server could not find {path}")
+        except ApiError as error:
+            if error.status not in empty_on:
+                raise
+            return []
         return self.lists[path]
 
     def get(self, path: str, query: Query = _NOTHING) -> Any:
