@@ -25,7 +25,7 @@ from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.state import State
-from trainyard_train.checkpointing.tensor_files import as_bytes, file_name
+from trainyard_train.checkpointing.tensor_files import as_bytes
 from trainyard_train.elasticity import node_memory
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
@@ -77,10 +77,10 @@ def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, flo
     saver = Saver(store, state.mesh, state.memory)
     for step in (1, 2):  # the first allocates the memory, and the second can fall back to it
         begin = time.monotonic()
-        captured = state.capture()
+        snapshot = state.capture(Manifest(step, 0, 1, {}, {}, {}))
         hardware.wait()
         taken["blocked"] = time.monotonic() - begin
-        saver.save({file_name(0): captured}, Manifest(step, 0, 1, {}, {}, {}))
+        saver.save(snapshot)
         taken["save"] = time.monotonic() - begin
         saver.wait_for_clean_up(60)
         if step == 1:

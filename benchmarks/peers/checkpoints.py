@@ -30,7 +30,6 @@ from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saved, Saver
 from trainyard_train.checkpointing.state import State
-from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
 from trainyard_train.parallelism.mesh import Mesh
@@ -131,10 +130,8 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
         return result
 
     def save(number: int) -> Future[Any]:
-        captured = state.capture()
-        manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
-        saved = saver.start(file_name(bench.mesh.rank), captured, manifest, state.spoiled)
-        return beside.submit(with_clean_up, saved)
+        snapshot = state.capture(Manifest(number, 0, bench.mesh.world_size, {}, {}, {}))
+        return beside.submit(with_clean_up, saver.start(snapshot))
 
     return save
 

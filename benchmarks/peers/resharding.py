@@ -27,7 +27,6 @@ from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.state import State
-from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
 from trainyard_train.tensors import is_distributed, local_of, offset_of
@@ -74,9 +73,8 @@ def _save(arm: str, state: State, folder: Path) -> None:
             local_of(tensor).copy_(_expected(name, tensor))
     if arm == "ours":
         saver = Saver(FolderStore(folder / arm), state.mesh)
-        files = {file_name(state.mesh.rank): state.capture()}
         for step in (1, 2):  # with an older one to fall back to, nothing is read before it is loaded
-            saver.save(files, Manifest(step, 0, state.mesh.world_size, {}, {}, {}))
+            saver.save(state.capture(Manifest(step, 0, state.mesh.world_size, {}, {}, {})))
     else:
         dcp.save(dict(state._tensors()), storage_writer=dcp.FileSystemWriter(folder / arm, sync_files=True))
 

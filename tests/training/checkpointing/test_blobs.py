@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, GcpXmlApi, serve
-from tests.training.checkpointing.test_object_store import FILES, newest_step, save
+from tests.training.checkpointing.test_object_store import FILES, newest_step, save, with_room
 from tests.training.launch import events, sha256
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
@@ -66,7 +66,7 @@ def test_a_file_of_many_megabytes_is_written_in_parts_and_read_in_ranges(
 ) -> None:
     for module in ("digests", "checkpoint"):
         monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 5 << 20)
-    store, data = ObjectStore(cloud.url), os.urandom(1 << 20) * 12
+    store, data = ObjectStore(cloud.url), with_room(os.urandom(1 << 20) * 12)
     save(store, 1, data)
     assert store.open(1).read(FILES[0]) == data
     assert not cloud.blobs.parts

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +15,7 @@ import torch.distributed as dist
 
 from tests.training.checkpointing.test_state import ThreadMesh
 from trainyard_train.checkpointing import loading
-from trainyard_train.checkpointing.checkpoint import (
-    FORMAT,
-    MANIFEST,
-    Checkpoint,
-    DamagedError,
-    Held,
-    Manifest,
-)
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Held, Manifest
 from trainyard_train.checkpointing.digests import digests_of
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.loading import Load, boxes
@@ -227,61 +218,9 @@ def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
     assert len(checkpoint.store.ranges) == 1 + 2, "the header, and 240 bytes"
 
 
-def in_format(version: int, root: Path) -> Checkpoint:
-    """Return the same checkpoint as an earlier version of the package wrote it.
-
-    Args:
-        version: 3: each file has one digest; 4: the blocks have SHA-256.
-        root: the store's folder.
-    """
-    path = root / "step-00000001" / MANIFEST
-    manifest = json.loads(path.read_text())
-    for name in manifest["files"]:
-        file = path.parent / name
-        content = file.read_bytes() if version == 3 else with_sha256_of_blocks(file.read_bytes())
-        file.write_bytes(content)
-        header = {} if version == 3 else {"header": 8 + int.from_bytes(content[:8], "little")}
-        digest = hashlib.sha256(content[: header.get("header", len(content))]).hexdigest()
-        manifest["files"][name] = {"size": len(content), "sha256": digest, **header}
-    manifest.pop("sha256")
-    manifest["format"] = version
-    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps({**manifest, "sha256": digest}))
-    return RangeRecordingStore(root).open(1)
-
-
-def with_sha256_of_blocks(content: bytes) -> bytes:
-    size = 8 + int.from_bytes(content[:8], "little")
-    header, rest = json.loads(content[8:size]), content[size:]
-    metadata = header.pop("__metadata__")
-    assert next(iter(metadata)) == "xxh3_128"
-    metadata.pop("xxh3_128")
-    blocks = (rest[at : at + 128] for at in range(0, len(rest), 128))
-    digests = "".join(hashlib.sha256(block).hexdigest() for block in blocks)
-    text = json.dumps({"__metadata__": {"sha256": digests, **metadata}, **header}).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + rest
-
-
-@pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("now", [1, 2, 3])
-def test_a_checkpoint_of_a_former_format_loads_and_each_file_is_read_once(
-    tmp_path: Path, version: int, now: int
-) -> None:
-    save(tmp_path, 2, along(0))
-    checkpoint = in_format(version, tmp_path)
-    assert load(checkpoint, now, all_of_it)[1] == []
-    assert isinstance(checkpoint.store, RangeRecordingStore)
-    blocks = [part for part in checkpoint.store.ranges if part[1]]
-    assert len(blocks) == len(set(blocks))
-
-
-@pytest.mark.parametrize("version", [3, 4, 5])
-@pytest.mark.parametrize("now", [1, 2, 3])
-def test_a_bit_that_flipped_anywhere_is_found_by_all_ranks(tmp_path: Path, version: int, now: int) -> None:
+def test_a_bit_that_flipped_anywhere_is_found_by_all_ranks(tmp_path: Path, now: int) -> None:
     checkpoint = save(tmp_path, 2, along(0))
-    if version < FORMAT:
-        checkpoint = in_format(version, tmp_path)
     path = tmp_path / "step-00000001" / file_name(1)
     content = path.read_bytes()
     for at in range(0, len(content), 97):

@@ -21,6 +21,8 @@ from tests.training.launch import events, reached, run, settings, sha256, start
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
+from trainyard_train.checkpointing.snapshot import Snapshot
+from trainyard_train.checkpointing.tensor_files import file_name
 
 __all__ = ["nfs"]
 pytestmark = [
@@ -129,14 +131,14 @@ def test_two_ranks_on_two_clients_make_one_checkpoint(clients: list[Path]) -> No
 
     def save_all(saver: Saver) -> None:
         for step in (10, 20, 30):
-            saver.save({f"rank-{saver.mesh.rank}": b"x" * step * 1000}, manifest_of_ranks(step))
+            saver.save(Snapshot(b"x" * step * 1000, manifest_of_ranks(step)))
 
     on_ranks(clients[0], save_all, stores)
     for checkpoint, damages in on_ranks(clients[0], lambda saver: saver.newest(IDENTITY), stores):
         assert damages == []
         assert checkpoint is not None
         assert checkpoint.manifest.step == 30
-        assert set(checkpoint.manifest.files) == {"rank-0", "rank-1"}
+        assert set(checkpoint.manifest.files) == {file_name(0), file_name(1)}
 
 
 def test_two_runs_that_commit_the_same_step_at_once_write_one_whole_checkpoint(clients: list[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,7 @@ from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
+from trainyard_train.checkpointing.digests import Data, room_for_digests
 from trainyard_train.checkpointing.lifecycle import marks_of
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError, part_size
 from trainyard_train.checkpointing.stores import open_store
@@ -41,7 +43,13 @@ def content(step: int) -> bytes:
     return f"weights of step {step}".encode() * 50
 
 
-def save(store: ObjectStore, step: int, data: bytes | None = None) -> None:
+def with_room(content: bytes) -> memoryview:
+    """Return a file whose blocks have digests, as those of checkpoints have."""
+    header = json.dumps({"__metadata__": room_for_digests(len(content))}).encode()
+    return memoryview(bytearray(len(header).to_bytes(8, "little") + header + content))
+
+
+def save(store: ObjectStore, step: int, data: Data | None = None) -> None:
     staged = store.begin(step)
     files = {name: store.write(staged, name, data or content(step)) for name in FILES}
     store.commit(staged, manifest(step, files))
@@ -72,14 +80,14 @@ def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch
     for module in ("digests", "checkpoint"):
         monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 1000)
     store = ObjectStore(url)
-    data = os.urandom(10_500)
+    data = with_room(os.urandom(10_500))
     save(store, 1, data)
     assert store.open(1).read(FILES[1]) == data
 
 
 def test_a_file_of_many_megabytes_is_written_in_parts_and_read_back(url: str) -> None:
     store = ObjectStore(url)
-    data = os.urandom(1 << 20) * 12
+    data = with_room(os.urandom(1 << 20) * 12)
     save(store, 1, data)
     assert store.open(1).read(FILES[0]) == data
 

@@ -20,8 +20,10 @@ from torch import nn
 
 from tests.processes import TIMEOUT_SECONDS
 from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Manifest
+from trainyard_train.checkpointing.digests import Data
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.state import PAGE, State, decode, file_name, load_tensors
+from trainyard_train.checkpointing.state import PAGE, State, decode, load_tensors
+from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.parallelism.mesh import Mesh
 
 
@@ -94,7 +96,11 @@ def ranks(world_size: int, seed: int) -> list[State]:
     return states
 
 
-def save(root: Path, captured: Sequence[memoryview]) -> Checkpoint:
+def captured(state: State) -> Data:
+    return state.capture(Manifest(1, 1, 1, {}, {}, {})).data
+
+
+def save(root: Path, captured: Sequence[Data]) -> Checkpoint:
     store = FolderStore(root)
     staged = store.begin(1)
     files = {
@@ -108,7 +114,7 @@ def save(root: Path, captured: Sequence[memoryview]) -> Checkpoint:
 
 
 def pieces(state: State) -> list[torch.Tensor]:
-    return [values for _, _, values in decode(memoryview(bytearray(state.capture())))["pieces"].values()]
+    return [values for _, _, values in decode(memoryview(bytearray(captured(state))))["pieces"].values()]
 
 
 @pytest.mark.parametrize("saved_by", [1, 2, 4, 7])
@@ -117,7 +123,7 @@ def test_any_number_of_ranks_loads_every_parameter_buffer_and_moment(
     tmp_path: Path, saved_by: int, loaded_by: int
 ) -> None:
     source = ranks(saved_by, seed=1)
-    checkpoint = save(tmp_path, [state.capture() for state in source])
+    checkpoint = save(tmp_path, [captured(state) for state in source])
     fresh = ranks(loaded_by, seed=2)
     assert fresh[0].weights_sha256() != source[0].weights_sha256()
     load_all(fresh, checkpoint)
@@ -138,20 +144,20 @@ def test_the_ranks_share_the_writing_evenly(tmp_path: Path) -> None:
 def test_what_is_captured_does_not_change_when_training_continues() -> None:
     """A bug of asynchronous saves: they wrote values of later steps (pytorch#144657)."""
     (state,) = ranks(1, seed=1)
-    held = state.capture()
-    captured = bytes(held)
+    held = captured(state)
+    before = bytes(held)
     with torch.no_grad():
         for parameter in state.model.parameters():
             parameter.add_(1)
     state.optimizer.step()
-    assert held == captured
-    assert state.capture() != captured
+    assert held == before
+    assert captured(state) != before
 
 
 def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_library() -> None:
     (state,) = ranks(1, seed=1)
-    first = state.capture()
-    again = state.capture()
+    first = captured(state)
+    again = captured(state)
     assert np.shares_memory(np.asarray(first), np.asarray(again))
     assert np.asarray(again).ctypes.data % PAGE == 0, "disks take nothing else straight from memory"
     tensors = load(bytes(again))
@@ -161,12 +167,12 @@ def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_lib
 
 
 def test_each_rank_gets_its_random_generator_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured, expected = [], []
+    files, expected = [], []
     for state in ranks(2, seed=1):
         torch.manual_seed(100 + state.mesh.rank)
-        captured.append(state.capture())
+        files.append(captured(state))
         expected.append(torch.get_rng_state())
-    checkpoint = save(tmp_path, captured)
+    checkpoint = save(tmp_path, files)
     found: dict[str, torch.Tensor] = {}
 
     def keep(states: dict[str, torch.Tensor], device: torch.device) -> None:
@@ -178,7 +184,7 @@ def test_each_rank_gets_its_random_generator_back(tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)])
+    checkpoint = save(tmp_path, [captured(state) for state in ranks(2, seed=1)])
     path = tmp_path / checkpoint.name / file_name(1)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(DamagedError, match=r"rank-00001\.safetensors was altered"):
@@ -186,7 +192,7 @@ def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)][:1])
+    checkpoint = save(tmp_path, [captured(state) for state in ranks(2, seed=1)][:1])
     with pytest.raises(DamagedError, match=r"step-00000001 lacks parts of model\."):
         load_all(ranks(1, seed=2), checkpoint)
 
@@ -201,7 +207,7 @@ def test_a_load_lets_other_threads_run(tmp_path: Path) -> None:
     model = nn.Linear(1 << 13, 1 << 13, bias=False)
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     state = State(model, torch.optim.SGD(model.parameters()), mesh)
-    checkpoint = save(tmp_path, [state.capture()])
+    checkpoint = save(tmp_path, [captured(state)])
     assert any(longest_pause(state, checkpoint) < 0.07 for _ in range(20))
 
 

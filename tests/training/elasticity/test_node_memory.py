@@ -14,6 +14,7 @@ from torch import nn
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
+from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import State
 from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity import node_memory
@@ -45,13 +46,13 @@ class TrainingRank:
         self.state = State(self.model, torch.optim.SGD(self.model.parameters()), mesh, memory)
         self.saver = Saver(FolderStore(root), mesh, memory)
 
-    def capture(self, step: int) -> memoryview:
+    def capture(self, step: int) -> Snapshot:
         with torch.no_grad():
             self.model.weight.fill_(step)
-        return self.state.capture()
+        return self.state.capture(Manifest(step, 0, 1, {}, {}, {}))
 
     def save(self, step: int) -> None:
-        self.saver.save({file_name(0): self.capture(step)}, Manifest(step, 0, 1, {}, {}, {}))
+        self.saver.save(self.capture(step))
 
     def load(self) -> tuple[int, int]:
         """Load; return the step of the weights, and how many bytes were read from the store."""

@@ -20,7 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from trainyard_train import ConfigError, MismatchError, Run
-from trainyard_train.checkpointing.state import decode, file_name
+from trainyard_train.checkpointing.state import decode
+from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.parallelism.mesh import Mesh
 
 _NUMBER = re.compile(r"(float|complex|int|uint|bool|bfloat)(8|16|32|64|128)?(_\w+)?")

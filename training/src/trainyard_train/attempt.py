@@ -7,17 +7,18 @@ Subclasses define what a checkpoint holds, and how ranks agree on a notice withi
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainyard_train.checkpointing.checkpoint import Checkpoint, Manifest, Retention
 from trainyard_train.checkpointing.config import CheckpointConfig
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
-from trainyard_train.checkpointing.saver import Saved, Saver
-from trainyard_train.checkpointing.state import State, file_name
+from trainyard_train.checkpointing.saver import SaveError, Saver
+from trainyard_train.checkpointing.snapshot import Snapshot
+from trainyard_train.checkpointing.state import State
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.writer import Writer
@@ -81,7 +82,7 @@ class Attempt(ABC):
             self.cadence = Cadence(measured_mtbf(lines, checkpoint.mtbf_seconds))
         spot_seconds = read_seconds(NOTICE_VARIABLE)
         self.writer = Writer(
-            self.heartbeats, self._record, timeouts.save, self.cadence, spot_seconds, mesh.is_rank0
+            self.saver, self.heartbeats, self._record, timeouts.save, self.cadence, spot_seconds
         )
 
     @property
@@ -101,18 +102,12 @@ class Attempt(ABC):
         """Write the metrics of all finished steps, before a checkpoint with them is committed."""
 
     @abstractmethod
-    def _capture(self) -> memoryview:
+    def _capture(self, manifest: Manifest) -> Snapshot:
         """Copy the state into memory, in the format of this rank's file."""
 
     @abstractmethod
     def _position(self) -> Mapping[str, Any]:
         """Return the manifest's fields on the position in the run, besides the step."""
-
-    def _extra_report_fields(self) -> Mapping[str, Any]:
-        """Return further keyword arguments of `Saver.start`: what ranks report of their files. Default:
-        none.
-        """
-        return {}
 
     def _agree(self, what: str, own: Mapping[str, Any]) -> None:
         """Check that all ranks have the same values.
@@ -175,7 +170,7 @@ class Attempt(ABC):
         """Start a save in the background."""
         self._catch_up()
         self._due = False
-        self.writer.begin(self.steps, "interval", self._capture, self._write_paced)
+        self._write("interval")
 
     def _save(self, reason: str) -> None:
         """Save the finished steps, unless they are saved already, and wait for it.
@@ -184,8 +179,13 @@ class Attempt(ABC):
             SaveError: the save failed.
         """
         self._catch_up()
-        write = self._write if reason == "final" else self._write_paced
-        self.writer.now(self.steps, reason, self._capture, write)
+        self.writer.settle()
+        if self.saved_step == self.steps:
+            return
+        self._write(reason)
+        self.writer.settle()
+        if self.saved_step != self.steps:
+            raise SaveError(f"step {self.steps} could not be saved")
 
     def _save_on_notice(self) -> None:
         """Commit a checkpoint because a rank has a preemption notice."""
@@ -199,12 +199,9 @@ class Attempt(ABC):
         longest = max(self.timeouts.save, self.timeouts.store)
         self.saver.wait_for_clean_up(longest, lambda: self.notice.requested)
 
-    def _write_paced(self, captured: memoryview) -> Future[Saved]:
-        """Write at the configured pace."""
-        return self._write(captured, self._checkpoint.pace_seconds)
-
-    def _write(self, captured: memoryview, pace_seconds: float = 0) -> Future[Saved]:
-        """Start writing the captured state."""
+    def _write(self, reason: str) -> None:
+        """Copy the state once a former save has ended, and start to write it: the last one at full speed."""
+        self.writer.settle()
         manifest = Manifest(
             step=self.steps,
             world_size=self.mesh.world_size,
@@ -212,10 +209,10 @@ class Attempt(ABC):
             identity=self.identity,
             **self._position(),
         )
-        name = file_name(self.mesh.rank)
-        return self.saver.start(
-            name, captured, manifest, self.state.spoiled, pace_seconds, **self._extra_report_fields()
-        )
+        begin = time.monotonic()
+        snapshot = self._capture(manifest)
+        pace_seconds = 0.0 if reason == "final" else self._checkpoint.pace_seconds
+        self.writer.begin(snapshot, reason, time.monotonic() - begin, pace_seconds)
 
     def _record(self, event: str, **values: object) -> None:
         if self.log:

@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing import generators
-from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError
+from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError, Manifest
 from trainyard_train.checkpointing.config import CheckpointConfig
 from trainyard_train.checkpointing.objects import (
     Stateful,
@@ -36,7 +36,8 @@ from trainyard_train.checkpointing.objects import (
     TrackedOptimizer,
 )
 from trainyard_train.checkpointing.saver import MismatchError
-from trainyard_train.checkpointing.tracked import TrackedObjects, merge
+from trainyard_train.checkpointing.snapshot import Snapshot
+from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
 from trainyard_train.config_base import ConfigError, problems_of
 from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
@@ -537,19 +538,16 @@ class Run(Attempt):
             self._exchange()
         self._take(self._agreement.result())
 
-    def _capture(self) -> memoryview:
+    def _capture(self, manifest: Manifest) -> Snapshot:
         private = {
             "generators": generators.capture(self.mesh.device),
             "batches": [each.private() for each in self._batches],
             **({} if self.own is None else {"own": self.own.state_dict()}),
         }
-        return self.state.capture(private)
+        return self.state.capture(manifest, private)
 
     def _position(self) -> dict[str, Any]:
         return {"samples": 0, "schedule": {}}  # `_Position` has more, among what is tracked
-
-    def _extra_report_fields(self) -> dict[str, Any]:
-        return {"report": self.state.report, "merge": merge}
 
     def _current_epoch(self) -> int | None:
         return self.epoch if self._in_epochs else None

@@ -20,6 +20,7 @@ from torch import nn
 from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.saver import DATASET
+from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import State
 from trainyard_train.computation import Computation, PipelinedComputation
 from trainyard_train.config import TrainConfig
@@ -377,8 +378,8 @@ class Trainer(Attempt):
     def _catch_up(self) -> None:
         self.read()
 
-    def _capture(self) -> memoryview:
-        return self.state.capture()
+    def _capture(self, manifest: Manifest) -> Snapshot:
+        return self.state.capture(manifest)
 
     def _position(self) -> dict[str, Any]:
         scale = {**self.loss_scale.state_dict(), "skipped": self.skipped} if self.loss_scale else {}

@@ -25,11 +25,9 @@ from typing import Any, ClassVar, Final, TypeVar
 from trainyard_train.checkpointing.digests import (
     BLOCK,
     SHA256,
-    Algorithm,
     Data,
     Digest,
     FileEntry,
-    Hash,
     digests_of,
 )
 from trainyard_train.observability.origin import origin_of
@@ -39,8 +37,6 @@ T = TypeVar("T")
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
 FORMAT: Final = 5
-READABLE: Final = frozenset({3, 4, FORMAT})
-"""Formats that this version reads. Format 3 has no digests of blocks; format 4 has SHA-256 for them."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -102,7 +98,7 @@ class Manifest:
             stated = body.pop("sha256")
             if stated != _digest(body):  # a flipped bit must not look like another format version
                 raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
-            if (found := body.pop("format")) not in READABLE:
+            if (found := body.pop("format")) != FORMAT:
                 raise FormatError(_of_another_version(found))
             body = {"origin": {}, **body}
             return Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
@@ -239,20 +235,15 @@ class StoredFile:
             raise DamagedError(f"{self.name} has no bytes {start + count} to {start + size}")
 
     def header(self) -> memoryview:
-        """The header; verified if the file has digests of its blocks, else only with the whole.
+        """The header.
 
         Raises:
             DamagedError: missing, or altered.
         """
-        if self.entry.header:
-            return self._verified(0, self.entry.header, self.entry.digest)
-        size = 8 + int.from_bytes(self.read(0, min(8, self.entry.size)), "little")
-        if size > self.entry.size:
-            raise DamagedError(f"{self.name} was altered: its header is longer than the file")
-        return self.read(0, size)
+        return self._verified(0, self.entry.header, self.entry.digest)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Start and end of each block in the file: after the header, or from the start of the file."""
+        """Start and end of each block in the file, after the header."""
         first, size = self.entry.header, self.entry.size
         return [(begin, min(begin + BLOCK, size)) for begin in range(first, size, BLOCK)]
 
@@ -261,7 +252,7 @@ class StoredFile:
         return (position - self.entry.header) // BLOCK
 
     def blocks(self) -> Iterator[tuple[int, memoryview]]:
-        """Yield all of the file in order, each part with its start; all is verified at the end.
+        """Yield all of the file in order, each part verified, with its start.
 
         A part is good until the next one is asked for, which takes its memory.
 
@@ -270,34 +261,25 @@ class StoredFile:
         """
         self.check_size()
         numbers = range(len(self.ranges()))
-        if self.entry.header:
-            data = self.header()
-            yield 0, data
-            digests = digests_of(data)
-            yield from ahead(lambda number, room: self.block(number, digests, room), numbers, self.store)
-            return
-        found = SHA256.new()
-        for start, block in ahead(lambda number, room: self.block(number, (), room), numbers, self.store):
-            found.update(block)
-            yield start, block
-        self.verify_whole(found)
+        data = self.header()
+        yield 0, data
+        digests = digests_of(data)
+        yield from ahead(lambda number, room: self.block(number, digests, room), numbers, self.store)
 
     def block(
-        self, number: int, digests: Sequence[Digest] = (), room: memoryview | None = None
+        self, number: int, digests: Sequence[Digest], room: memoryview | None = None
     ) -> tuple[int, memoryview]:
-        """Read a block, verified if digests are given; returns its start and content.
+        """Read and verify a block; returns its start and content.
 
         Args:
             number: from 0.
-            digests: digests of all blocks; empty if they have none.
+            digests: digests of all blocks.
             room: memory to read into; None: memory of the store's choice.
 
         Raises:
             DamagedError: missing, or altered.
         """
         start, stop = self.ranges()[number]
-        if not digests:
-            return start, self.read(start, stop, room)
         return start, self._verified(start, stop, digests[number], room)
 
     def put_block(self, number: int, digest: Digest, parts: Sequence[memoryview]) -> None:
@@ -328,21 +310,10 @@ class StoredFile:
         self._verify(digest, data)
         return data
 
-    def verify_whole(self, found: Hash) -> None:
-        """Compare what all of a file was hashed to with the manifest.
-
-        Raises:
-            DamagedError: the bytes differ from the digest.
-        """
-        if found.hexdigest() != self.entry.sha256:
-            raise self._altered(SHA256)
-
     def _verify(self, digest: Digest, *parts: Data) -> None:
         if not digest.matches(*parts):
-            raise self._altered(digest.algorithm)
-
-    def _altered(self, algorithm: Algorithm) -> DamagedError:
-        return DamagedError(f"{self.name} was altered: its {algorithm.name} does not match the manifest")
+            algorithm = digest.algorithm.name
+            raise DamagedError(f"{self.name} was altered: its {algorithm} does not match the manifest")
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import torch
 from trainyard_train.checkpointing import values as state_values
 from trainyard_train.checkpointing.checkpoint import CheckpointStore, Manifest
 from trainyard_train.checkpointing.foreign import ForeignCheckpoint, read
-from trainyard_train.checkpointing.state import file_name, lay_out
+from trainyard_train.checkpointing.state import lay_out
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.checkpointing.tensor_files import copy, name_of
+from trainyard_train.checkpointing.tensor_files import copy, file_name, name_of
 from trainyard_train.config_base import ConfigError
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, StoredFile, ahead
-from trainyard_train.checkpointing.digests import BLOCK, SHA256, Data, Digest, Hash, digests_of
+from trainyard_train.checkpointing.digests import BLOCK, Data, Digest, digests_of
 from trainyard_train.checkpointing.tensor_files import (
     Offset,
     Piece,
@@ -52,9 +52,7 @@ class Header:
     pieces: Mapping[str, Piece]
     metadata: Mapping[str, str]
     digests: Sequence[Digest]
-    """Digests of the file's blocks; empty if only the whole file has one."""
-    unverified: bytes
-    """The bytes of the header if only the whole file has a digest, else empty."""
+    """Digests of the file's blocks."""
 
     @staticmethod
     def parse(file: StoredFile, data: Data) -> Header:
@@ -67,9 +65,7 @@ class Header:
             pieces, metadata = read_header(data)
             if any(not len(data) <= each.begin <= each.end <= file.entry.size for each in pieces.values()):
                 raise ValueError("a tensor lies outside of the file")
-            if file.entry.header:
-                return Header(file, pieces, metadata, digests_of(data), b"")
-            return Header(file, pieces, metadata, (), bytes(data))
+            return Header(file, pieces, metadata, digests_of(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{file.name} was altered: its header cannot be read: {error}") from None
 
@@ -206,8 +202,6 @@ class Load:
             found = sorted(_span(piece, offset, tensor, file) for piece, offset, tensor in pieces)
             needs[name] = list(_joined(found))
             pieces.sort(key=lambda each: each[0].begin)
-        if self.own_header and self.own_header.unverified:  # one digest over all of it: read all of it
-            needs[self.own_header.file.name] = [(0, len(self.own_header.file.ranges()))]
         return needs
 
     def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Blocks]) -> None:
@@ -216,9 +210,6 @@ class Load:
         store = self.checkpoint.store
         found = ahead(lambda index, buffer: self._block(*mine[index], buffer), range(len(mine)), store)
         received = torch.empty(BLOCK, dtype=torch.uint8, device=self.mesh.device)
-        hashes = {name: SHA256.new() for name in self.headers}
-        for name, found_so_far in hashes.items():
-            found_so_far.update(self.headers[name].unverified)
         for at, number in events:
             run = runs[number]
             file = self.headers[run.file].file
@@ -233,8 +224,6 @@ class Load:
                 if not file.is_held(block.content):
                     self._bytes_from_store += stop - start
                     self._altered |= {run.file} if run.held and len(run.ranks) > 1 else set()
-                if not file.entry.header:
-                    self._verify_whole(run, at, block.content, hashes[run.file])
             else:
                 parts = self._parts(run.file, start, stop) if self.mesh.device.type == "cpu" else []
                 if is_in_tensor := len(parts) == 1:
@@ -249,7 +238,7 @@ class Load:
         header, number = self.headers[run.file], run.blocks[at]
         start, stop = header.file.ranges()[number]
         try:
-            parts = self._parts(run.file, start, stop) if header.digests and not header.file.held else []
+            parts = self._parts(run.file, start, stop) if not header.file.held else []
             if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others receive it from one buffer
                 header.file.put_block(number, header.digests[number], parts)
                 return _Block(parts[0], is_in_tensor=True)
@@ -257,16 +246,6 @@ class Load:
         except DamagedError as error:
             self._record_damage(error)
             return _Block(memoryview(bytes(stop - start)), is_in_tensor=False)
-
-    def _verify_whole(self, run: _Blocks, at: int, content: Data, found: Hash) -> None:
-        """Verify a file with one digest after its last block; its header is hashed as it was used."""
-        header = self.headers[run.file]
-        found.update(content[max(0, len(header.unverified) - header.file.ranges()[at][0]) :])
-        if at == len(run.blocks) - 1:
-            try:
-                header.file.verify_whole(found)
-            except DamagedError as error:
-                self._record_damage(error)
 
     def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
         """Memory that a range of bytes is read into directly; empty if some of them have to be copied."""
@@ -358,10 +337,7 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
     for name in sorted(checkpoint.manifest.files):
         file = checkpoint.file(name)
         needing = {rank: files[name] for rank, files in enumerate(needs) if files.get(name)}
-        segments = list(_segments(needing)) if needing else []
-        if segments and not file.entry.header:  # a file with one digest is read by one rank
-            segments = [(0, len(file.ranges()), sorted(needing))]
-        for first, last, ranks in segments:
+        for first, last, ranks in _segments(needing) if needing else ():
             candidates = [rank for rank in ranks if name in held[rank]] or ranks
             parts = min(len(candidates), last - first) if file.entry.header else 1
             readers = sorted(candidates, key=blocks_of.__getitem__)

@@ -20,7 +20,9 @@ from trainyard_train.checkpointing.checkpoint import (
     Manifest,
     step_name,
 )
-from trainyard_train.checkpointing.digests import Data, FileEntry
+from trainyard_train.checkpointing.digests import FileEntry
+from trainyard_train.checkpointing.snapshot import Snapshot, merge
+from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
@@ -40,11 +42,6 @@ class UnsharedError(OSError):
     """A rank cannot read what rank 0 can: the checkpoint is whole, and is not quarantined."""
 
 
-Fault = Callable[[], str]
-Report = Callable[[Mesh, str], str]
-"""Describes what a rank's files hold, as text; takes the mesh and a prefix for keys of its store."""
-Merge = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Merges all ranks' reports into the `state` of the manifest."""
 DATASET: Final = "dataset"
 """Key of a run's identity: identifies the dataset, as far as it determines the order of samples."""
 _WHOSE: Final = {DATASET: "the present data"}
@@ -100,22 +97,9 @@ class Saver:
         self._clean_up: Future[None] | None = None
         """The clean-up after the last commit; None on ranks other than 0."""
 
-    def start(
-        self,
-        name: str,
-        data: Data,
-        manifest: Manifest,
-        fault: Fault,
-        pace_seconds: float = 0,
-        *,
-        report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _reports: {},
-    ) -> Future[Saved]:
+    def start(self, snapshot: Snapshot, pace_seconds: float = 0) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
-        begin = time.monotonic()
-        return self._thread.submit(
-            self.save, {name: data}, manifest, fault, begin, pace_seconds, report=report, merge=merge
-        )
+        return self._thread.submit(self.save, snapshot, time.monotonic(), pace_seconds)
 
     def close(self) -> None:
         """Start no save after those begun; waits for none, since a disk or a store may hang."""
@@ -136,41 +120,27 @@ class Saver:
                 return
             wait([cleaning], _LOOK_SECONDS)
 
-    def save(
-        self,
-        files: Mapping[str, Data],
-        manifest: Manifest,
-        fault: Fault = lambda: "",
-        begin: float | None = None,
-        pace_seconds: float = 0,
-        *,
-        report: Report = lambda _mesh, _key: "",
-        merge: Merge = lambda _reports: {},
-    ) -> Saved:
-        """Write the files of all ranks as one checkpoint.
+    def save(self, snapshot: Snapshot, begin: float | None = None, pace_seconds: float = 0) -> Saved:
+        """Write the snapshots of all ranks as one checkpoint.
 
         Args:
-            files: files of this rank.
-            manifest: all but its files.
-            fault: asked what speaks against saving these files; empty if nothing does.
+            snapshot: of this rank.
             begin: when the save began, by the monotonic clock; now if not given.
             pace_seconds: least time from then to the commit; the rest is slept.
-            report: describes the content of this rank's files.
-            merge: makes the manifest's `state` of all reports, at rank 0.
 
         Raises:
             SaveError: on every rank, if any of them failed.
         """
         begin = time.monotonic() if begin is None else begin
-        number = next(self._save_numbers)
+        number, step = next(self._save_numbers), snapshot.manifest.step
         key = f"save/{number}"
-        staged = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
-        written: dict[str, Any] = self._write(staged, files, fault) if staged else {"error": "see rank 0"}
+        staged = self.mesh.broadcast(f"{key}/draft", self._begin(step) if self.mesh.is_rank0 else "")
+        written: dict[str, Any] = self._write(staged, snapshot) if staged else {"error": "see rank 0"}
         if staged:
-            written["state"] = report(self.mesh, key)
+            written["state"] = snapshot.report(self.mesh, key)
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         time.sleep(max(0.0, begin + pace_seconds - time.monotonic()))
-        error = self._commit(staged, reports, manifest, merge) if self.mesh.is_rank0 else ""
+        error = self._commit(staged, reports, snapshot.manifest) if self.mesh.is_rank0 else ""
         error = self.mesh.broadcast(f"{key}/done", error)
         seconds = time.monotonic() - begin
         if self.mesh.is_rank0 and number:
@@ -179,9 +149,8 @@ class Saver:
             raise SaveError(error)
         self.memory.commit()
         if self.mesh.is_rank0:
-            self._begin_clean_up(manifest.step)
-        size = sum(entry["size"] for each in reports for entry in each["files"].values())
-        return Saved(size, seconds)
+            self._begin_clean_up(step)
+        return Saved(sum(each["entry"]["size"] for each in reports), seconds)
 
     def newest(
         self, identity: Mapping[str, Any], *, whole: bool = False
@@ -281,7 +250,7 @@ class Saver:
 
     def _held(self, manifest: Manifest) -> dict[str, memoryview]:
         """The files of a checkpoint that this node's memory has."""
-        found = self.memory.find({n: each.sha256 for n, each in manifest.files.items() if each.header})
+        found = self.memory.find({name: each.sha256 for name, each in manifest.files.items()})
         return {name: each for name, each in found.items() if len(each) == manifest.files[name].size}
 
     def _quarantine_everywhere(self, key: str, step: int, reason: str, damages: list[str]) -> None:
@@ -339,29 +308,27 @@ class Saver:
             log_line(f"the checkpoint of step {step} cannot be started: {error}")
             return ""
 
-    def _write(self, staged: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
-        if found := fault():
-            return {"error": f"{self._own_name}: {found}"}
+    def _write(self, staged: str, snapshot: Snapshot) -> dict[str, Any]:
+        if problem := snapshot.problem():
+            return {"error": f"{self._own_name}: {problem}"}
         try:
-            entries = {name: self.store.write(staged, name, data) for name, data in files.items()}
+            entry = self.store.write(staged, file_name(self.mesh.rank), snapshot.data)
         except OSError as error:
             return {"error": f"{self._own_name}: {error}"}
-        return {"files": {name: asdict(entry) for name, entry in entries.items()}}
+        return {"entry": asdict(entry)}
 
     @property
     def _own_name(self) -> str:
         return f"rank {self.mesh.rank} on {self.mesh.node}"
 
-    def _commit(self, staged: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
+    def _commit(self, staged: str, reports: Sequence[Mapping[str, Any]], manifest: Manifest) -> str:
         """Commit, or delete the staging folder; returns the error."""
         errors = [report["error"] for report in reports if "error" in report]
         if not errors:
-            entries = {
-                name: FileEntry(**entry) for report in reports for name, entry in report["files"].items()
-            }
+            files = {file_name(rank): FileEntry(**each["entry"]) for rank, each in enumerate(reports)}
+            state = merge(report["state"] for report in reports)
             try:
-                state = merge([report["state"] for report in reports])
-                self.store.commit(staged, replace(manifest, files=entries, state=state))
+                self.store.commit(staged, replace(manifest, files=files, state=state))
             except OSError as error:
                 errors.append(str(error))
         if errors and staged:
@@ -378,8 +345,7 @@ def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     """Differences between a checkpoint and a run that would resume from it, as text; empty if none."""
     if checkpoint.manifest.state.get("imported"):  # imported checkpoints have no run's identity
         return ""
-    saved = dict(checkpoint.manifest.identity)
-    saved.setdefault(DATASET, identity.get(DATASET))  # older ones lack it
+    saved = checkpoint.manifest.identity
     differences = [
         f"{key}: the checkpoint has {saved.get(key)!r}, {_WHOSE.get(key, 'the configuration')}"
         f" {identity.get(key)!r}{_ADVICE.get(key, '')}"

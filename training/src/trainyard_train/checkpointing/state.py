@@ -19,10 +19,10 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from trainyard_train.checkpointing import tensor_files
-from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.checkpoint import Checkpoint, Manifest
 from trainyard_train.checkpointing.digests import Data, room_for_digests
 from trainyard_train.checkpointing.loading import Load, Targets
+from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.tensor_files import (
     TYPES,
     Offset,
@@ -38,7 +38,6 @@ from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, offset_of
 
-file_name = tensor_files.file_name  # where callers look for it
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096
 """Bytes: a capture begins at a multiple, since direct writes to a disk need aligned memory."""
@@ -88,38 +87,25 @@ class State:
     memory: NodeMemory = field(default_factory=NodeMemory)
     """Memory that captures are written to."""
     _buffer: Buffer = field(init=False, repr=False, compare=False)
-    _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Copies of the parameters and moments in the last capture; buffers are left out, as they may hold an
-    infinity."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_buffer", Buffer(self.mesh.device.type == "cuda", self.memory))
 
-    def capture(self) -> memoryview:
-        """Copy this rank's pieces and generators into memory, as a file that later steps do not change.
-
-        It is good until the next capture, which takes its memory.
-        """
+    def capture(self, manifest: Manifest) -> Snapshot:
+        """Copy this rank's pieces and generators into memory, as a file that later steps do not change."""
         tensors, offsets, learned = {}, {}, []
         parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
         for name, tensor in self._tensors():
             offset, tensors[name] = self._own_part(tensor)
             offsets[name] = (list(tensor.shape), list(offset))
+            # Buffers may hold an infinity.
             if (name in parameters or name.startswith("optimizer.")) and tensor.is_floating_point():
                 learned.append(name)
         for name, state in _generators(self.mesh.device).items():
             tensors[f"{_GENERATOR}{name}"] = state
         memory, copies = self._buffer.fill(tensors, offsets, {})
-        self._copies.clear()
-        self._copies.update({name: copies[name] for name in learned})
-        return memory
-
-    def spoiled(self) -> str:
-        """Problem of the last capture, if it has a value that is not finite; empty if not.
-
-        The loss shows it one step later, which is too late: each attempt would resume from such weights.
-        """
-        return not_finite(self._copies, ": lower optim.lr, or raise optim.warmup_steps")
+        advice = ": lower optim.lr, or raise optim.warmup_steps"
+        return Snapshot(memory, manifest, {name: copies[name] for name in learned}, advice=advice)
 
     def restore(self, checkpoint: Checkpoint, key: str = "restore") -> None:
         """Restore a checkpoint. A rank that did not exist when it was captured keeps its fresh generators.
@@ -335,15 +321,6 @@ def decode(data: Data) -> dict[str, Any]:
         },
         "metadata": metadata,
     }
-
-
-def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
-    """Name of a tensor with NaN or infinity; empty if there is none."""
-    for name, values in tensors.items():
-        # A sum takes a quarter of the time of a test of each element, and can only overflow.
-        if not values.sum().isfinite() and not values.isfinite().all():
-            return f"{name} has NaN or infinite values{advice}"
-    return ""
 
 
 def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

@@ -11,9 +11,8 @@ as before, except for buffers of modules: another number of ranks takes rank 0's
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -22,7 +21,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from trainyard_train.checkpointing import values as state_values
-from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Manifest
 from trainyard_train.checkpointing.loading import Header, Load, Targets
 from trainyard_train.checkpointing.objects import (
     SHARED,
@@ -33,12 +32,8 @@ from trainyard_train.checkpointing.objects import (
     track,
 )
 from trainyard_train.checkpointing.saver import MismatchError
-from trainyard_train.checkpointing.state import (
-    Buffer,
-    not_finite,
-    replica_of,
-    share_of,
-)
+from trainyard_train.checkpointing.snapshot import Snapshot
+from trainyard_train.checkpointing.state import Buffer, replica_of, share_of
 from trainyard_train.checkpointing.tensor_files import name_of
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.node_memory import NodeMemory
@@ -77,11 +72,6 @@ class TrackedObjects:
     objects: dict[str, Tracked] = field(default_factory=dict)
     _originals: dict[str, object] = field(default_factory=dict)
     """The objects as they were given, by name."""
-    _described: dict[str, Any] = field(default_factory=dict)
-    """Description of the last capture, as `report` sends it, without the digests."""
-    _copies: dict[str, torch.Tensor] = field(default_factory=dict)
-    _digested: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Copies of the tensors that may differ between ranks, which are compared by digest."""
 
     def __post_init__(self) -> None:
         self._buffer = Buffer(self.mesh.device.type == "cuda", self.memory)
@@ -116,10 +106,11 @@ class TrackedObjects:
         """
         self._read()
 
-    def capture(self, private: Mapping[str, Any]) -> memoryview:
+    def capture(self, manifest: Manifest, private: Mapping[str, Any]) -> Snapshot:
         """Copy this rank's part into a file in memory, valid until the next call. All ranks must call it.
 
         Args:
+            manifest: of the snapshot.
             private: JSON that this rank alone gets back, such as its random generators.
 
         Raises:
@@ -128,8 +119,7 @@ class TrackedObjects:
         with torch.no_grad():
             found = self._read()
             cut = self.agree(json.dumps(sorted(found.replicated)))
-            tensors, offsets, self._digested = {}, {}, {}
-            owners = {}
+            tensors, offsets, owners = {}, {}, {}
             for path, tensor in found.tensors.items():
                 if path in found.of_rank0 and not self.mesh.is_rank0:
                     continue
@@ -139,9 +129,7 @@ class TrackedObjects:
                     owners[path] = f"{path}@{list(offset)}"
             texts = {"values": json.dumps(found.values), "private": json.dumps(private)}
             memory, copies = self._buffer.fill(tensors, offsets, texts)
-        self._digested = {key: copies[path] for path, key in owners.items()}
-        self._copies = {path: values for path, values in copies.items() if path in found.learned}
-        self._described = {
+        description = {
             **{f"t:{path}": self._entry(tensor) for path, tensor in found.tensors.items()},
             **{
                 f"v:{path}": value
@@ -150,31 +138,9 @@ class TrackedObjects:
             },
             **{f"o:{name}": each.kind for name, each in self.objects.items()},
         }
-        return memory
-
-    def spoiled(self) -> str:
-        """Problem of the last capture, if a weight or a moment is not finite; empty if not."""
-        return not_finite(self._copies)
-
-    def report(self, mesh: Mesh, key: str) -> str:
-        """Differences of this rank's capture from rank 0's (there: all of it); runs in the saver's thread."""
-        own = self._description()
-        text = json.dumps(own)  # not sorted: dicts come back in their order
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        if mesh.is_rank0:
-            mesh.store.set(f"{key}/state", text)
-        if mesh.broadcast(f"{key}/state-digest", digest) == digest:
-            return text if mesh.is_rank0 else "{}"
-        first = json.loads(mesh.store.get(f"{key}/state"))
-        return json.dumps({name: value for name, value in own.items() if first.get(name) != value})
-
-    def _description(self) -> dict[str, Any]:
-        described = dict(self._described)
-        if self.mesh.world_size > 1:
-            for key, values in self._digested.items():
-                content = values.contiguous().flatten().view(torch.uint8).numpy().data
-                described[f"d:{key}"] = hashlib.sha256(content).hexdigest()
-        return described
+        learned = {path: values for path, values in copies.items() if path in found.learned}
+        compared = {key: copies[path] for path, key in owners.items()}
+        return Snapshot(memory, manifest, learned, description, compared)
 
     def restore(self, checkpoint: Checkpoint, key: str = "restore") -> dict[str, Any] | None:
         """Restore a checkpoint; returns this rank's `private`, None if the rank did not exist then.
@@ -290,22 +256,6 @@ class TrackedObjects:
         if like is not None and is_distributed(like) and list(like.shape) == shape:
             return torch.zeros_like(like, dtype=dtype, requires_grad=False)
         return torch.empty(shape, dtype=dtype, device=self.mesh.device if where == "device" else "cpu")
-
-
-def merge(reports: Iterable[str]) -> dict[str, Any]:
-    """The manifest's `state` of all ranks' objects; `by_rank` has the paths of what is not equal on all.
-
-    Args:
-        reports: results of `TrackedObjects.report` on all ranks, rank 0's first.
-    """
-    parts: dict[str, dict[str, Any]] = {"t": {}, "v": {}, "o": {}, "d": {}}
-    differ = set()
-    for report in reports:
-        for key, value in json.loads(report).items():
-            part, _, path = key.partition(":")
-            if parts[part].setdefault(path, value) != value:
-                differ.add(path.rpartition("@")[0] if part == "d" else path)
-    return {"tensors": parts["t"], "values": parts["v"], "objects": parts["o"], "by_rank": sorted(differ)}
 
 
 def _changes(

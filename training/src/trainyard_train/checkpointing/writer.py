@@ -5,26 +5,20 @@ records whether it was committed, and warns if it took longer than a preemption 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from trainyard_train.checkpointing.interval import Cadence
-from trainyard_train.checkpointing.saver import Pending, Saved, SaveError
+from trainyard_train.checkpointing.saver import Pending, SaveError, Saver
+from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.contract import exit_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
-
-Capture = Callable[[], memoryview]
-"""Copies the state to save, as this rank's file."""
-Start = Callable[[memoryview], Future[Saved]]
-"""Begins to write the copy."""
 
 
 @dataclass
 class Writer:
     """The current background save, and the step of the last committed one."""
 
+    saver: Saver
     heartbeats: Heartbeats
     record: RecordEvent
     save_seconds: float
@@ -32,38 +26,23 @@ class Writer:
     cadence: Cadence | None
     spot_seconds: float | None
     """Shortest preemption notice of the nodes that this may run on, in seconds."""
-    is_rank0: bool
     saved_step: int | None = None
     """Step that the run would resume from; 0 if nothing is saved yet, None before the store was read."""
     pending: Pending | None = field(default=None, init=False)
 
-    def begin(self, step: int, reason: str, capture: Capture, start: Start) -> None:
-        """Copy the state, and return while it is written; a former save ends first.
+    def begin(self, snapshot: Snapshot, reason: str, blocked_seconds: float, pace_seconds: float) -> None:
+        """Start to write a snapshot, and return; a former save must have been settled.
 
-        Raises:
-            SaveError: the former save has not ended after `save_seconds`.
+        Args:
+            snapshot: of this rank.
+            reason: for the record.
+            blocked_seconds: seconds for which the training was blocked to copy the state.
+            pace_seconds: see `Saver.save`.
         """
-        self.settle()
-        begin = time.monotonic()
-        captured = capture()
-        blocked_seconds = time.monotonic() - begin
         if self.cadence:
             self.cadence.begun(blocked_seconds)
-        self.pending = Pending(step, reason, blocked_seconds, start(captured))
-
-    def now(self, step: int, reason: str, capture: Capture, start: Start) -> None:
-        """Save a step unless it is saved already, and wait until it is committed.
-
-        Raises:
-            SaveError: the step could not be saved.
-        """
-        self.settle()
-        if self.saved_step == step:
-            return
-        self.begin(step, reason, capture, start)
-        self.settle()
-        if self.saved_step != step:
-            raise SaveError(f"step {step} could not be saved")
+        saved = self.saver.start(snapshot, pace_seconds)
+        self.pending = Pending(snapshot.manifest.step, reason, blocked_seconds, saved)
 
     def look(self) -> None:
         """Record a save that has ended; do not wait for one that has not."""
@@ -111,7 +90,7 @@ class Writer:
         if notice is None or seconds <= exit_seconds(notice):
             return
         self.spot_seconds = None
-        if self.is_rank0:
+        if self.saver.mesh.is_rank0:
             sys.stderr.write(
                 f"training: a checkpoint took {seconds:.1f} s, and spot nodes here are terminated"
                 f" {notice:g} s after their preemption notice: a preemption loses the steps since the last"
