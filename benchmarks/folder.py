@@ -23,7 +23,7 @@ import yaml
 from benchmarks.arena import STEP_SECONDS, Arena, arena
 from benchmarks.figures import Figure, Repeats, alternating
 from infra.stackfile import parse_job
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 FILES, LINES = 5000, 40
 ROUNDS = 3

@@ -8,7 +8,9 @@ import time
 
 from benchmarks.arena import Arena, arena
 from benchmarks.figures import Figure, Repeats
-from trainyard.jobs.records import JobKey, manifest
+from trainyard.jobs.key import JobKey
+from trainyard.jobs.manifest import manifest
+from trainyard.jobs.state import Jobs
 from trainyard.stack.session import next_run
 
 REPEATS = 3
@@ -38,13 +40,14 @@ def _preempt_one(bench: Arena, notice_seconds: float | None) -> float:
     job = job.model_copy(update={"overrides": {**job.overrides, "steps": 2000}})
     key = JobKey(job.team, job.name)
     submitted = time.time()
-    session.jobs.submit(manifest(job, next_run(session.run_root(job.team, job.name))))
+    jobs = Jobs(session.api)
+    jobs.submit(manifest(job, next_run(session.run_root(job.team, job.name))))
     bench.first_step_after(submitted)
-    node = session.jobs.state(key).nodes[-1]
+    node = jobs.state(key).nodes[-1]
     record = session.cluster.preempt(node, notice_seconds=notice_seconds)
     preempted = record.events[0].time
     seconds = bench.first_step_after(preempted, attempt=2)
-    session.jobs.delete_and_wait(key)
+    jobs.delete_and_wait(key)
     session.cluster.restore(node)
     _finish(bench, job.team, job.name)
     return seconds

@@ -23,7 +23,7 @@ from benchmarks.figures import Figure, Repeats, alternating
 from infra.common.artifacts import Artifacts
 from local.cluster import ClusterConfig, EmbeddedCluster
 from tests.infra.plan import Plan, plan
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
 WEBHOOK_GROUPS = ("kueue.x-k8s.io", "trainer.kubeflow.org")

@@ -22,7 +22,7 @@ from tests.e2e import manifests, packages_inside
 from tests.e2e.jobs import conditions, logs, logs_of_completed
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
-from trainyard.jobs.records import CHECKPOINTS
+from trainyard.jobs.manifest import CHECKPOINTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}

@@ -28,7 +28,7 @@ from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
 from trainyard.jobs.forward import forward_port
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 from trainyard.stack.session import Session
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

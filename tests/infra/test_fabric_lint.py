@@ -11,7 +11,7 @@ from catalog import fabric_lint
 from catalog.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 POD: dict[str, Any] = {
     "nodeSelector": {FABRIC_LABEL: "ib-ndr"},

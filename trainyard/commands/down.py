@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 from infra.errors import TrainyardError
+from trainyard.jobs.state import Jobs
 from trainyard.stack.session import Session, one_at_a_time, planned_by_one
 
 
@@ -45,15 +46,16 @@ def _drain(session: Session) -> None:
     """
     if all(node.state != "ready" for node in session.cluster.status().nodes):
         return  # an `up` that was killed: no queue exists yet
-    for key in session.jobs.of_teams():
-        session.jobs.delete(key)
+    jobs = Jobs(session.api)
+    for key in jobs.of_teams():
+        jobs.delete(key)
 
 
 def _drain_elsewhere(session: Session) -> None:
     """Stop the jobs of the stack's own teams, where its API server can be reached."""
     teams = {team.name for team in session.stack.teams}
     try:
-        jobs = session.jobs
+        jobs = Jobs(session.api)
     except TrainyardError as error:
         session.progress.log(f"its jobs are not cancelled first: {error.problems[0].got}")
         return

@@ -17,7 +17,8 @@ from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.jobs import run_folder
-from trainyard.jobs.records import CHECKPOINTS, JobKey
+from trainyard.jobs.key import JobKey
+from trainyard.jobs.manifest import CHECKPOINTS
 from trainyard.jobs.submit import stack_job
 from trainyard.stack.session import Session
 from trainyard_train.contract import FILE, parse_line, read_metrics

@@ -19,14 +19,15 @@ import yaml
 from infra.common import names
 from infra.errors import InputError, Problem
 from infra.stackfile import JobSpec, parse_job
-from trainyard.jobs.cluster import PRIORITIES, MemberCluster
-from trainyard.jobs.manifest import ORIGIN
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, JobKey
+from trainyard.jobs.manifest import Checkout, JobPlacement, manifest
 from trainyard.jobs.placement import Chosen, choose, flavors_of
-from trainyard.jobs.records import JOB, Checkout, JobKey, JobPlacement, manifest
 from trainyard.jobs.retrying_jobs import take_up
 from trainyard.jobs.runtimes import Runtime, runtime_of
 from trainyard.jobs.secrets import Secrets
 from trainyard.jobs.size import Size
+from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import await_data, follow, interruptible, key_of, new_run, submit
 from trainyard.source.files import Listing, list_files
 from trainyard.source.options import RunRequest, Written, check_program, made_up, secrets_of
@@ -101,7 +102,7 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
         InputError: there is no such job, or its code, image or data are no longer available.
     """
     key = key_of(session, name)
-    annotations = (session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}
+    annotations = (Jobs(session.api).get(key) or {}).get("metadata", {}).get("annotations") or {}
     if JOB not in annotations:
         fix = "start it again in the same way as before"
         raise InputError(
@@ -175,8 +176,9 @@ def _named(session: Session, ready: Ready) -> Ready:
         InputError: a job of its name has not ended.
     """
     key = ready.key
-    existing = session.jobs.get(key)
-    if existing is not None and not session.jobs.state(key).ended:
+    jobs = Jobs(session.api)
+    existing = jobs.get(key)
+    if existing is not None and not jobs.state(key).ended:
         fix = f"follow it: {take_up(key)}; delete it: trainyard cancel {key.name}; or --name another"
         raise InputError([Problem("name", f"{key.name}, which has not ended", "a unique job name", fix)])
     run = new_run(session, key, exists=existing is not None)
@@ -242,7 +244,7 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         _upload(session, ready.key.namespace, ready.pack)
     await_data(session, ready.chosen.job)
     if ready.replaces:
-        session.jobs.delete_and_wait(ready.key, uid=ready.replaces)
+        Jobs(session.api).delete_and_wait(ready.key, uid=ready.replaces)
     _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)
 
 

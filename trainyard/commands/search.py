@@ -12,7 +12,9 @@ from typing import Any
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.stackfile import Stack
 from infra.stackfile.job import JobSpec
-from trainyard.jobs.records import CHECKPOINTS, SOURCES, JobKey, manifest, placement_of, share_for, with_data
+from trainyard.jobs.key import JobKey
+from trainyard.jobs.manifest import CHECKPOINTS, SOURCES, manifest, placement_of, share_for, with_data
+from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import await_data, new_run, stack_job
 from trainyard.stack.session import Session
 from trainyard_train.config_base import ConfigError
@@ -39,7 +41,7 @@ def submit_search(session: Session, file: Path) -> None:
     run = new_run(session, JobKey(pattern.team, pattern.name))
     await_data(session, job)
     for number in range(search.trials):
-        session.jobs.submit(trial(pattern, search, run, number, session.stack))
+        Jobs(session.api).submit(trial(pattern, search, run, number, session.stack))
     session.console.print(
         f"submitted {search.trials} trials as {pattern.name} {run} to the queue of team {job.team};"
         f" the best is in {_folder(pattern, run)}/best.json, what each found in its study.log",

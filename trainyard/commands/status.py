@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import catalog
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiError
 from infra.common import names
-from trainyard.jobs.records import FORBIDDEN
+from trainyard.jobs.state import Jobs
 from trainyard.stack import nodes
 from trainyard.stack.session import Session
 
@@ -22,13 +24,14 @@ def show_status(session: Session) -> None:
         _show_embedded(session)
     else:
         _show_remote(session)
-    jobs, reasons = PlainTable("job", "team", "state", "flavor", "nodes"), []
-    for key in session.jobs.of_teams(session.namespaces):
-        state = session.jobs.state(key)
+    table, reasons = PlainTable("job", "team", "state", "flavor", "nodes"), []
+    jobs = Jobs(session.api)
+    for key in jobs.of_teams(session.namespaces):
+        state = jobs.state(key)
         reasons += [f"{key.name}: {state.reason}"] if state.ended else []
-        jobs.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
-    if jobs.row_count:
-        jobs.show(session.console)
+        table.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
+    if table.row_count:
+        table.show(session.console)
     else:
         session.console.print("no jobs; `trainyard submit` submits the stack's own")
     for reason in reasons:
@@ -52,7 +55,7 @@ def _show_remote(session: Session) -> None:
     try:
         found = nodes.of_pools(api)
     except ApiError as error:
-        if error.status != FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         session.console.print("nodes: these credentials may not list them")
         return

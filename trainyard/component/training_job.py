@@ -27,7 +27,8 @@ from infra.errors import InputError, Problem, did_you_mean
 from infra.stackfile.finding import unknown
 from infra.stackfile.job import JobSpec
 from infra.stackfile.source import show
-from trainyard.jobs.records import CHECKPOINTS, QUEUE, manifest
+from trainyard.jobs.key import QUEUE
+from trainyard.jobs.manifest import CHECKPOINTS, manifest
 
 LOCAL_QUEUES = ("kueue.x-k8s.io/v1beta2", "LocalQueue")
 Queues = Any

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 from infra.clients.kubernetes import Object
 from infra.errors import InputError, Problem
-from trainyard.jobs.cluster import JOB_SETS, MemberCluster
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import JOB_SETS, TRAIN_JOBS, JobKey
 from trainyard.jobs.logs import Selection, StoredLogs, key_of_stored_logs, running_logs
-from trainyard.jobs.records import TRAIN_JOBS, JobKey
 from trainyard.jobs.stacks import stacks_of
 from trainyard.stack.session import Session
 

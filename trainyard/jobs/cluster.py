@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from http import HTTPStatus
 from types import MappingProxyType
 
 from infra.clients.kubernetes import ApiError, Object
 from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
-from trainyard.jobs.records import BAD_REQUEST, FORBIDDEN, NOT_FOUND, WORKLOADS, JobKey
+from trainyard.jobs.key import WORKLOADS, JobKey
 from trainyard.stack.session import Session
 
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
@@ -21,7 +22,7 @@ FLAVORS: Kind = ("kueue.x-k8s.io", "v1beta2", "resourceflavors")
 PRIORITIES: Kind = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
 RUNTIMES: Kind = ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes")
 CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
-_INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
+_INVISIBLE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 
 
 class MemberCluster:
@@ -49,7 +50,7 @@ class MemberCluster:
     def _labelled_namespaces(self) -> list[str]:
         """Namespaces of all teams of the cluster, which an administrator may list."""
         query = {"labelSelector": names.TEAM_LABEL}
-        found = self.api.items("/api/v1/namespaces", query, empty_on={FORBIDDEN})
+        found = self.api.items("/api/v1/namespaces", query, empty_on={HTTPStatus.FORBIDDEN})
         return sorted(str(each["metadata"]["name"]) for each in found)
 
     @property
@@ -95,7 +96,7 @@ class MemberCluster:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
             log = self.api.read(path, {"container": container, "tailLines": number})
         except ApiError as error:
-            if error.status in {*_INVISIBLE, BAD_REQUEST}:  # BAD_REQUEST: the container has not started
+            if error.status in {*_INVISIBLE, HTTPStatus.BAD_REQUEST}:  # 400: the container has not started
                 return ""
             raise
         return log.decode(errors="replace")

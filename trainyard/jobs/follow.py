@@ -13,7 +13,8 @@ from typing import Any
 from infra.stackfile.job import InterruptionSpec
 from local.cluster.events import read_events
 from trainyard.jobs import run_folder
-from trainyard.jobs.records import PREEMPTIONS, JobKey, Jobs, JobState
+from trainyard.jobs.key import PREEMPTIONS, JobKey
+from trainyard.jobs.state import Jobs, JobState
 from trainyard.jobs.timeline import TimelineEvent
 from trainyard_train.contract import FILE as METRICS_FILE
 from trainyard_train.contract import parse_line

@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from threading import Lock, Thread, current_thread
 
 from infra.clients.kubernetes import ApiError
 from infra.clients.kubernetes.api import whole_lines
 from infra.errors import Problem, TrainyardError
 from trainyard.jobs.follow import changes
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
-from trainyard.jobs.records import NOT_FOUND, JobKey, Jobs, JobState
+from trainyard.jobs.state import Jobs, JobState
 
 POLL_SECONDS = 2.0
 """Polling interval: a job runs for hours, and its API server has other work."""
@@ -185,7 +187,7 @@ class NodeLogs:
                     return
             is_whole = True
         except ApiError as error:
-            is_whole = error.status == NOT_FOUND
+            is_whole = error.status == HTTPStatus.NOT_FOUND
         except OSError:
             return
         finally:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from http import HTTPStatus
 
 import catalog
 from infra.clients.kubernetes import ApiError, NoAnswer, Object, PodConnection
@@ -26,12 +27,13 @@ from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import retrying_jobs
 from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.live_logs import LogPosition, write_line
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import pods_of
-from trainyard.jobs.records import FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.jobs.remote import Remote
 from trainyard.jobs.retrying_jobs import RetryingJobs
+from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
@@ -91,7 +93,7 @@ class StoredLogs:
     @cached_property
     def job(self) -> Object | None:
         """The TrainJob; None where it was removed."""
-        return self._session.jobs.get(self._key)
+        return Jobs(self._session.api).get(self._key)
 
     def exists(self) -> bool:
         """Whether the cluster keeps logs that the user may read.
@@ -103,7 +105,7 @@ class StoredLogs:
         try:
             phase = self._session.api.get(path)["status"].get("phase")
         except ApiError as error:
-            if error.status in {FORBIDDEN, NOT_FOUND}:
+            if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                 return False
             raise
         if phase != "Running":
@@ -369,7 +371,7 @@ def _followed_pod(jobs: RetryingJobs, key: JobKey, pod: NodePod) -> Iterator[byt
         except NoAnswer:
             time.sleep(retrying_jobs.RETRY_SECONDS)
         except ApiError as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return
             raise
         if jobs.get(key) is None:  # it asks again while there is no answer

@@ -1,21 +1,31 @@
-"""Renders parts of a TrainJob manifest: command, environment, resources, volumes, origin of code and data."""
+"""Renders a TrainJob: metadata, command, environment, resources, volumes, origin of code and data."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import catalog
+from catalog import fabric_lint
 from infra.common import names
 from infra.platform.programs import on_fabric, program, unpacking
-from infra.stackfile.job import JobSpec, starts_by_rank
-from infra.stackfile.share import quantity
+from infra.stackfile.dataset import DATA_PATH
+from infra.stackfile.job import EXIT_TIMEOUT, JobSpec, starts_by_rank
+from infra.stackfile.share import Share, canonical, quantity, share_of
+from trainyard.jobs.key import JOB, ORIGIN, PORTS, QUEUE, RUN, SPEC, TRAIN_JOBS, JobKey
 from trainyard_train.contract import exit_seconds
 
-ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
-"""Annotations of a TrainJob: its origin (see `Origin`), and its ports as `name=number,…`."""
+if TYPE_CHECKING:
+    from infra.stackfile import Stack
+
+CHECKPOINTS = "/mnt/checkpoints"
+"""Mount path of the team's checkpoint volume in every training runtime."""
+SOURCES = "/opt/trainyard/src"
+"""Path of the training package in the training image."""
 SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
 PYTHON_PATH = "PYTHONPATH"
 """Variable that images have too: `python_path.sh` joins the values."""
@@ -69,6 +79,170 @@ class Origin:
             },
             separators=(",", ":"),
         )
+
+
+@dataclass(frozen=True)
+class JobPlacement:
+    """The placement of a job."""
+
+    local_queue: str
+    pools: tuple[str, ...] = ()
+    """Pools that the job may use; empty: all of its queue's."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """Record of a job's origin, besides its manifest."""
+
+    image: str = ""
+    """Image of the job's runtime."""
+    commit: str = ""
+    """Commit that is checked out in the job's folder."""
+    dirty: bool = False
+    """Whether files in the folder differ from the commit."""
+
+
+def manifest(
+    job: JobSpec,
+    run: str,
+    datasets: Sequence[JobDataset] = (),
+    placement: JobPlacement | None = None,
+    *,
+    share: Share | None = None,
+    checkout: Checkout | None = None,
+) -> dict[str, Any]:
+    """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
+
+    Args:
+        job: the job, with the name of its runtime.
+        run: name of this run's folder.
+        datasets: datasets of the stack, those that the job reads among them.
+        placement: queue and pools of the job; None: the team's first queue, and any of its pools.
+        share: CPUs and memory per accelerator; default: those of an unknown machine type.
+        checkout: origin of the job's code and image, as far as it is known.
+    """
+    placement = placement or JobPlacement(job.team)
+    asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
+    read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
+    job = with_data(job, datasets)
+    run_dir = f"{CHECKPOINTS}/{job.name}/{run}"
+    started = _started(job, run_dir)
+    hashes = {each.name: each.digest for each in read}
+    words = job.command or (*started["command"], *started["args"])
+    found = checkout or Checkout()
+    image = job.image or found.image
+    origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
+    spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
+    labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
+    limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
+    patches = [
+        *([_only_on(placement.pools, job)] if placement.pools else []),
+        *filter(None, [patch(job)]),
+    ]
+    return {
+        "apiVersion": "/".join(TRAIN_JOBS[:2]),
+        "kind": "TrainJob",
+        "metadata": {
+            "name": job.name,
+            "namespace": JobKey(job.team, job.name).namespace,
+            "labels": labels,
+            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_annotations(job, origin)},
+        },
+        "spec": {
+            "runtimeRef": {"name": job.runtime},
+            **limit,
+            **({"runtimePatches": patches} if patches else {}),
+            "trainer": {
+                "numNodes": job.num_nodes,
+                "numProcPerNode": _ranks_of_torchrun(job),
+                **({"image": job.image} if job.image else {}),
+                **started,
+                "env": environment(job, run_dir, origin, datasets),
+                "resourcesPerNode": _resources(job, share or Share()),
+            },
+        },
+    }
+
+
+def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
+    """Annotations with the job's origin and the ports that it serves."""
+    ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
+    return {ORIGIN: origin.as_text(), **ports}
+
+
+def _ranks_of_torchrun(job: JobSpec) -> int:
+    """Number of ranks on each node, those of the job's own torchrun included."""
+    started_by_itself = job.command is not None and job.processes_per_node is None
+    return job.accelerators_per_node if started_by_itself else job.ranks_per_node
+
+
+def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
+    """Command of the container: the job's own, or the training package with a configuration."""
+    if job.command is not None:
+        return {"command": command_of(job)}
+    timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
+    restarts = {"restarts": job.restarts} if job.restarts is not None else {}
+    settings = {**job.overrides, **timeout, **restarts, "run_dir": run_dir}
+    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
+    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
+    return {"command": _command(job), "args": [config, *overrides]}
+
+
+def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
+    """Resources of a node and its fabric: Trainer merges them with the runtime's, Kueue counts only these."""
+    fabric = catalog.fabric(job.runtime.partition("-")[2])
+    devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
+        name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
+    }
+    requests, limits = resources(job, share.requests(job.accelerators_per_node))
+    asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
+    claims = {"claims": asked_for} if asked_for else {}
+    return {"requests": {**requests, **devices}, "limits": {**limits, **devices}, **claims}
+
+
+def _command(job: JobSpec) -> list[str]:
+    """Command that starts the ranks: in each pod those of its node; in an MPI job's launcher all ranks."""
+    ranks = ["python3", "-m", job.module]
+    if is_mpi(job):
+        ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
+    return [*around(job), *ranks]
+
+
+def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
+    """Return the job with the path of its dataset among its settings."""
+    if job.dataset is None:
+        return job
+    path = next(each.path for each in datasets if each.name == job.dataset)
+    overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
+    return job.model_copy(update={"dataset": None, "overrides": overrides})
+
+
+def share_for(job: JobSpec, stack: Stack) -> Share:
+    """Return the CPUs and memory that fit with each accelerator on every pool of the job's fabric."""
+    return share_of(job.runtime.partition("-")[2], stack.pools)
+
+
+def placement_of(stack: Stack) -> JobPlacement | None:
+    """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
+    if stack.job is None or not stack.job.queue:
+        return None
+    team = next(team for team in stack.teams if team.name == stack.job.team)
+    flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
+    placed = stack.placement
+    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
+    return JobPlacement(team.local_queue(stack.job.queue), pools)
+
+
+def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
+    """Keep all pods of the job to some pools; Kueue passes over the flavors that these rule out."""
+    match = {"key": names.POOL_LABEL, "operator": "In", "values": list(pools)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return laid_over("trainyard.dev/placement", job, {"affinity": affinity})
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_mpi(job: JobSpec) -> bool:

@@ -17,7 +17,8 @@ from infra.clients.kubernetes import ApiError, NoAnswer, Object
 from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs.cluster import MemberCluster
-from trainyard.jobs.records import WORKLOADS, JobKey
+from trainyard.jobs.key import WORKLOADS, JobKey
+from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 from trainyard_train.contract import EXIT_PREEMPTED
@@ -87,7 +88,7 @@ def outcome(codes: Mapping[str, int | None]) -> str:
 
 
 def _workload(session: Session, cluster: MemberCluster, key: JobKey, verb: str) -> Object:
-    found, state = cluster.workload(key), session.jobs.state(key)
+    found, state = cluster.workload(key), Jobs(session.api).state(key)
     if found is None or state.ended:
         got = f"it is {state.phase}" if state.ended else "it is in no queue"
         fix = f"see `trainyard jobs`, and {verb} a job that waits, runs or is paused"

@@ -15,8 +15,9 @@ from infra.stackfile.fabric import ANY_FABRIC, PLAIN_FABRICS
 from infra.stackfile.job import JobSpec, NeedsSpec
 from infra.stackfile.offer import PoolOffer
 from infra.stackfile.share import Share
-from trainyard.jobs.cluster import LOCAL_QUEUES, MemberCluster
+from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.flavors import offer_of
+from trainyard.jobs.key import LOCAL_QUEUES
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of
 from trainyard.jobs.size import Size
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from infra.errors import InputError, Problem
 from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard.jobs.records import JobKey
 
 
 def pods_of(cluster: MemberCluster, key: JobKey) -> list[NodePod]:

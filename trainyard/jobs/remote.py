@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 
 from infra.clients.kubernetes import ApiError, ApiServer, PodConnection, PortConnection, ProgramExit
 from infra.clients.kubernetes.pods import PodContainer, run_program
 from infra.errors import Problem, TrainyardError
-from trainyard.jobs.records import UNAUTHORIZED
 
 
 class Remote:
@@ -40,7 +40,7 @@ def _entering(pod: PodContainer) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        if error.status == UNAUTHORIZED:
+        if error.status == HTTPStatus.UNAUTHORIZED:
             raise
         problem = Problem(
             path=f"pod {pod.name}",

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import Problem, TrainyardError
-from trainyard.jobs.records import UNAUTHORIZED, JobKey, Jobs, JobState, Staging
+from trainyard.jobs.key import JobKey
+from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.stack.session import Session
 
 RETRY_SECONDS = 5.0
@@ -74,7 +76,7 @@ def _passes(error: ApiError | NoAnswer) -> bool:
 
 def unanswered(error: ApiError | NoAnswer, state: str) -> Problem:
     """Return the Problem of a refusal or a missing answer; `state`: what exists, and what to do."""
-    expired = isinstance(error, ApiError) and error.status == UNAUTHORIZED
+    expired = isinstance(error, ApiError) and error.status == HTTPStatus.UNAUTHORIZED
     got = "401: your credential has expired or is not accepted" if expired else f"no answer: {error.message}"
     fix = f"{'sign in again' if expired else 'restore the connection'}; {state}"
     return Problem("the cluster's API", got.splitlines()[0], "an answer", fix)

@@ -12,7 +12,8 @@ from infra.clients.kubernetes import Object
 from infra.common import names
 from infra.errors import InputError, Problem
 from infra.stackfile.job import JobSpec
-from trainyard.jobs.cluster import RUNTIMES, MemberCluster
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import RUNTIMES
 from trainyard.jobs.node_pods import CONTAINER
 
 

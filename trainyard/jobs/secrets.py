@@ -14,13 +14,13 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from infra.clients.kubernetes import ApiError
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from trainyard.forms import Form
 from trainyard.jobs.cluster import MemberCluster
-from trainyard.jobs.records import CONFLICT, FORBIDDEN
 from trainyard.stack.session import Session
 
 LABEL = "trainyard.dev/secret"
@@ -120,7 +120,7 @@ class Secrets:
         try:
             self._api.create(self._path(), _secret(version, value), query)
         except ApiError as error:
-            if error.status == CONFLICT:
+            if error.status == HTTPStatus.CONFLICT:
                 return False
             raise
         return True
@@ -224,7 +224,7 @@ def remove_secret(session: Session, name: str) -> None:
 
 
 def _refused(error: ApiError, verb: str, namespace: str) -> TrainyardError:
-    if error.status != FORBIDDEN:
+    if error.status != HTTPStatus.FORBIDDEN:
         raise error
     problem = Problem(
         path=f"secrets of {namespace}",

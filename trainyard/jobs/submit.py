@@ -9,23 +9,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.stackfile.job import JobSpec
-from trainyard.jobs.records import (
-    CHECKPOINTS,
-    RUN,
-    UNAUTHORIZED,
-    JobKey,
-    JobState,
-    Staging,
-    manifest,
-    placement_of,
-    share_for,
-)
+from trainyard.jobs.key import RUN, JobKey
+from trainyard.jobs.manifest import CHECKPOINTS, manifest, placement_of, share_for
 from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
+from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.stack.session import Session, next_run
 
 if TYPE_CHECKING:
@@ -46,7 +39,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     if run is None:
         run = new_run(session, key)
         await_data(session, job)
-        session.jobs.delete_and_wait(key)
+        Jobs(session.api).delete_and_wait(key)
         submit(session, key, _manifest(session, job, run), run)
     _follow_to_end(session, job, run, started)
 
@@ -78,8 +71,9 @@ def new_run(session: Session, key: JobKey, *, exists: bool = True) -> str:
     """
     if session.is_on_host:
         return next_run(session.run_root(key.team, key.name))
-    existing = session.jobs.get(key) if exists else None
-    if existing is not None and session.jobs.state(key).phase == "failed":
+    jobs = Jobs(session.api)
+    existing = jobs.get(key) if exists else None
+    if existing is not None and jobs.state(key).phase == "failed":
         return str(existing["metadata"].get("annotations", {}).get(RUN) or _run_of_now())
     return _run_of_now()
 
@@ -99,10 +93,10 @@ def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
     key = JobKey(job.team, job.name)
     started = time.time()
     with interruptible(session, key):
+        jobs = Jobs(session.api)
         run = run or new_run(session, key)
-        existing = session.jobs.get(key)
-        if existing is not None and session.jobs.state(key).ended:
-            session.jobs.delete_and_wait(key)
+        if jobs.get(key) is not None and jobs.state(key).ended:
+            jobs.delete_and_wait(key)
         await_data(session, job)
         submit(session, key, _manifest(session, job, run), run)
         if follows:
@@ -116,7 +110,7 @@ def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -
         TrainyardError: the cluster refused it; or did not answer, and may have it.
     """
     try:
-        session.jobs.submit(body)
+        Jobs(session.api).submit(body)
     except NoAnswer as error:  # the request may have arrived
         raise TrainyardError([unanswered(error, _if_submitted(key))]) from error
     # Not by the console, which imports rich while the job's pods start.
@@ -133,7 +127,7 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     from trainyard.jobs.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
 
     session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
-    shown = NodeLogs(session.jobs, key, num_nodes)
+    shown = NodeLogs(Jobs(session.api), key, num_nodes)
     state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
     if state.phase == "failed":
         raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
@@ -154,7 +148,7 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
     except KeyboardInterrupt:
         raise InterruptedByUser(_submitted_state(session, key)) from None
     except (NoAnswer, ApiError) as error:
-        if isinstance(error, ApiError) and error.status != UNAUTHORIZED:
+        if isinstance(error, ApiError) and error.status != HTTPStatus.UNAUTHORIZED:
             raise
         # What runs after a submission has already reported that the job exists.
         raise TrainyardError([unanswered(error, NOT_SUBMITTED)]) from error
@@ -162,7 +156,7 @@ def interruptible(session: Session, key: JobKey) -> Iterator[None]:
 
 def _submitted_state(session: Session, key: JobKey) -> str:
     try:
-        exists = session.jobs.get(key) is not None
+        exists = Jobs(session.api).get(key) is not None
     except (TrainyardError, KeyboardInterrupt):
         text = _if_submitted(key)
         return text[0].upper() + text[1:]
@@ -178,10 +172,10 @@ def _if_submitted(key: JobKey) -> str:
 
 def cancel_job(session: Session, name: str) -> None:
     """Delete a job; its checkpoints are retained."""
-    key = key_of(session, name)
-    session.jobs.state(key)  # raises where there is none
-    run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
-    session.jobs.delete(key)
+    key, jobs = key_of(session, name), Jobs(session.api)
+    jobs.state(key)  # raises where there is none
+    run = ((jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
+    jobs.delete(key)
     session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
 
 
@@ -216,7 +210,7 @@ def key_of(session: Session, name: str) -> JobKey:
     if not name:
         job = stack_job(session)
         return JobKey(job.team, job.name)
-    seen = session.jobs.of_teams(session.namespaces)
+    seen = Jobs(session.api).of_teams(session.namespaces)
     known = [key for key in seen if session.team in {"", key.team}]
     found = [key for key in known if key.name == name]
     if len(found) != 1:
@@ -257,7 +251,7 @@ def stack_job(session: Session) -> JobSpec:
 
 def _submitted_run(session: Session, job: JobSpec) -> str | None:
     """Return the run that is in the cluster for just this job, whether it runs or has ended."""
-    existing = session.jobs.get(JobKey(job.team, job.name))
+    existing = Jobs(session.api).get(JobKey(job.team, job.name))
     if existing is None:
         return None
     annotations = existing["metadata"].get("annotations", {})

@@ -1,5 +1,5 @@
 """`Session`: everything that a command needs of one stack, loaded when first used: stack file, engine,
-cluster, API client, jobs; also the stack's lock.
+cluster, API client; also the stack's lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from local.cluster import EmbeddedCluster
     from local.cluster.layout import Layout
     from local.toolchain import Toolchain
-    from trainyard.jobs.records import Jobs
     from trainyard.stack.packages import Packages
 
 
@@ -204,13 +203,6 @@ class Session:
         from trainyard.stack.access import connect
 
         return connect(self)
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        """The cluster's jobs. Raises TrainyardError as `api` does."""
-        from trainyard.jobs.records import Jobs
-
-        return Jobs(self.api)
 
     @property
     def namespaces(self) -> list[str]:

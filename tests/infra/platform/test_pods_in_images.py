@@ -25,7 +25,7 @@ from engine.paths import REPOSITORY
 from infra.stackfile import parse_job
 from local.toolchain.images import environment
 from tests.infra.golden import GOLDEN, golden_plan
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 OURS = environment(REPOSITORY / "training/images/torch/Dockerfile")
 CODE = REPOSITORY / "training/src"

@@ -11,7 +11,7 @@ import yaml
 from infra.stackfile import Stack, parse
 from tests.infra.plan import plan, stack_file
 from tests.infra.stackfile.wrong import good
-from trainyard.jobs.records import JobPlacement, manifest, placement_of
+from trainyard.jobs.manifest import JobPlacement, manifest, placement_of
 
 
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:

@@ -18,24 +18,25 @@ from infra.stackfile import parse_job
 from infra.stackfile.dataset import DatasetSpec
 from trainyard.commands import run
 from trainyard.commands.run import _check_same, _start, _submit, submit_job
-from trainyard.jobs.records import JobKey
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
 from trainyard.jobs.submit import interruptible
 from trainyard.source.options import RunRequest
 
 KEY = JobKey("research", "tune")
+BODY = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}}
 RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
 JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "command": ["python", "a.py"]})
 
 
 @dataclass
-class KnownJobs:
-    """A fake of a cluster's jobs, which has a job, has none, or raises an error."""
+class KnownApi:
+    """A fake of an API server, which has a job, has none, or raises an error."""
 
     job: dict[str, Any] | None = None
     error: BaseException | None = None
 
-    def get(self, _key: JobKey) -> dict[str, Any] | None:
+    def find(self, _path: str) -> dict[str, Any] | None:
         if self.error:
             raise self.error
         return self.job
@@ -44,15 +45,15 @@ class KnownJobs:
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        (KnownJobs(), "No job was submitted"),
-        (KnownJobs({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
-        (KnownJobs(error=NoAnswer("reset")), "If tune was submitted (trainyard jobs), it continues"),
-        (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
+        (KnownApi(), "No job was submitted"),
+        (KnownApi({"spec": {}}), "tune continues; follow it again: trainyard logs -f tune"),
+        (KnownApi(error=NoAnswer("reset")), "If tune was submitted (trainyard jobs), it continues"),
+        (KnownApi(error=KeyboardInterrupt()), "If tune was submitted"),
     ],
     ids=["before", "after", "no connection", "pressed twice"],
 )
-def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownJobs, message: str) -> None:
-    session: Any = SimpleNamespace(jobs=known)
+def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownApi, message: str) -> None:
+    session: Any = SimpleNamespace(api=known)
     with pytest.raises(InterruptedByUser) as stopped, interruptible(session, KEY):
         raise KeyboardInterrupt
     assert stopped.value.exit_code is ExitCode.INTERRUPTED
@@ -71,7 +72,7 @@ def test_ctrl_c_reports_what_exists_at_any_moment(known: KnownJobs, message: str
 def test_what_ends_the_command_before_the_job_is_submitted_is_reported(
     error: Exception, message: str
 ) -> None:
-    session: Any = SimpleNamespace(jobs=KnownJobs())
+    session: Any = SimpleNamespace(api=KnownApi())
     with pytest.raises(TrainyardError, match=message) as ended, interruptible(session, KEY):
         raise error
     assert ended.value.exit_code is ExitCode.FAILED
@@ -79,28 +80,28 @@ def test_what_ends_the_command_before_the_job_is_submitted_is_reported(
 
 
 def test_a_refusal_of_the_cluster_is_passed_on() -> None:
-    session: Any = SimpleNamespace(jobs=KnownJobs())
+    session: Any = SimpleNamespace(api=KnownApi())
     with pytest.raises(ApiError), interruptible(session, KEY):
         raise ApiError(403, "Forbidden")
 
 
 def test_a_submission_that_broke_off_may_have_arrived() -> None:
-    def submit(_body: object) -> None:
+    def create(_path: str, _body: object) -> None:
         raise NoAnswer("Remote end closed connection without response")
 
-    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=submit))
+    session: Any = SimpleNamespace(api=SimpleNamespace(create=create))
     with pytest.raises(
         TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
     ):
-        _submit(session, KEY, {}, "run-1", detach=True)
+        _submit(session, KEY, BODY, "run-1", detach=True)
 
 
 def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server omits a null."""
     nodes: list[int] = []
     monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
-    session: Any = SimpleNamespace(jobs=SimpleNamespace(submit=lambda _: None))
-    _submit(session, KEY, {"spec": {"trainer": None}}, "", detach=False)
+    session: Any = SimpleNamespace(api=SimpleNamespace(create=lambda *_: None))
+    _submit(session, KEY, {**BODY, "spec": {"trainer": None}}, "", detach=False)
     assert nodes == [1]
 
 

@@ -22,8 +22,7 @@ from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import share_of
 from trainyard.commands.search import LABEL, submit_search, trial
-from trainyard.jobs.manifest import ORIGIN
-from trainyard.jobs.records import Jobs
+from trainyard.jobs.key import ORIGIN
 from trainyard_train.tune import read_search
 
 JOB = JobSpec(
@@ -80,11 +79,9 @@ def kubeconfig(url: str) -> dict[str, Any]:
 
 
 def session(tmp_path: Path, url: str) -> Any:
-    api = ApiServer(ClusterAccess(kubeconfig(url)))
     return SimpleNamespace(
         stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
-        api=api,
-        jobs=Jobs(api),
+        api=ApiServer(ClusterAccess(kubeconfig(url))),
         progress=PlainProgress(StringIO()),
         console=Console(file=StringIO(), width=120),
         is_on_host=True,

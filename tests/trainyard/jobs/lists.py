@@ -8,8 +8,8 @@ from typing import Any
 
 from infra.clients.kubernetes import Object
 from infra.clients.kubernetes.api import Kind
-from trainyard.jobs.cluster import CLUSTER_QUEUES, LOCAL_QUEUES, MemberCluster
-from trainyard.jobs.records import TRAIN_JOBS, WORKLOADS
+from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.key import CLUSTER_QUEUES, LOCAL_QUEUES, TRAIN_JOBS, WORKLOADS
 
 NAMESPACE = "team-research"
 START = "2026-11-24T00:00:00Z"

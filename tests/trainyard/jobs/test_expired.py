@@ -26,7 +26,7 @@ from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import about, admitted, cluster_queue, local_queue, pod, workload
 from trainyard.cli import app
 from trainyard.jobs import live_logs, retrying_jobs
-from trainyard.jobs.records import JobKey
+from trainyard.jobs.key import JobKey
 
 KEY = JobKey("research", "tune")
 NAMESPACED = f"namespaces/{KEY.namespace}"

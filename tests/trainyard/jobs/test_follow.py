@@ -12,7 +12,8 @@ import pytest
 from infra.errors import TrainyardError
 from infra.stackfile.job import InterruptionSpec
 from trainyard.jobs.follow import Follower, MetricsTail, ScheduledPreemptions, describe
-from trainyard.jobs.records import PREEMPTIONS, JobKey, JobState
+from trainyard.jobs.key import PREEMPTIONS, JobKey
+from trainyard.jobs.state import JobState
 
 KEY = JobKey("research", "digits")
 

@@ -17,8 +17,8 @@ from infra.clients.kubernetes import Object
 from infra.platform.programs import program
 from tests.trainyard.jobs.lists import admitted, condition, pod, research, train_job, workload
 from trainyard.jobs import listing
+from trainyard.jobs.key import JOB
 from trainyard.jobs.listing import JobRow, brief, changes, rows
-from trainyard.jobs.records import JOB
 
 
 def row(record: Object, *conditions: dict[str, str], pods: Sequence[Object] = ()) -> JobRow:

@@ -13,8 +13,9 @@ from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import pod
 from trainyard.jobs import live_logs
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod, Object, newest_of_each_node
-from trainyard.jobs.records import JobKey, Jobs, JobState
+from trainyard.jobs.state import Jobs, JobState
 
 KEY = JobKey("research", "tune")
 Stream = Sequence[bytes | Exception]

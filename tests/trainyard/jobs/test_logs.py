@@ -22,8 +22,8 @@ from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.connections import STDOUT, Program
 from tests.trainyard.jobs.lists import train_job
 from trainyard.jobs import logs, retrying_jobs
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.logs import READS, Selection, StoredLogs, _of_a_node, _records, ranks_per_node
-from trainyard.jobs.records import JobKey
 
 KEY = JobKey("research", "digits")
 GPU = {"limits": {"nvidia.com/gpu": "4"}}

@@ -13,9 +13,11 @@ import pytest
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.job import InterruptionSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import Share, canonical, share_of
-from trainyard.jobs.records import Checkout, manifest
+from trainyard.jobs.key import RUN, SPEC
+from trainyard.jobs.manifest import Checkout, manifest
 
 IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
@@ -218,3 +220,82 @@ def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
 
 def test_quantities_are_as_kubernetes_writes_them() -> None:
     assert [canonical(text) for text in ("5120Mi", "512Mi", "1048576Mi", "8")] == ["5Gi", "512Mi", "1Ti", "8"]
+
+
+DIGITS = JobSpec(
+    name="digits",
+    team="research",
+    runtime="torch-none",
+    num_nodes=2,
+    config="digits",
+    overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
+)
+
+
+def test_settings_reach_the_training_package_as_overrides() -> None:
+    arguments = manifest(DIGITS, "run-001")["spec"]["trainer"]["args"]
+    assert arguments == [
+        "--config=/opt/trainyard/src/training/configs/digits.yaml",
+        "--set=steps=300",
+        "--set=optim.lr=0.05",
+        "--set=resume=true",
+        "--set=run_dir=/mnt/checkpoints/digits/run-001",
+    ]
+
+
+def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
+    job = DIGITS.model_copy(update={"grace_seconds": 60})
+    assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
+
+
+def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
+    metadata = manifest(DIGITS, "run-001")["metadata"]
+    assert metadata["namespace"] == "team-research"
+    assert metadata["labels"] == {
+        "kueue.x-k8s.io/queue-name": "research",
+        "kueue.x-k8s.io/priority-class": "normal",
+    }
+
+
+def test_every_node_requests_its_accelerators() -> None:
+    trainer = manifest(DIGITS, "run-001")["spec"]["trainer"]
+    assert trainer["numNodes"] == 2
+    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
+    job = DIGITS.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
+    trainer = manifest(job, "run-001")["spec"]["trainer"]
+    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "trainyard_train.train"]
+    alone = manifest(DIGITS, "run-001")["spec"]["trainer"]["command"]
+    assert alone == [*WITH_DRIVER, "python3", "-m", "trainyard_train.train"]
+
+
+def test_a_job_on_a_fabric_requests_its_devices_too() -> None:
+    job = DIGITS.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
+    limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5Gi"}
+
+
+def test_the_hash_of_a_job_does_not_depend_on_scheduled_interruptions() -> None:
+    def asked(job: JobSpec) -> str:
+        return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
+
+    lossy = DIGITS.model_copy(update={"interruptions": (InterruptionSpec(at_step=5),)})
+    longer = DIGITS.model_copy(update={"overrides": {"steps": 400}})
+    assert asked(lossy) == asked(DIGITS)
+    assert asked(longer) != asked(DIGITS)
+    assert manifest(DIGITS, "run-002")["metadata"]["annotations"][RUN] == "run-002"
+
+
+def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
+    job = DIGITS.model_copy(update={"dataset": "the-pile"})
+    arguments = manifest(job, "run-001", [PILE])["spec"]["trainer"]["args"]
+    assert f"--set=data.path=/mnt/datasets/the-pile/sha256-{'0' * 64}" in arguments
+
+
+def test_the_hash_of_a_job_depends_on_its_data() -> None:
+    job = DIGITS.model_copy(update={"dataset": "the-pile"})
+    newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
+    hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
+    assert len(hashes) == 2

@@ -12,7 +12,7 @@ from infra.errors import InputError, TrainyardError
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.offer import PoolOffer
 from tests.trainyard.jobs.lists import Lists, about, cluster_queue, local_queue, research
-from trainyard.jobs.cluster import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from trainyard.jobs.outlook import outlook_of
 from trainyard.jobs.placement import choose, flavors_of
 from trainyard.jobs.size import Size

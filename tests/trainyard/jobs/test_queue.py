@@ -18,7 +18,7 @@ from tests.trainyard.jobs.lists import (
     research,
     workload,
 )
-from trainyard.jobs.cluster import FLAVORS
+from trainyard.jobs.key import FLAVORS
 from trainyard.jobs.queue import Queue, queues, shown
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)

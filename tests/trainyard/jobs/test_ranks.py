@@ -6,8 +6,8 @@ import pytest
 
 from infra.errors import InputError
 from tests.trainyard.jobs.lists import pod, research
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.ranks import pods_of, running_pod
-from trainyard.jobs.records import JobKey
 
 KEY = JobKey("research", "digits")
 

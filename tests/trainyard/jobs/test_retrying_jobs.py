@@ -11,8 +11,9 @@ import pytest
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, TrainyardError
 from trainyard.jobs import retrying_jobs
-from trainyard.jobs.records import JobKey, Jobs, JobState
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.retrying_jobs import RetryingJobs
+from trainyard.jobs.state import Jobs, JobState
 
 KEY = JobKey("research", "tune")
 

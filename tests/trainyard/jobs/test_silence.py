@@ -18,9 +18,10 @@ from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import pod
 from tests.trainyard.jobs.silent_server import SilentServer, silent_server
 from trainyard.jobs import live_logs
+from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard.jobs.records import JobKey, Jobs, JobState
 from trainyard.jobs.remote import Remote
+from trainyard.jobs.state import Jobs, JobState
 from trainyard.stack.access import api_from
 
 KEY = JobKey("research", "tune")

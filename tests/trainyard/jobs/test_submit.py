@@ -14,11 +14,14 @@ from rich.console import Console
 
 from engine.progress import PlainProgress
 from infra.clients.kubernetes import ApiError, NoAnswer
+from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, InterruptedByUser, TrainyardError
 from infra.stackfile import parse_job
+from tests.trainyard.jobs.fake_api import FakeApi
 from trainyard.jobs import live_logs, retrying_jobs
 from trainyard.jobs import submit as run_module
-from trainyard.jobs.records import RUN, JobKey, Jobs, JobState, Staging
+from trainyard.jobs.key import RUN, TRAIN_JOBS, WORKLOADS, JobKey
+from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.jobs.submit import await_data, cancel_job, follow, key_of, run_stack_job, submit_stack_job
 
 JOB = parse_job(
@@ -29,22 +32,16 @@ COMPLETE = JobState("complete")
 LOST = (NoAnswer("reset"), ApiError(503, "no"))
 
 
-class KnownRun:
-    """A fake of a cluster with one job, until it is deleted."""
-
-    removed: JobKey | None = None
-
-    def of_teams(self, _namespaces: list[str]) -> list[JobKey]:
-        return [JobKey("research", "tune")]
-
-    def state(self, _key: JobKey) -> JobState:
-        return JobState("running")
-
-    def get(self, _key: JobKey) -> dict[str, Any]:
-        return {"metadata": {"annotations": {RUN: "run-7"}}}
-
-    def delete(self, key: JobKey) -> None:
-        self.removed = key
+def api_with(*keys: JobKey) -> FakeApi:
+    """Make the API server of a cluster with these jobs."""
+    found: dict[str, list[Any]] = {path_of(TRAIN_JOBS): []}
+    for key in keys:
+        about = {"name": key.name, "namespace": key.namespace, "annotations": {RUN: "run-7"}}
+        job = {"metadata": about, "spec": {}}
+        found[path_of(TRAIN_JOBS)].append(job)
+        found[path_of(TRAIN_JOBS, key.namespace)] = [job]
+        found[path_of(WORKLOADS, key.namespace)] = found[f"/api/v1/namespaces/{key.namespace}/pods"] = []
+    return FakeApi(found)
 
 
 def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
@@ -58,13 +55,13 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
         stack=SimpleNamespace(job=job if stack_job else None),
         team="",
         namespaces=["team-research"],
-        jobs=KnownRun(),
+        api=api_with(KEY),
         is_on_host=on_host,
         run_root=lambda team, name: Path("/data") / team / name,
         console=Console(file=output, width=200),
     )
     cancel_job(session, "tune")
-    assert session.jobs.removed == JobKey("research", "tune")
+    assert Jobs(session.api).get(KEY) is None
     return output.getvalue()
 
 
@@ -87,8 +84,7 @@ def test_the_stacks_own_job_is_continued_by_submit() -> None:
 
 def test_the_team_selects_one_of_two_jobs_with_the_same_name() -> None:
     known = [JobKey("research", "tune"), JobKey("speech", "tune")]
-    jobs = SimpleNamespace(of_teams=lambda _: known)
-    session: Any = SimpleNamespace(team="", namespaces=[], jobs=jobs)
+    session: Any = SimpleNamespace(team="", namespaces=[], api=api_with(*known))
     with pytest.raises(InputError, match=r"research, speech have\n.*\n.*--team TEAM"):
         key_of(session, "tune")
     session.team = "speech"
@@ -130,7 +126,6 @@ def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> An
         stack_name="lab",
         stack=SimpleNamespace(job=JOB, datasets=()),
         api=None,
-        jobs=Jobs(None),  # type: ignore[arg-type]
         is_on_host=on_host,
         cluster=SimpleNamespace(layout=layout),
         run_root=lambda team, name: tmp_path / team / name,

@@ -23,7 +23,7 @@ from tests.infra.golden import CASES, assert_golden
 from tests.infra.plan import Plan, artifacts, plan, record
 from tests.infra.shown import blocks_of
 from trainyard.images.images import inventory
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 pytestmark = pytest.mark.clouds
 

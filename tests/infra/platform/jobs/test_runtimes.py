@@ -14,7 +14,7 @@ from infra.platform.programs import on_fabric, program
 from infra.stackfile.grace import runtime_grace_seconds
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 from trainyard_train.parallelism.accelerators import AMD, NVIDIA, PER_NODE, RESOURCE
 
 

@@ -12,7 +12,7 @@ from infra.stackfile import Stack
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan, plan
 from tests.infra.targets.gcp.stacks import pool, queue_on
-from trainyard.jobs.records import manifest
+from trainyard.jobs.manifest import manifest
 
 SPOT: dict[str, Any] = {"name": "spot", "capacity": "spot"}
 RESERVED: dict[str, Any] = {"capacity": "reserved", "reservation": {"id": "h200"}}

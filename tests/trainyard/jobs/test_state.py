@@ -1,4 +1,4 @@
-"""The TrainJob that `submit` creates, and a job's state, read from the objects of the operators."""
+"""A job's state, read from the objects of the operators, and how `Jobs` submits and deletes it."""
 
 from __future__ import annotations
 
@@ -8,94 +8,14 @@ from typing import Any
 import pytest
 
 from infra.errors import TrainyardError
-from infra.platform.programs import on_fabric
-from infra.stackfile.dataset import DatasetSpec
-from infra.stackfile.job import InterruptionSpec, JobSpec
+from infra.stackfile.job import JobSpec
 from tests.trainyard.jobs.fake_api import FakeApi
-from trainyard.jobs.records import RUN, SPEC, JobKey, Jobs, manifest
+from trainyard.jobs.key import JobKey
+from trainyard.jobs.manifest import manifest
+from trainyard.jobs.state import Jobs
 
-JOB = JobSpec(
-    name="digits",
-    team="research",
-    runtime="torch-none",
-    num_nodes=2,
-    config="digits",
-    overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
-)
+JOB = JobSpec(name="digits", team="research", runtime="torch-none", num_nodes=2, config="digits")
 KEY = JobKey("research", "digits")
-WITH_DRIVER = on_fabric("none")
-
-
-def test_settings_reach_the_training_package_as_overrides() -> None:
-    arguments = manifest(JOB, "run-001")["spec"]["trainer"]["args"]
-    assert arguments == [
-        "--config=/opt/trainyard/src/training/configs/digits.yaml",
-        "--set=steps=300",
-        "--set=optim.lr=0.05",
-        "--set=resume=true",
-        "--set=run_dir=/mnt/checkpoints/digits/run-001",
-    ]
-
-
-def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
-    job = JOB.model_copy(update={"grace_seconds": 60})
-    assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
-
-
-def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
-    metadata = manifest(JOB, "run-001")["metadata"]
-    assert metadata["namespace"] == "team-research"
-    assert metadata["labels"] == {
-        "kueue.x-k8s.io/queue-name": "research",
-        "kueue.x-k8s.io/priority-class": "normal",
-    }
-
-
-def test_every_node_requests_its_accelerators() -> None:
-    trainer = manifest(JOB, "run-001")["spec"]["trainer"]
-    assert trainer["numNodes"] == 2
-    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
-
-
-def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
-    job = JOB.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
-    trainer = manifest(job, "run-001")["spec"]["trainer"]
-    assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "trainyard_train.train"]
-    alone = manifest(JOB, "run-001")["spec"]["trainer"]["command"]
-    assert alone == [*WITH_DRIVER, "python3", "-m", "trainyard_train.train"]
-
-
-def test_a_job_on_a_fabric_requests_its_devices_too() -> None:
-    job = JOB.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
-    limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
-    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5Gi"}
-
-
-def test_the_hash_of_a_job_does_not_depend_on_scheduled_interruptions() -> None:
-    def asked(job: JobSpec) -> str:
-        return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
-
-    lossy = JOB.model_copy(update={"interruptions": (InterruptionSpec(at_step=5),)})
-    longer = JOB.model_copy(update={"overrides": {"steps": 400}})
-    assert asked(lossy) == asked(JOB)
-    assert asked(longer) != asked(JOB)
-    assert manifest(JOB, "run-002")["metadata"]["annotations"][RUN] == "run-002"
-
-
-PILE = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
-
-
-def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
-    job = JOB.model_copy(update={"dataset": "pile"})
-    arguments = manifest(job, "run-001", [PILE])["spec"]["trainer"]["args"]
-    assert f"--set=data.path=/mnt/datasets/pile/sha256-{'0' * 64}" in arguments
-
-
-def test_the_hash_of_a_job_depends_on_its_data() -> None:
-    job = JOB.model_copy(update={"dataset": "pile"})
-    newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
-    hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
-    assert len(hashes) == 2
 
 
 def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
@@ -223,7 +143,7 @@ def test_a_job_of_the_same_name_is_never_replaced() -> None:
 def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(0, 1000, 10))
     clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
-    monkeypatch.setattr("trainyard.jobs.records.time", clock)
+    monkeypatch.setattr("trainyard.jobs.state.time", clock)
     stuck = jobs(trainjob(), nodes=("spot-0",))
     monkeypatch.setattr(FakeApi, "delete", lambda *_: True)  # a finalizer holds it
     with pytest.raises(TrainyardError, match="still exists 330 s after it was deleted"):

@@ -1,51 +1,24 @@
-"""`Jobs`: submits, lists, reads and deletes training jobs through the Kubernetes API; `manifest` renders a
-TrainJob.
+"""`Jobs`: submits, lists, reads and deletes training jobs through the Kubernetes API. A job's state is read
+from its TrainJob, its Workload and its pods.
 
 A job that `Jobs` submits is outside of the engine's state, since queues change its spec while it runs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from http import HTTPStatus
+from typing import Any, Literal
 
-import catalog
-from catalog import fabric_lint
 from infra.clients.kubernetes import ApiError, ApiServer, Object
-from infra.clients.kubernetes.api import Kind, path_of
+from infra.clients.kubernetes.api import path_of
 from infra.common import names
 from infra.errors import ExitCode, Problem, TrainyardError
-from infra.stackfile.dataset import DATA_PATH
-from infra.stackfile.job import EXIT_TIMEOUT, JobSpec
-from infra.stackfile.share import Share, canonical, share_of
-from trainyard.jobs import manifest as train_job
-from trainyard.jobs.manifest import ORIGIN, PORTS, JobDataset, Origin
+from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard_train.contract import exit_seconds
 
-if TYPE_CHECKING:
-    from infra.stackfile import Stack
-
-GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
-TRAIN_JOBS: Kind = (GROUP, VERSION, "trainjobs")
-WORKLOADS: Kind = ("kueue.x-k8s.io", "v1beta2", "workloads")
-CHECKPOINTS = "/mnt/checkpoints"
-"""Mount path of the team's checkpoint volume in every training runtime."""
-RUN, SPEC, PREEMPTIONS = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
-"""Annotations of a TrainJob: its run, the hash of its spec, and the number of scheduled preemptions so
-far."""
-JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-"""Label of a job's pods with the job's name."""
-QUEUE = "kueue.x-k8s.io/queue-name"
-"""Label of a TrainJob with the local queue that it waits in."""
-JOB = "trainyard.dev/job"
-"""Annotation with the job's spec as JSON, from which `trainyard rerun` starts it again."""
-SOURCES = "/opt/trainyard/src"
-"""Path of the training package in the training image."""
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
 _NO_SHELL = (
     "Its containers were killed as they started (FailedPostStartHook): the platform's check of the fabric"
     " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
@@ -53,39 +26,6 @@ _NO_SHELL = (
 )
 DELETION_SECONDS = 30.0
 """Maximum seconds to wait for a deleted job, beyond its pods' grace period."""
-
-
-@dataclass(frozen=True)
-class JobKey:
-    """A job's name in its team's namespace."""
-
-    team: str
-    name: str
-
-    @property
-    def namespace(self) -> str:
-        return names.team_namespace(self.team)
-
-
-@dataclass(frozen=True)
-class JobPlacement:
-    """The placement of a job."""
-
-    local_queue: str
-    pools: tuple[str, ...] = ()
-    """Pools that the job may use; empty: all of its queue's."""
-
-
-@dataclass(frozen=True)
-class Checkout:
-    """Record of a job's origin, besides its manifest."""
-
-    image: str = ""
-    """Image of the job's runtime."""
-    commit: str = ""
-    """Commit that is checked out in the job's folder."""
-    dirty: bool = False
-    """Whether files in the folder differ from the commit."""
 
 
 @dataclass(frozen=True)
@@ -117,149 +57,6 @@ class JobState:
         return self.phase in {"complete", "failed"}
 
 
-def manifest(
-    job: JobSpec,
-    run: str,
-    datasets: Sequence[JobDataset] = (),
-    placement: JobPlacement | None = None,
-    *,
-    share: Share | None = None,
-    checkout: Checkout | None = None,
-) -> dict[str, Any]:
-    """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
-
-    Args:
-        job: the job, with the name of its runtime.
-        run: name of this run's folder.
-        datasets: datasets of the stack, those that the job reads among them.
-        placement: queue and pools of the job; None: the team's first queue, and any of its pools.
-        share: CPUs and memory per accelerator; default: those of an unknown machine type.
-        checkout: origin of the job's code and image, as far as it is known.
-    """
-    placement = placement or JobPlacement(job.team)
-    asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
-    read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
-    job = with_data(job, datasets)
-    run_dir = f"{CHECKPOINTS}/{job.name}/{run}"
-    started = _started(job, run_dir)
-    hashes = {each.name: each.digest for each in read}
-    words = job.command or (*started["command"], *started["args"])
-    found = checkout or Checkout()
-    image = job.image or found.image
-    origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
-    spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
-    labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
-    limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
-    patches = [
-        *([_only_on(placement.pools, job)] if placement.pools else []),
-        *filter(None, [train_job.patch(job)]),
-    ]
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "TrainJob",
-        "metadata": {
-            "name": job.name,
-            "namespace": JobKey(job.team, job.name).namespace,
-            "labels": labels,
-            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_annotations(job, origin)},
-        },
-        "spec": {
-            "runtimeRef": {"name": job.runtime},
-            **limit,
-            **({"runtimePatches": patches} if patches else {}),
-            "trainer": {
-                "numNodes": job.num_nodes,
-                "numProcPerNode": _ranks_of_torchrun(job),
-                **({"image": job.image} if job.image else {}),
-                **started,
-                "env": train_job.environment(job, run_dir, origin, datasets),
-                "resourcesPerNode": _resources(job, share or Share()),
-            },
-        },
-    }
-
-
-def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
-    """Annotations with the job's origin and the ports that it serves."""
-    ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
-    return {ORIGIN: origin.as_text(), **ports}
-
-
-def _ranks_of_torchrun(job: JobSpec) -> int:
-    """Number of ranks on each node, those of the job's own torchrun included."""
-    started_by_itself = job.command is not None and job.processes_per_node is None
-    return job.accelerators_per_node if started_by_itself else job.ranks_per_node
-
-
-def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
-    """Command of the container: the job's own, or the training package with a configuration."""
-    if job.command is not None:
-        return {"command": train_job.command_of(job)}
-    timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
-    restarts = {"restarts": job.restarts} if job.restarts is not None else {}
-    settings = {**job.overrides, **timeout, **restarts, "run_dir": run_dir}
-    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
-    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
-    return {"command": _command(job), "args": [config, *overrides]}
-
-
-def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
-    """Resources of a node and its fabric: Trainer merges them with the runtime's, Kueue counts only these."""
-    fabric = catalog.fabric(job.runtime.partition("-")[2])
-    devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
-        name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
-    }
-    requests, limits = train_job.resources(job, share.requests(job.accelerators_per_node))
-    asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
-    claims = {"claims": asked_for} if asked_for else {}
-    return {"requests": {**requests, **devices}, "limits": {**limits, **devices}, **claims}
-
-
-def _command(job: JobSpec) -> list[str]:
-    """Command that starts the ranks: in each pod those of its node; in an MPI job's launcher all ranks."""
-    ranks = ["python3", "-m", job.module]
-    if train_job.is_mpi(job):
-        ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
-    return [*train_job.around(job), *ranks]
-
-
-def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
-    """Return the job with the path of its dataset among its settings."""
-    if job.dataset is None:
-        return job
-    path = next(each.path for each in datasets if each.name == job.dataset)
-    overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
-    return job.model_copy(update={"dataset": None, "overrides": overrides})
-
-
-def share_for(job: JobSpec, stack: Stack) -> Share:
-    """Return the CPUs and memory that fit with each accelerator on every pool of the job's fabric."""
-    return share_of(job.runtime.partition("-")[2], stack.pools)
-
-
-def placement_of(stack: Stack) -> JobPlacement | None:
-    """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
-    if stack.job is None or not stack.job.queue:
-        return None
-    team = next(team for team in stack.teams if team.name == stack.job.team)
-    flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
-    placed = stack.placement
-    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
-    return JobPlacement(team.local_queue(stack.job.queue), pools)
-
-
-def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
-    """Keep all pods of the job to some pools; Kueue passes over the flavors that these rule out."""
-    match = {"key": names.POOL_LABEL, "operator": "In", "values": list(pools)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    return train_job.laid_over("trainyard.dev/placement", job, {"affinity": affinity})
-
-
-def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 class Jobs:
     """The jobs of a cluster."""
 
@@ -277,13 +74,13 @@ class Jobs:
         try:
             self._api.create(path_of(TRAIN_JOBS, namespace), body)
         except ApiError as error:
-            if error.status == UNAUTHORIZED:
+            if error.status == HTTPStatus.UNAUTHORIZED:
                 raise
             raise TrainyardError([_refused(error, name, namespace)], ExitCode.FAILED) from error
 
     def get(self, key: JobKey) -> dict[str, Any] | None:
         """Return the TrainJob, or None where there is none."""
-        found: dict[str, Any] | None = self._api.find(_path(key))
+        found: dict[str, Any] | None = self._api.find(key.path)
         return found
 
     def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -294,14 +91,15 @@ class Jobs:
         try:
             return self._api.items(path_of(TRAIN_JOBS))
         except ApiError as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return []
-            if error.status != FORBIDDEN or not namespaces:
+            if error.status != HTTPStatus.FORBIDDEN or not namespaces:
                 raise
+            hidden = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
             return [
                 job
                 for namespace in namespaces
-                for job in self._api.items(path_of(TRAIN_JOBS, namespace), empty_on={FORBIDDEN, NOT_FOUND})
+                for job in self._api.items(path_of(TRAIN_JOBS, namespace), empty_on=hidden)
             ]
 
     def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
@@ -320,9 +118,9 @@ class Jobs:
         """
         body = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._api.delete(_path(key), {"propagationPolicy": "Foreground"}, body)
+            self._api.delete(key.path, {"propagationPolicy": "Foreground"}, body)
         except ApiError as error:
-            if not uid or error.status != CONFLICT:
+            if not uid or error.status != HTTPStatus.CONFLICT:
                 raise
 
     def delete_and_wait(self, key: JobKey, *, uid: str = "") -> None:
@@ -344,7 +142,7 @@ class Jobs:
 
     def annotate(self, key: JobKey, name: str, value: str) -> None:
         """Set one annotation of the job."""
-        self._api.merge(_path(key), {"metadata": {"annotations": {name: value}}})
+        self._api.merge(key.path, {"metadata": {"annotations": {name: value}}})
 
     def state(self, key: JobKey) -> JobState:
         """Read the job, its workload and its pods once.
@@ -371,7 +169,7 @@ class Jobs:
                 path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
                 found = self._api.items(path, {"labelSelector": label})
             except ApiError as error:
-                if error.status != FORBIDDEN:
+                if error.status != HTTPStatus.FORBIDDEN:
                     raise
                 found, hidden = [], True
             if found:
@@ -460,10 +258,6 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Se
     return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
 
 
-def _path(key: JobKey) -> str:
-    return path_of(TRAIN_JOBS, key.namespace, key.name)
-
-
 def _how_far(status: Object) -> Literal["under way", "staged", "failed"]:
     if status.get("succeeded"):
         return "staged"
@@ -518,7 +312,7 @@ def _lingers(key: JobKey, seconds: float) -> Problem:
 
 
 def _refused(error: ApiError, name: str, namespace: str) -> Problem:
-    if error.status == CONFLICT:
+    if error.status == HTTPStatus.CONFLICT:
         return Problem(
             path=f"job {name}",
             got=f"{namespace} has a job with that name",
