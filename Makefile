@@ -109,15 +109,15 @@ lock: $(BIN)/uv ## Lock the Python packages (UPGRADE=1: to their newest versions
 	@$(COMPILE) pyproject.toml --extra dev --group build --group go --group clis \
 		--annotation-style line -o requirements/host.txt
 	@$(COMPILE) --group plugin --no-annotate -c requirements/host.txt -o requirements/plugin.txt
-	@$(COMPILE) training/pyproject.toml --no-annotate -o requirements/training.txt
-	@$(COMPILE) training/pyproject.toml --no-annotate -c requirements/training.txt -o requirements/training-rocm.txt \
+	@$(COMPILE) training/pyproject.toml --extra jobs --no-annotate -o requirements/training.txt
+	@$(COMPILE) training/pyproject.toml --extra jobs --no-annotate -c requirements/training.txt -o requirements/training-rocm.txt \
 		$(call but_training,torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)
-	@$(COMPILE) training/pyproject.toml --extra deepspeed --extra tracking --group pyproject.toml:peers \
+	@$(COMPILE) training/pyproject.toml --extra jobs --extra deepspeed --extra tracking --group pyproject.toml:peers \
 		--annotation-style line \
 		-c requirements/training.txt -o requirements/peers.txt $(call but_training,[a-z0-9._-]+)
 
 clean: ## Delete what was built in this folder; the cache and the clusters remain
-	rm -rf .venv .trainyard build *.egg-info training/src/*.egg-info
+	rm -rf .venv .trainyard build *.egg-info policies/build policies/*.egg-info training/build training/src/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

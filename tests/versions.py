@@ -11,6 +11,7 @@ from infra.common.artifacts import ROOT
 
 STATED: Mapping[str, str] = {
     "pyproject.toml": r'^version = "(.+)"$',
+    "policies/pyproject.toml": r'^version = "(.+)"$',
     "training/pyproject.toml": r'^version = "(.+)"$',
     "engine/provider/pulumi-plugin.json": r'^  "version": "(.+)"',
     "engine/provider/schema.json": r'^  "version": "(.+)"',
@@ -18,7 +19,7 @@ STATED: Mapping[str, str] = {
     "policies/pack.py": r'^VERSION = "(.+)"$',
 }
 """File → pattern of the line that states the version."""
-PAGES = ("README.md", "docs/*.md", "templates/*/*.md", "templates/*/Pulumi.yaml")
+PAGES = ("README.md", "[pt]*/README.md", "docs/*.md", "templates/*/*.md", "templates/*/Pulumi.yaml")
 NAMED = r"(?:trainyard(?:\*|\.git)?|git\+URL)(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)|# a tag, v(\d+\.\d+\.\d+)"
 """Pattern of a release in commands on the pages."""
 CHANGELOG = "CHANGELOG.md"

@@ -1,4 +1,4 @@
-"""The command line as `uv tool install` installs it, from a copy of the repository into a new home."""
+"""The three wheels: each alone in an empty environment, and the command line in a new home."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import zipfile
 from dataclasses import dataclass
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.common.artifacts import ROOT
+from infra.errors import ExitCode
 from tests.e2e.rehearsed import plain_environment
 
 pytestmark = pytest.mark.engine
 
-UV = ROOT / ".venv/bin/uv"
+UV = str(ROOT / ".venv/bin/uv")
 STACKS = sorted(file.stem.removeprefix("Pulumi.") for file in (ROOT / "stacks").glob("Pulumi.*.yaml"))
 ALL = """
 import importlib, json, pkgutil, sys, trainyard_start
@@ -31,6 +35,61 @@ for words in json.load(sys.stdin):
     app(words, standalone_mode=False)
 """
 """Imports each module of the commands, then runs a list of commands, in one process."""
+IMPORT = """
+import ast, importlib, json, pathlib, pkgutil, re, sys, sysconfig
+from importlib.metadata import files, packages_distributions, requires
+
+distribution, tree, name, *but = sys.argv[1:]
+own = {str(each.locate()) for each in files(distribution)}
+sys.path.insert(0, f"{sysconfig.get_path('purelib')}/{tree}")
+lacks = {}
+package = importlib.import_module(name)
+for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
+    if not module.name.endswith("__main__") and not f"{module.name}.".startswith(tuple(but)):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            lacks[module.name] = error.name
+of, used = packages_distributions(), set()
+for file in {getattr(module, "__file__", None) for module in [*sys.modules.values()]} & own:
+    for node in ast.walk(ast.parse(pathlib.Path(file).read_text())):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        used |= set().union(*(of.get(each.partition(".")[0], ()) for each in names))
+plain = lambda name: re.sub(r"[-_.]+", "-", re.match(r"[-.\\w]+", name)[0]).lower()
+base = {plain(each) for each in requires(distribution) if "extra ==" not in each}
+print(json.dumps({"lacks": lacks, "unused": sorted(base - set(map(plain, used)))}))
+"""
+"""Imports each module of a package; prints what they lack, and packages of the base that none imports."""
+
+
+NEED_THE_ENGINE = (
+    "trainyard.commands.deploy_role.", "trainyard.commands.doctor.", "trainyard.commands.environment.",
+    "trainyard.commands.rehearse.", "trainyard.component.", "trainyard.images.images.",
+    "trainyard.images.lock.", "trainyard.stack.find.", "trainyard.stack.preview.", "trainyard.stack.schema.",
+)  # fmt: skip
+"""Modules that import packages of the extra `local`."""
+OF_USERS = ("trainyard_train.integrations.lightning.", "trainyard_train.integrations.transformers.")
+"""Modules for users of these frameworks."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Where one of the three is, and the package that is imported."""
+
+    source: str
+    package: str
+    tree: str = ""
+    """Folder of the wheel that has the package, if not the environment's own."""
+    lock: str = "host"
+    optional: tuple[str, ...] = ()
+
+
+DISTRIBUTIONS = {
+    "trainyard": Distribution(".", "trainyard", "trainyard_tree", optional=NEED_THE_ENGINE),
+    "trainyard-policies": Distribution("policies", "policies", "trainyard_policies_tree"),
+    "trainyard-train": Distribution("training", "trainyard_train", lock="training", optional=OF_USERS),
+}
 
 
 @dataclass(frozen=True)
@@ -59,10 +118,35 @@ class InstalledCommand:
 
 
 @pytest.fixture(scope="module")
-def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCommand]:
-    folder = tmp_path_factory.mktemp("install")
-    copy, home, project = folder / "repository", folder / "home", folder / "project"
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels by their distributions' names, built from a copy of the repository."""
+    folder = tmp_path_factory.mktemp("wheels")
+    copy = folder / "repository"
     _copy_repository(copy)
+    for each in DISTRIBUTIONS.values():
+        options = ("--wheel", "--offline", "--no-build-isolation", "--python", sys.executable)
+        command = (UV, "build", *options, "--out-dir", folder, copy / each.source)
+        subprocess.run(command, check=True, capture_output=True)
+    shutil.rmtree(copy)
+    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def environments(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An environment for each distribution, with it and its base dependencies alone."""
+    folder = tmp_path_factory.mktemp("environments")
+    for name, wheel in wheels.items():
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder / name], check=True)
+        lock = ROOT / f"requirements/{DISTRIBUTIONS[name].lock}.txt"
+        options = ("--quiet", "--offline", "--python", folder / name, "--constraints", lock)
+        subprocess.run((UV, "pip", "install", *options, wheel), check=True)
+    return {name: folder / name for name in wheels}
+
+
+@pytest.fixture(scope="module")
+def tool(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> InstalledCommand:
+    folder = tmp_path_factory.mktemp("install")
+    home, project = folder / "home", folder / "project"
     shutil.copytree(ROOT / "stacks", project / "stacks")
     caches = {
         "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),
@@ -78,11 +162,10 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCommand]
         (project / name / "__init__.py").write_text("raise ImportError(__file__)\n")
     variables["PYTHONPATH"] = "."
     found = InstalledCommand(home, project, variables)
-    lock = ROOT / "requirements/host.txt"
-    installed = found.run(str(UV), "tool", "install", "--constraints", str(lock), f"{copy}[local]")
+    lock, what = str(ROOT / "requirements/host.txt"), f"trainyard[local] @ {wheels['trainyard'].as_uri()}"
+    installed = found.run(UV, "tool", "install", "--offline", "--constraints", lock, what)
     assert installed.returncode == 0, installed.stderr
-    shutil.rmtree(copy)
-    yield found
+    return found
 
 
 def _copy_repository(folder: Path) -> None:
@@ -97,6 +180,80 @@ def _copy_repository(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+
+
+def python(environment: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([environment / "bin/python", "-P", *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_each_distribution_alone_imports_all_its_base_and_no_more(
+    environments: dict[str, Path], name: str
+) -> None:
+    each = DISTRIBUTIONS[name]
+    imported = python(environments[name], "-c", IMPORT, name, each.tree, each.package, *each.optional)
+    assert imported.returncode == 0, imported.stderr
+    assert json.loads(imported.stdout) == {"lacks": {}, "unused": []}
+
+
+def test_no_file_is_in_two_wheels(wheels: dict[str, Path]) -> None:
+    """The command's tree has the others' sources too, to build images and to start the pack."""
+    files = [name for wheel in wheels.values() for name in zipfile.ZipFile(wheel).namelist()]
+    assert len(files) == len(set(files))
+    tree = zipfile.Path(wheels["trainyard"]) / "trainyard_tree"
+    assert (tree / "policies/pack.py").exists() and (tree / "training/src/trainyard_train/run.py").exists()
+
+
+def test_the_training_package_has_few_packages_of_its_own(wheels: dict[str, Path]) -> None:
+    with zipfile.ZipFile(wheels["trainyard-train"]) as wheel:
+        (name,) = [each for each in wheel.namelist() if each.endswith("/METADATA")]
+        stated = message_from_bytes(wheel.read(name))
+    needed = [each for each in stated.get_all("Requires-Dist", ()) if "extra ==" not in each]
+    assert needed == ["torch", "numpy", "safetensors", "xxhash", "pydantic"]
+    assert stated["License-Expression"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "lacks"),
+    [
+        ("train", ("--set", "steps=1"), "yaml is not installed; install trainyard-train[cli]"),
+        ("tune", ("{}",), "yaml is not installed; install trainyard-train[cli]"),
+        ("data.text", ("{folder}", "{folder}/a.jsonl.zst"), "install trainyard-train[data]"),
+    ],
+)
+def test_training_without_an_extra_names_it(
+    environments: dict[str, Path], module: str, words: tuple[str, ...], lacks: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl.zst").write_bytes(b"any")
+    words = tuple(word.replace("{folder}", str(tmp_path)) for word in words)
+    refused = python(environments["trainyard-train"], "-m", f"trainyard_train.{module}", *words)
+    assert refused.returncode == ExitCode.WRONG_INPUT
+    assert lacks in refused.stderr
+
+
+def test_a_command_without_its_extra_names_it(environments: dict[str, Path]) -> None:
+    command = (environments["trainyard"] / "bin/trainyard", "deploy-role", "-s", "aws")
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == ExitCode.HOST
+    path, got, allowed, fix = refused.stderr.splitlines()[1:]
+    assert path == "packages of the extra `local`"
+    assert got == "  got:     No module named 'pulumi'"
+    assert allowed.startswith("  allowed: pulumi==3.230.0, pulumi-kubernetes==")
+    assert fix.startswith("  fix:     ") and " pulumi==3.230.0 " in fix
+
+
+def test_the_installed_pack_starts_in_its_own_environment(environments: dict[str, Path]) -> None:
+    environment = environments["trainyard-policies"]
+    printed = subprocess.check_output([environment / "bin/trainyard-policies"], text=True)
+    pack = Path(printed.strip())
+    runtime = yaml.safe_load((pack / "PulumiPolicy.yaml").read_text())["runtime"]
+    assert (pack / runtime["options"]["virtualenv"]).resolve() == environment
+    command = (environment / "bin/python", "-u", "-P", "-m", "pulumi.policy", "127.0.0.1:1", pack)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        port = started.stdout.readline().strip()
+        started.kill()
+    assert port.isdigit()
 
 
 def test_the_command_line_alone_is_put_on_path(tool: InstalledCommand) -> None:

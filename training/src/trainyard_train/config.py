@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from trainyard_train.checkpointing.config import CheckpointConfig
-from trainyard_train.config_base import ConfigError, ConfigSection, problems_of
+from trainyard_train.config_base import ConfigError, ConfigSection, extra, problems_of
 from trainyard_train.data.config import DataConfig
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.models.config import ModelConfig
@@ -134,10 +133,25 @@ def parse_config(values: Mapping[str, Any]) -> TrainConfig:
         raise ConfigError(problems_of(error)) from None
 
 
+def parse_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever it says
+    """Parse a text.
+
+    Raises:
+        ValueError: it is not YAML.
+        ConfigError: PyYAML is not installed.
+    """
+    with extra("cli"):
+        import yaml
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
+
+
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:  # YAML has no date such as 2026-02-30
+        values = parse_yaml(path.read_text())
+    except (OSError, ValueError) as error:  # YAML has no date such as 2026-02-30
         problems.append(f"{path}: cannot be read as YAML: {error}")
         return {}
     if values is None:
@@ -162,6 +176,6 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
             problems.append(f"--set {override}: {parent} is a value, not a section; set it as a whole")
             return
     try:
-        values[leaf] = yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        values[leaf] = parse_yaml(text)
+    except ValueError as error:
         problems.append(f"--set {override}: the value is not YAML: {error}")

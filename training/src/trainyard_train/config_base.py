@@ -1,10 +1,11 @@
-"""`ConfigSection`: base class of the sections of a run's configuration, and `ConfigError`, which lists all
-problems.
+"""`ConfigSection`: base class of the sections of a run's configuration; `ConfigError`, which lists all
+problems; and `extra`, for imports of optional packages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,6 +17,20 @@ class ConfigError(ValueError):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Name the extra of this distribution whose packages the imports inside of it lack.
+
+    Raises:
+        ConfigError: one is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        problem = f"{error.name} is not installed; install trainyard-train[{name}], or take an image with it"
+        raise ConfigError([problem]) from None
 
 
 class ConfigSection(BaseModel):

@@ -13,7 +13,7 @@ import torch
 
 from trainyard_train.computation import batch_metrics, loss_of
 from trainyard_train.config import TrainConfig
-from trainyard_train.config_base import ConfigError
+from trainyard_train.config_base import ConfigError, extra
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.elasticity.preemption import PreemptionNotice
@@ -154,12 +154,8 @@ def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any
         ConfigError: DeepSpeed is not installed.
     """
     os.environ.setdefault("DS_ACCELERATOR", mesh.device.type)  # else DeepSpeed probes for other devices
-    try:
+    with extra("deepspeed"):
         import deepspeed
-    except ImportError as error:
-        raise ConfigError(
-            [f"{error.name} is not installed; install trainyard-train[deepspeed], or take an image with it"]
-        ) from None
     if mesh.device.type == "cpu":
         # DeepSpeed would compile its collectives with a compiler that is not in the image, and which
         # training does not use.

@@ -23,12 +23,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from trainyard_train.config import TrainConfig, load_config
-from trainyard_train.config_base import ConfigError
-from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED
+from trainyard_train.config import TrainConfig, load_config, parse_yaml
+from trainyard_train.config_base import ConfigError, extra
+from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 from trainyard_train.elasticity.preemption import PreemptionNotice
 
 if TYPE_CHECKING:
@@ -107,12 +106,12 @@ def read_search(source: str) -> Search:
     where = "search" if source.startswith("{") else source
     try:
         return Search.model_validate(
-            yaml.safe_load(source if source.startswith("{") else Path(source).read_text())
+            parse_yaml(source if source.startswith("{") else Path(source).read_text())
         )
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
         raise ConfigError([f"{where}: {problem}" for problem in problems]) from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError([f"{where}: cannot be read as YAML: {error}"]) from None
 
 
@@ -188,9 +187,11 @@ def search_for(
 
     Raises:
         SearchError: several trials failed one after the other, or the only one.
+        ConfigError: Optuna is not installed.
     """
-    import optuna
-    from optuna.trial import TrialState
+    with extra("tune"):
+        import optuna
+        from optuna.trial import TrialState
 
     failures = 0
     study = _open_study(config)
@@ -304,9 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     startup.defer_compiler()
     try:
         study = search_for(search, config, options.set, notice, one=options.one)
-    except SearchError as error:
+    except (SearchError, ConfigError) as error:
         sys.stderr.write(f"training: {error}\n")
-        return EXIT_FAILED
+        return EXIT_FAILED if isinstance(error, SearchError) else EXIT_WRONG_CONFIG
     if study is None:
         return EXIT_PREEMPTED
     from optuna.trial import TrialState

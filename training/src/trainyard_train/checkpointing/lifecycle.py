@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
+from trainyard_train.config_base import extra
 from trainyard_train.elasticity.instance_metadata import metadata_of
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class S3TagMarker:
 
     def __init__(self, timeout_seconds: float) -> None:
         """Args: timeout_seconds: for one request with its retries."""
-        import boto3  # fsspec and obstore do not support tags
-        from botocore.config import Config
+        with extra("stores"):
+            import boto3  # fsspec and obstore do not support tags
+            from botocore.config import Config
 
         each = timeout_seconds / _ATTEMPTS
         settings = Config(

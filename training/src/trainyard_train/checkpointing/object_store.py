@@ -33,6 +33,7 @@ from trainyard_train.checkpointing.checkpoint import (
 )
 from trainyard_train.checkpointing.digests import Data, FileEntry, seal
 from trainyard_train.checkpointing.lifecycle import Marks, marks_of
+from trainyard_train.config_base import extra
 
 if TYPE_CHECKING:
     import obstore
@@ -336,13 +337,15 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
 
     Raises:
         StoreError: nothing that is installed speaks this scheme.
+        ConfigError: obstore is not installed.
     """
     import fsspec
 
     scheme = url.partition("://")[0]
     options: dict[str, object] = {}
     if scheme in CLOUDS:
-        import obstore.fsspec
+        with extra("stores"):
+            import obstore.fsspec
 
         obstore.fsspec.register(scheme)
         timeout = timedelta(seconds=timeout_seconds)

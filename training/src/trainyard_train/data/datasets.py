@@ -68,6 +68,6 @@ def _digits_file() -> Path:
     if package is None or not package.submodule_search_locations:
         raise FileNotFoundError(
             "data.name: got digits, which are part of scikit-learn, but it is not installed; install"
-            " requirements/training.txt"
+            " trainyard-train[data], or take an image with it"
         )
     return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from trainyard_train.config_base import extra
 from trainyard_train.data.locations import (
     STORE_SECONDS,
     FileRange,
@@ -190,7 +191,10 @@ def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SE
 
     Raises:
         PictureError, OSError: with what is wrong.
+        ConfigError: Pillow is not installed.
     """
+    with extra("data"):
+        import PIL.Image  # noqa: F401 -- for `decode`, whose errors are the pictures'
     table = find(config.path, store_seconds=store_seconds)
     _check_sizes(config.path, table, store_seconds)
     train = Pictures(config.path, table, config.side, seed, config.workers, store_seconds=store_seconds)

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import torch
 
+from trainyard_train.config_base import ConfigError, extra
 from trainyard_train.data.locations import STORE_SECONDS, FileRange, Location, is_remote, open_location
 from trainyard_train.data.samples import Samples
 
@@ -277,8 +278,10 @@ def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
 
     Raises:
         ShardError: the file is no Zstandard file, damaged, or ends too soon.
+        ConfigError: zstandard is not installed.
     """
-    import zstandard
+    with extra("data"):
+        import zstandard
 
     data = raw.read(_CHUNK)
     while data:
@@ -304,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         count = write_shards(options.out, documents(options.sources), options.tokens_per_shard)
-    except (ShardError, OSError) as error:
+    except (ShardError, ConfigError, OSError) as error:
         sys.stderr.write(f"training: {error}\n")
         return 2
     sys.stdout.write(f"{options.out}: {count:,} tokens\n")

@@ -8,11 +8,14 @@ from __future__ import annotations
 import socket
 import sys
 
-from mpi4py import MPI
+from trainyard_train.config_base import extra
 
 
 def main() -> int:
     """Print this rank's host; returns 0 if the sum over all ranks is right."""
+    with extra("mpi"):
+        from mpi4py import MPI
+
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     total = world.allreduce(rank + 1)

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from trainyard_train.config_base import ConfigError
+from trainyard_train.config_base import ConfigError, extra
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.rendezvous import check_environment, rendezvous
 from trainyard_train.parallelism import accelerators
@@ -47,7 +47,8 @@ def finalize_mpi() -> None:
 
 def _ask_mpi(local_rank: str) -> dict[str, str]:
     """Let rank 0 broadcast the address of the rendezvous."""
-    from mpi4py import MPI
+    with extra("mpi"):
+        from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     address_and_port = None

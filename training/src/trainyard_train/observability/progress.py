@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
+from trainyard_train.config_base import extra
 from trainyard_train.observability.metrics import Listener
 
 _LAST = frozenset({"finished", "preempted", "failed"})
@@ -11,7 +12,8 @@ _LAST = frozenset({"finished", "preempted", "failed"})
 
 def bar(terminal: TextIO) -> Listener:
     """Return a listener that draws a run's steps, last loss, held-out accuracy and last saved step."""
-    from tqdm import tqdm  # type: ignore[import-untyped]  # comes with optuna
+    with extra("cli"):
+        from tqdm import tqdm  # type: ignore[import-untyped]
 
     tqdm.monitor_interval = 0  # disables the thread that redraws an idle bar
     drawn: tqdm[Any] | None = None

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from trainyard_train.config_base import extra
 from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.observability.goodput import Goodput, goodput
 
@@ -76,14 +77,16 @@ def draw_learning_curve(run: str, lines: Sequence[dict[str, Any]], picture: Path
 
     Raises:
         ValueError: the run has no step yet.
+        ConfigError: matplotlib is not installed.
     """
     steps = surviving_steps(lines)
     if not steps:
         raise ValueError("no step yet")
-    import matplotlib as mpl
+    with extra("report"):
+        import matplotlib as mpl
 
-    mpl.use("Agg")  # no display, and none of its start-up
-    from matplotlib import pyplot
+        mpl.use("Agg")  # no display, and none of its start-up
+        from matplotlib import pyplot
 
     figure, (loss, accuracy) = pyplot.subplots(2, 1, figsize=(9, 5.6), dpi=150, sharex=True)
     _draw_loss(loss, steps)

@@ -1,7 +1,5 @@
 """Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases. Errors of a
 tracker after its start are logged once, and do not stop the run.
-
-The packages of the last three are extras (`trainyard-train[tracking]`).
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ _TIMEOUT_SECONDS: Final = 5.0
 """Seconds to finish pending exports when the process ends."""
 _FOLDER: Final = "training.run_dir"
 _NEEDED: Final = {
-    "prometheus_port": "prometheus_client",
-    "tensorboard": "torch.utils.tensorboard",
-    "opentelemetry": "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-    "mlflow": "mlflow",
-    "wandb": "wandb",
+    "prometheus_port": ("prometheus_client", "monitoring"),
+    "tensorboard": ("torch.utils.tensorboard", "monitoring"),
+    "opentelemetry": ("opentelemetry.exporter.otlp.proto.http.metric_exporter", "tracking"),
+    "mlflow": ("mlflow", "tracking"),
+    "wandb": ("wandb", "tracking"),
 }
-"""Package that each setting imports."""
+"""Module that each setting imports, and the extra that has it."""
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
@@ -87,17 +85,18 @@ class Guarded:
 
 
 def _opened(name: str, make: Callable[[], Listener]) -> Listener:
+    module, extra = _NEEDED[name]
     try:
-        importlib.import_module(_NEEDED[name])
+        importlib.import_module(module)
     except ImportError as error:
         problem = (
-            f"export.{name}: set, but {error.name} is not installed; install trainyard-train[tracking]"
-            " (for mlflow, wandb and opentelemetry), or remove the setting"
+            f"export.{name}: set, but {error.name} is not installed; install trainyard-train[{extra}],"
+            " or remove the setting"
         )
         raise ConfigError([problem]) from None
     except Exception as error:  # protobuf has a separate error class
         problem = (
-            f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; put the packages of"
+            f"export.{name}: set, but {module} cannot be imported: {error}; put the packages of"
             " requirements/training.txt first in PYTHONPATH, as in a job's pod (PYTHONPATH="
             ".trainyard/training-env in a clone), or remove the setting"
         )
