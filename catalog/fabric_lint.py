@@ -116,7 +116,7 @@ def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
     for index, pool in enumerate(pools.values()):
         if _fabric(pool) == "none":
             continue
-        zones = pool.get("zones") or (spec.get("provider") or {}).get("zones") or ()
+        zones = pool.get("zones") or (spec.get("target") or {}).get("zones") or ()
         if len(zones) > 1:
             fix = "give the pool one zone; for more zones, more pools, each with a queue"
             allowed = f"one zone: {_fabric(pool)} does not cross zones"

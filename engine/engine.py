@@ -335,7 +335,7 @@ def _protected(stack: str, urns: Sequence[str]) -> Problem:
         path=f"destroy {stack}",
         got=f"protected resources ({len(urns)}: {shown}); nothing was deleted",
         allowed="a stack without protected resources",
-        fix="set provider.deletion_protection: false, bring the stack up, then run this command again",
+        fix="set target.deletion_protection: false, bring the stack up, then run this command again",
     )
 
 

@@ -18,7 +18,7 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
     return {
         "name": stack.name,
         "kind": cluster.KIND,
-        "place": stack.provider.location,
+        "place": stack.target.location,
         "endpoint": cluster.outputs.endpoint,
         "kubeconfig": pulumi.Output.secret(cluster.outputs.kubeconfig),
         "dataDir": cluster.settings.data_dir,

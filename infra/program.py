@@ -96,7 +96,7 @@ def declare(
 
     Raises InputError for features that the target lacks, HostError for a missing chart or helm.
     """
-    target = target_of(stack.provider.kind).cluster_class()
+    target = target_of(stack.target.kind).cluster_class()
     cluster = target(stack, artifacts, options)
     Platform(stack, cluster, artifacts, options, residency)
     return stack_outputs(stack, cluster)

@@ -16,7 +16,7 @@ from rehearsal.reach import DeclaredControlPlane
 from rehearsal.refusals import KnownRefusal, refusals
 
 Stack = Mapping[str, Any]
-"""Validated content of a stack file as plain data: `provider`, `pools`, …."""
+"""Validated content of a stack file as plain data: `target`, `pools`, …."""
 
 
 @dataclass(frozen=True)

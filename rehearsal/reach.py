@@ -161,7 +161,7 @@ def origin_of(asked: str, stack: Mapping[str, Any]) -> str:
     Raises InputError for a value that is neither an address nor `inside`.
     """
     if not asked:
-        named = (stack["provider"].get("access") or {}).get("public_cidrs") or [ELSEWHERE]
+        named = (stack["target"].get("access") or {}).get("public_cidrs") or [ELSEWHERE]
         return str(ip_network(named[0], strict=False).network_address)
     try:
         return asked if asked == INSIDE else str(ip_address(asked))

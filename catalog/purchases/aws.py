@@ -45,7 +45,7 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePur
     number = pool.get("num_nodes") or 0
     least = pool.get("min_nodes")
     per_zone = pool.get("capacity") == "spot" or (least is not None and least < number)
-    zones = pool.get("zones") or pools.provider(stack).get("zones") or ()
+    zones = pool.get("zones") or pools.target(stack).get("zones") or ()
     types = (pool.get("machine") or "nothing", *(pool.get("alternatives") or ()))
     bought = markets(types, zones, per_zone=per_zone)
     nodes: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePur
 
 def _storage(stack: Stack) -> Iterator[StoragePurchase]:
     region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
-    path = "provider.filesystem.capacity_gib"
+    path = "target.filesystem.capacity_gib"
     is_efs = filesystem.get("kind") == "efs"
     if filesystem:
         kind = "efs-standard" if is_efs else f"fsx-lustre-{filesystem.get('throughput')}"
@@ -82,11 +82,11 @@ def _services(stack: Stack) -> Iterator[ServicePurchase]:
     region, nat = pools.price_region(stack), pools.new_network(stack).get("nat")
     if pools.makes_cluster(stack):
         yield ServicePurchase(
-            name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster"
+            name="control plane", cloud="aws", region=region, path="target", kind="eks-cluster"
         )
     if nat in ("one", "per-zone"):
-        number = 1 if nat == "one" else len(pools.provider(stack).get("zones") or ())
-        path = "provider.network.nat"
+        number = 1 if nat == "one" else len(pools.target(stack).get("zones") or ())
+        path = "target.network.nat"
         yield ServicePurchase(
             name="NAT", cloud="aws", region=region, path=path, kind="nat-gateway", number=number
         )

@@ -21,9 +21,9 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
         kind = kinds.get(str(filesystem.get("kind")), "blob-nfs-hot")
         tib = filesystem.get("capacity_tib")
         gib = None if tib is None else tib * GIB_PER_TIB
-        path = "provider.filesystem.capacity_tib"
+        path = "target.filesystem.capacity_tib"
         yield StoragePurchase(name="filesystem", cloud="azure", region=region, path=path, kind=kind, gib=gib)
-    kind = "blob-hot-zrs" if pools.provider(stack).get("zones") else "blob-hot-lrs"
+    kind = "blob-hot-zrs" if pools.target(stack).get("zones") else "blob-hot-lrs"
     yield StoragePurchase(name="object store", cloud="azure", region=region, kind=kind, gib=None)
 
 

@@ -27,7 +27,7 @@ def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) ->
     """Return so many machines of a pool."""
     return MachinePurchase(
         name=pool.get("name") or "",
-        cloud=provider(stack).get("kind") or "",
+        cloud=target(stack).get("kind") or "",
         region=price_region(stack),
         path=f"{path}.machine",
         machine=machine,
@@ -36,28 +36,28 @@ def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) ->
     )
 
 
-def provider(stack: Stack) -> Block:
+def target(stack: Stack) -> Block:
     """Return the section of the target."""
-    return stack.get("provider") or {}
+    return stack.get("target") or {}
 
 
 def price_region(stack: Stack) -> str:
     """Return the region, or the zone where that is what prices go by."""
-    return provider(stack).get("region") or provider(stack).get("zone") or ""
+    return target(stack).get("region") or target(stack).get("zone") or ""
 
 
 def new_filesystem(stack: Stack) -> Block:
     """Return the filesystem that a stack makes; empty for one that exists: its owner has bought it."""
-    found: Block = provider(stack).get("filesystem") or {}
+    found: Block = target(stack).get("filesystem") or {}
     return {} if found.get("existing") else found
 
 
 def makes_cluster(stack: Stack) -> bool:
     """Whether the stack makes its control plane."""
-    return not provider(stack).get("existing_cluster")
+    return not target(stack).get("existing_cluster")
 
 
 def new_network(stack: Stack) -> Block:
     """Return the network that a stack makes; empty for one that exists."""
-    found: Block = provider(stack).get("network") or {}
+    found: Block = target(stack).get("network") or {}
     return {} if found.get("existing") else found

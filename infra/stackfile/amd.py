@@ -1,4 +1,4 @@
-"""The `amd` setting of a provider section: images for pools with AMD GPUs, the same on every target."""
+"""The `amd` setting of a target section: images for pools with AMD GPUs, the same on every target."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `pulumi new` writes each answer into the stack file under a separate key (Pulumi, "Creating templates",
 `template.config`). The key is the section's name and the path of the value, such as
-`trainyard:stack.provider.access.admins[0]`.
+`trainyard:stack.target.access.admins[0]`.
 """
 
 from __future__ import annotations

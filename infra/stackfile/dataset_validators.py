@@ -10,9 +10,9 @@ import catalog
 from infra.stackfile.dataset import DATA_PATH, SCHEMES, DatasetSpec
 from infra.stackfile.finding import Checks, Finding, unknown
 from infra.stackfile.job import JobSpec
-from infra.stackfile.provider import ProviderSpec
 from infra.stackfile.queue import TeamSpec
 from infra.stackfile.storage import StorageSpec
+from infra.stackfile.target import TargetSpec
 
 Datasets = tuple[DatasetSpec, ...]
 
@@ -27,7 +27,7 @@ def names_of_datasets_are_unique(datasets: Datasets) -> Iterator[Finding]:
         seen.add(dataset.name)
 
 
-def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> Iterator[Finding]:
+def data_are_where_they_may_be(target: TargetSpec, datasets: Datasets) -> Iterator[Finding]:
     """A copy is data too: the cluster must be in a region that the dataset permits; an unknown one is not."""
     for index, dataset in enumerate(datasets):
         for position, pattern in enumerate(dataset.residency or ()):
@@ -38,11 +38,11 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
                 yield path, repr(pattern), error.allowed, error.fix
                 break
         else:
-            if dataset.residency is not None and not _is_permitted(provider, dataset.residency):
-                got = f"a cluster in {provider.location or 'an unknown location'}"
+            if dataset.residency is not None and not _is_permitted(target, dataset.residency):
+                got = f"a cluster in {target.location or 'an unknown location'}"
                 fix = "use a stack in a permitted region, or other data"
-                if not provider.location and hasattr(provider, "country"):
-                    fix = "set provider.country: the country that the nodes are in"
+                if not target.location and hasattr(target, "country"):
+                    fix = "set target.country: the country that the nodes are in"
                 yield ("datasets", index, "residency"), got, ", ".join(dataset.residency), fix
 
 
@@ -72,13 +72,11 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
             yield ("datasets", index, "digest"), "an etag", "sha256: only object stores have etags", fix
 
 
-def stores_of_other_clouds_are_asked_with_keys(
-    provider: ProviderSpec, datasets: Datasets
-) -> Iterator[Finding]:
+def stores_of_other_clouds_are_asked_with_keys(target: TargetSpec, datasets: Datasets) -> Iterator[Finding]:
     """The Job that copies has an identity in the stack's own cloud, and none in another."""
-    own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == provider.kind)
+    own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == target.kind)
     for index, dataset in enumerate(datasets):
-        if dataset.uses_identity and dataset.cloud != provider.kind:
+        if dataset.uses_identity and dataset.cloud != target.kind:
             got = f"{dataset.source!r}, with neither `secret` nor `public`"
             allowed = f"{own}https:// or a path; any other with its store's keys, or public"
             fix = "name a Secret with the store's keys (`secret: NAME`), or set `public: true`"
@@ -94,10 +92,10 @@ def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
 
 
 def datasets_fit(
-    provider: ProviderSpec, datasets: Datasets, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+    target: TargetSpec, datasets: Datasets, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
     """Datasets must fit beside the teams' claims; a filesystem of no stated size grows by itself."""
-    filesystem = getattr(provider, "filesystem", None)
+    filesystem = getattr(target, "filesystem", None)
     tebibytes = getattr(filesystem, "capacity_tib", None)
     capacity = tebibytes * 1024 if tebibytes else getattr(filesystem, "capacity_gib", None)
     claimed = storage.checkpoints.size_gib * len(teams)
@@ -154,11 +152,9 @@ def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator
         yield path, repr(job.overrides[DATA_PATH]), "nothing, with a dataset", "remove one of the two"
 
 
-def the_lifecycle_is_of_a_bucket_of_the_stack(
-    provider: ProviderSpec, storage: StorageSpec
-) -> Iterator[Finding]:
+def the_lifecycle_is_of_a_bucket_of_the_stack(target: TargetSpec, storage: StorageSpec) -> Iterator[Finding]:
     """A bucket that exists already has its owner's rules."""
-    if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
+    if storage.object_store.lifecycle is not None and getattr(target, "existing_bucket", True):
         path = ("storage", "object_store", "lifecycle")
         allowed = "nothing: the rules are for buckets that the stack creates in a cloud"
         yield path, "rules", allowed, "remove the section, and set the rules on the bucket itself"
@@ -167,12 +163,12 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
 CHECKS = Checks(__name__)
 
 
-def _is_permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
-    if provider.kind in catalog.clouds():
-        cloud = provider.kind
+def _is_permitted(target: TargetSpec, patterns: tuple[str, ...]) -> bool:
+    if target.kind in catalog.clouds():
+        cloud = target.kind
         known = {region.name for region in catalog.regions(cloud)}
         # An unknown region is a separate problem, reported by the target's validator.
-        return provider.price_region not in known or any(
-            catalog.matches(cloud, provider.price_region, pattern) for pattern in patterns
+        return target.price_region not in known or any(
+            catalog.matches(cloud, target.price_region, pattern) for pattern in patterns
         )
-    return any(catalog.is_country_within(provider.location, pattern) for pattern in patterns)
+    return any(catalog.is_country_within(target.location, pattern) for pattern in patterns)

@@ -121,13 +121,13 @@ class MachineSpec(Spec):
 
 def declared(data: Any) -> dict[str, Machine]:  # noqa: ANN401 -- whatever the user wrote
     """Return the machine types that a stack's data declare; invalid ones are skipped here."""
-    provider = data.get("provider") if isinstance(data, Mapping) else None
-    if not isinstance(provider, Mapping) or not isinstance(provider.get("machines"), Mapping):
+    target = data.get("target") if isinstance(data, Mapping) else None
+    if not isinstance(target, Mapping) or not isinstance(target.get("machines"), Mapping):
         return {}
     found = {}
-    for name, facts in provider["machines"].items():
+    for name, facts in target["machines"].items():
         try:
-            found[str(name)] = MachineSpec.model_validate(facts).machine(str(name), str(provider.get("kind")))
+            found[str(name)] = MachineSpec.model_validate(facts).machine(str(name), str(target.get("kind")))
         except ValidationError:
             continue  # the target's spec reports it
     return found

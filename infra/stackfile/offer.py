@@ -67,7 +67,7 @@ def offer_of(stack: Stack, pool_name: str) -> PoolOffer:
         capacity=pool.capacity,
         cpus=share.cpus,
         memory_gib=share.memory_gib,
-        cloud=stack.provider.kind,
-        region=stack.provider.price_region,
+        cloud=stack.target.kind,
+        region=stack.target.price_region,
         machine=pool.machine or "",
     )

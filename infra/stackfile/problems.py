@@ -17,13 +17,14 @@ from infra.stackfile.base import Time
 from infra.stackfile.scalars import time_of
 from infra.stackfile.source import KeyPath, SpecSource
 
-_ALSO_CALLED = {
-    "cmd": "command",
-    "env": "environment",
-    "gpus": "accelerators_per_node",
-    "memory": "memory_gib",
+_ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
+    "cmd": ("command",),
+    "env": ("environment",),
+    "gpus": ("accelerators_per_node",),
+    "memory": ("memory_gib",),
+    "provider": ("target",),
 }
-"""Common other names of keys → our key."""
+"""Other names of keys, common ones and those of earlier trees → our keys; a section has one of them."""
 
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
@@ -61,7 +62,7 @@ def problems(
     for path, error in located:
         emptied = error["type"] == "too_short" and any(_is_below(other, path) for other, _ in located)
         misspelled = error["type"] == "missing" and any(
-            path[:-1] == other[:-1] and nearest(str(path[-1]), [str(other[-1])]) for other in unknown
+            path[:-1] == other[:-1] and _means(str(other[-1]), str(path[-1])) for other in unknown
         )
         if not emptied and not misspelled and source.show(path) not in found:
             yield _problem(model, error, path, data, source)
@@ -139,15 +140,19 @@ def _as_list(command: object) -> str:
     return f"write {text}" if words and "\n" not in text else ""
 
 
+def _means(written: str, key: str) -> bool:
+    return key in _ALSO_CALLED.get(written, ()) or bool(nearest(key, [written]))
+
+
 def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
-    meant = _ALSO_CALLED.get(key, key)
-    fix = did_you_mean(meant if meant in fields else key, fields, "remove the key")
+    meant = next((each for each in _ALSO_CALLED.get(key, ()) if each in fields), key)
+    fix = did_you_mean(meant, fields, "remove the key")
     return "the keys " + ", ".join(fields), fix
 
 
 def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
     """Return the fields of the model that reads the data at this path, by the name the user writes."""
-    from infra.stackfile.provider import ProviderSpec  # slow to import, and a job needs neither
+    from infra.stackfile.target import TargetSpec  # slow to import, and a job needs neither
     from infra.stackfile.targets import target_model
 
     current: Any = model
@@ -156,8 +161,8 @@ def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, Fi
             continue  # the field of the list has resolved to the model of its entries already
         field = _by_alias(current).get(part) if _is_model(current) else None
         current = _model_in(field.annotation if field else None, _value(path[: position + 1], data))
-        if current is ProviderSpec:
-            current = target_model(data.get("provider"))
+        if current is TargetSpec:
+            current = target_model(data.get("target"))
     return _by_alias(current) if _is_model(current) else {}
 
 

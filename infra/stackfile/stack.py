@@ -21,7 +21,7 @@ from infra.stackfile.operators import OperatorsSpec
 from infra.stackfile.placement import Placement, offers, place
 from infra.stackfile.queue import PriorityValue, QueueSpec, TeamSpec
 from infra.stackfile.storage import StorageSpec
-from infra.stackfile.targets import AnyProvider
+from infra.stackfile.targets import AnyTarget
 
 DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 10000}
 
@@ -31,7 +31,7 @@ class Stack(Spec):
 
     schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
     name: Name = Field(description="name of the cluster")
-    provider: AnyProvider = Field(description="the target; `kind` selects it")
+    target: AnyTarget = Field(description="the target; `kind` selects it")
     pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
     storage: StorageSpec = Field(description="checkpoint volume and object store")
     datasets: tuple[DatasetSpec, ...] = Field(

@@ -52,12 +52,12 @@ def parse_fleet(data: Any, source: SpecSource | None = None) -> Fleet:  # noqa: 
 
 def _stack_checks(sections: Sections) -> Iterator[Check]:
     """Return the checks for every stack and for the target of this one."""
-    provider = sections.get("provider")
+    target = sections.get("target")
     yield from STACK_CHECKS
     yield from DATASET_CHECKS
     yield from NETWORK_CHECKS
     yield from QUEUE_CHECKS
-    yield from target_of(provider.kind).validators if provider else ()
+    yield from target_of(target.kind).validators if target else ()
 
 
 def with_its_job_placed(stack: Stack) -> Stack:

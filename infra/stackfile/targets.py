@@ -1,4 +1,4 @@
-"""Validates the `provider` section with the model of the target that its `kind` names."""
+"""Validates the `target` section with the model of the target that its `kind` names."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pydantic_core import CoreSchema, core_schema
 from infra.common.target_registry import TARGETS, target_of
 from infra.errors import did_you_mean
 from infra.stackfile.base import wrong
-from infra.stackfile.provider import ProviderSpec
+from infra.stackfile.target import TargetSpec
 
 
-def target_model(data: object) -> type[ProviderSpec]:
-    """Return the spec class of what `provider:` holds; the base class where `kind` names none."""
+def target_model(data: object) -> type[TargetSpec]:
+    """Return the spec class of what `target:` holds; the base class where `kind` names none."""
     kind = str(data.get("kind")) if isinstance(data, dict) else ""
-    return target_of(kind).spec if kind in TARGETS else ProviderSpec
+    return target_of(kind).spec if kind in TARGETS else TargetSpec
 
 
 def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
-    """Read the provider with its target's own class, so that each key is checked against that target."""
+    """Read the target with its target's own class, so that each key is checked against that target."""
     if not isinstance(data, dict) or "kind" not in data:
         return data
     kind = str(data["kind"])
     if kind not in TARGETS:
         fix = did_you_mean(kind, TARGETS, "name one of the targets that this release has")
-        raise wrong("provider_kind", " or ".join(TARGETS), fix, "kind")
+        raise wrong("target_kind", " or ".join(TARGETS), fix, "kind")
     return target_of(kind).spec.model_validate(data)
 
 
@@ -51,4 +51,4 @@ class _SchemaByKind:
         }
 
 
-AnyProvider = Annotated[SerializeAsAny[ProviderSpec], BeforeValidator(_by_kind), _SchemaByKind]
+AnyTarget = Annotated[SerializeAsAny[TargetSpec], BeforeValidator(_by_kind), _SchemaByKind]

@@ -18,11 +18,11 @@ from infra.stackfile.job_validators import CHECKS as JOB_CHECKS
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
 from infra.stackfile.placement import FlavorOffer, offers, place
-from infra.stackfile.provider import ProviderSpec
 from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec, most
 from infra.stackfile.source import KeyPath
 from infra.stackfile.stack import runtime_names
 from infra.stackfile.storage import StorageSpec
+from infra.stackfile.target import TargetSpec
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
@@ -49,9 +49,9 @@ def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Fin
                 )
 
 
-def pools_have_what_the_target_offers(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+def pools_have_what_the_target_offers(target: TargetSpec, pools: Pools) -> Iterator[Finding]:
     """A feature that the target has not declared would be ignored silently."""
-    yield from target_of(provider.kind).undeclared(pools)
+    yield from target_of(target.kind).undeclared(pools)
 
 
 def one_system_pool(pools: Pools) -> Iterator[Finding]:
@@ -78,19 +78,19 @@ def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
             yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
 
 
-def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+def snapshots_are_taken_where_they_can_be(target: TargetSpec, storage: StorageSpec) -> Iterator[Finding]:
     """`snapshot_days` is refused where nothing takes snapshots: it would look like protection."""
     days = storage.checkpoints.snapshot_days
     if not days:
         return
     path: KeyPath = ("storage", "checkpoints", "snapshot_days")
-    filesystem = getattr(provider, "filesystem", None)
+    filesystem = getattr(target, "filesystem", None)
     if getattr(filesystem, "existing", None) is not None:
         fix = "omit the key, and ask the filesystem's owner"
         allowed = "nothing: the filesystem's owner takes snapshots"
         yield path, f"{days}, of an existing filesystem", allowed, fix
-    elif reason := (filesystem or provider).WHY_NO_SNAPSHOTS:
-        kind = filesystem.kind if filesystem else provider.kind
+    elif reason := (filesystem or target).WHY_NO_SNAPSHOTS:
+        kind = filesystem.kind if filesystem else target.kind
         yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
 
 
@@ -298,7 +298,7 @@ def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator
 
 
 def runtime_grace_fits_its_pools(
-    provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
+    target: TargetSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
 ) -> Iterator[Finding]:
     """Spot nodes end after their preemption notice: the limit of a runtime with spot pools only."""
     runtimes = runtime_names(pools, operators)
@@ -307,10 +307,10 @@ def runtime_grace_fits_its_pools(
         if runtime not in runtimes:
             yield unknown(path, runtime, runtimes, "a runtime of this stack")
             continue
-        longest = runtime_grace_seconds(runtime, _notices(provider, pools, runtime), {})
-        lasting = None in _notices(provider, pools, runtime)
+        longest = runtime_grace_seconds(runtime, _notices(target, pools, runtime), {})
+        lasting = None in _notices(target, pools, runtime)
         if not lasting and seconds > longest:
-            allowed = f"{longest} at most: the notice of {provider.kind}'s spot nodes, its only ones"
+            allowed = f"{longest} at most: the notice of {target.kind}'s spot nodes, its only ones"
             yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
 
 
@@ -326,7 +326,7 @@ def unchecked_runtimes_are_of_the_stack(
 
 def job_grace_fits_its_pools(
     *,
-    provider: ProviderSpec,
+    target: TargetSpec,
     pools: Pools,
     queues: Queues,
     teams: Teams,
@@ -338,7 +338,7 @@ def job_grace_fits_its_pools(
     placed = _placed(job, teams, queues, pools)
     if job is None or placed is None or placed.runtime not in runtime_names(pools, operators):
         return
-    notices = _notices(provider, pools, placed.runtime)
+    notices = _notices(target, pools, placed.runtime)
     grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
     raise_it = f"lower it, or raise grace_seconds.{placed.runtime}"
     timeout = job.overrides.get(EXIT_TIMEOUT)
@@ -356,7 +356,7 @@ def job_grace_fits_its_pools(
     if job.grace_seconds > grace:
         yield path, got, f"{grace} at most: the grace period of {placed.runtime}'s pods", raise_it
     for pool in _pools_of(placed, teams, queues, pools):
-        notice = _notice(provider, pool)
+        notice = _notice(target, pool)
         if notice is not None and job.grace_seconds > notice:
             allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may run"
             yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
@@ -384,15 +384,15 @@ def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[F
 CHECKS = Checks(__name__)
 
 
-def _notice(provider: ProviderSpec, pool: NodePoolSpec) -> int | None:
+def _notice(target: TargetSpec, pool: NodePoolSpec) -> int | None:
     """Seconds that pods have before a preempted node ends; None for pools that are not spot."""
-    return catalog.usable_notice_seconds(provider.kind) if pool.is_spot else None
+    return catalog.usable_notice_seconds(target.kind) if pool.is_spot else None
 
 
-def _notices(provider: ProviderSpec, pools: Pools, runtime: str) -> list[int | None]:
+def _notices(target: TargetSpec, pools: Pools, runtime: str) -> list[int | None]:
     """Return the preemption notice of each pool that has the runtime."""
     fabric = runtime.partition("-")[2]
-    return [_notice(provider, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
+    return [_notice(target, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
 
 
 def _pools_of(job: JobSpec, teams: Teams, queues: Queues, pools: Pools) -> list[NodePoolSpec]:

@@ -63,7 +63,7 @@ def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Pr
     for index, network in enumerate(public_cidrs):
         if any(network.overlaps(example) for example in DOCUMENTATION):
             fix = "write the public address of your calls: curl https://checkip.amazonaws.com"
-            path = f"provider.access.public_cidrs[{index}]"
+            path = f"target.access.public_cidrs[{index}]"
             yield Problem(path, f"{network}, the example's", "a network of yours", fix)
 
 

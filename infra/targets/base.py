@@ -18,7 +18,7 @@ from infra.stackfile import Stack
 from infra.stackfile.amd import AmdSpec
 from infra.stackfile.fabric import FabricClass
 from infra.stackfile.node_pool import Capacity, NodePoolSpec
-from infra.stackfile.provider import ProviderKind
+from infra.stackfile.target import TargetKind
 
 TAINT_EFFECTS = {
     "NoSchedule": "NO_SCHEDULE",
@@ -195,7 +195,7 @@ class ClusterOutputs:
 class Cluster(pulumi.ComponentResource):
     """Base class of a target's component: control plane, Kubernetes provider, then pools and storage."""
 
-    KIND: ClassVar[ProviderKind]
+    KIND: ClassVar[TargetKind]
     settings: ClusterSettings
     pools: Mapping[str, PoolSettings]
     outputs: ClusterOutputs

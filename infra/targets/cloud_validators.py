@@ -14,10 +14,10 @@ from catalog import Cloud, Machine, PurchaseKind
 from infra.stackfile.finding import Finding, unknown
 from infra.stackfile.machine import MachineSpec
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.provider import ProviderSpec, supported_minors
 from infra.stackfile.queue import QueueSpec, TeamSpec
 from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
+from infra.stackfile.target import TargetSpec, supported_minors
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
@@ -58,10 +58,10 @@ def with_machines(
 
 
 def machines_exist(
-    provider: _WithMachines, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
+    target: _WithMachines, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
 ) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue or in the stack file."""
-    known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud=provider.kind))]
+    known = [*target.machines, *(machine.name for machine in catalog.machines(cloud=target.kind))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
             fix = f"add `machine:`; {listed_by} lists them"
@@ -75,18 +75,18 @@ def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) ->
     _, shown, allowed, fix = unknown(path, got, known, f"{what} in the catalogue")
     near = fix.removesuffix(", or add it")
     facts = f"{{{got}: {{vcpus: …, memory_gib: …}}}}"
-    declare = f"else declare it with its facts: `provider.machines: {facts}` (docs/catalog.md)"
+    declare = f"else declare it with its facts: `target.machines: {facts}` (docs/catalog.md)"
     return path, shown, allowed, f"{near}{' ' if near.endswith('?') else ', '}{declare}"
 
 
-def declared_machines_fit_the_cloud(provider: _WithMachines) -> Iterator[Finding]:
+def declared_machines_fit_the_cloud(target: _WithMachines) -> Iterator[Finding]:
     """A fabric class belongs to the machines of a cloud."""
-    sold = {machine.fabric for machine in catalog.machines(cloud=provider.kind)}
+    sold = {machine.fabric for machine in catalog.machines(cloud=target.kind)}
     classes = [each.name for each in catalog.fabrics() if sold & {each.name, each.variant_of}]
-    for name, machine in provider.machines.items():
-        path: KeyPath = ("provider", "machines", name)
+    for name, machine in target.machines.items():
+        path: KeyPath = ("target", "machines", name)
         if machine.fabric not in classes:
-            yield unknown((*path, "fabric"), machine.fabric, classes, f"a fabric class of {provider.kind}")
+            yield unknown((*path, "fabric"), machine.fabric, classes, f"a fabric class of {target.kind}")
 
 
 HOW_TO_BUY: Mapping[PurchaseKind, str] = {
@@ -130,24 +130,24 @@ def _another_machine(machine: Machine, region: str) -> str:
     others = [other.name for other in there if other.accelerator == machine.accelerator]
     kind = f"with {machine.accelerator}" if machine.accelerator else "without accelerators"
     choose = f"{kind} there: {', '.join(others)}" if others else "choose another machine or region"
-    return f"{choose}; if {region} has it by now, declare it: `provider.machines` (docs/catalog.md)"
+    return f"{choose}; if {region} has it by now, declare it: `target.machines` (docs/catalog.md)"
 
 
-def the_api_server_is_not_public(provider: _Reachable) -> Iterator[Finding]:
+def the_api_server_is_not_public(target: _Reachable) -> Iterator[Finding]:
     """0.0.0.0/0 is no restriction."""
-    for index, network in enumerate(provider.access.public_cidrs):
+    for index, network in enumerate(target.access.public_cidrs):
         if network.prefixlen < 8:
-            path = ("provider", "access", "public_cidrs", index)
+            path = ("target", "access", "public_cidrs", index)
             fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
             yield path, str(network), "networks of /8 or narrower", fix
 
 
 def fabrics_over_zones(
-    provider: _Zoned, pools: tuple[NodePoolSpec, ...]
+    target: _Zoned, pools: tuple[NodePoolSpec, ...]
 ) -> Iterator[tuple[int, NodePoolSpec, str]]:
     """Yield each pool with a fabric in several zones: its ranks would use TCP, or not connect at all."""
     for index, pool in enumerate(pools):
-        zones = pool.zones or provider.zones
+        zones = pool.zones or target.zones
         if pool.fabric != "none" and len(zones) > 1:
             yield index, pool, ", ".join(zones)
 
@@ -165,10 +165,10 @@ def reservation_fits_the_capacity(
         yield path, got, "reservations on reserved pools only", fix
 
 
-def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterator[Finding]:
+def filesystem_zone_is_the_stacks(target: _Zoned, zone: str | None) -> Iterator[Finding]:
     """Reads from another zone cost money and time."""
-    if zone is not None and zone not in provider.zones:
-        yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
+    if zone is not None and zone not in target.zones:
+        yield unknown(("target", "filesystem", "zone"), zone, target.zones, "a zone of the stack")
 
 
 def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: str) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: s
     room = most - OWN_TAGS
     if len(tags) > room:
         allowed = f"at most {room}: {of} takes {most} for each resource, and the stack sets some itself"
-        yield ("provider", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
+        yield ("target", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
 
 
 class _Existing(Protocol):
@@ -191,10 +191,10 @@ class _WithFilesystem(Protocol):
     def filesystem(self) -> _Existing: ...
 
 
-def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) -> Iterator[Finding]:
+def an_existing_filesystem_is_in_an_existing_network(target: _WithFilesystem) -> Iterator[Finding]:
     """A filesystem has its addresses in one VPC, and a VPC that the stack makes is empty."""
-    if provider.filesystem.existing is not None and provider.network.existing is None:
-        path: KeyPath = ("provider", "filesystem", "existing")
+    if target.filesystem.existing is not None and target.network.existing is None:
+        path: KeyPath = ("target", "filesystem", "existing")
         fix = "name the filesystem's VPC in `network.existing`, or omit `existing`: the stack creates one"
         yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
 
@@ -217,47 +217,47 @@ class _WithCluster(Protocol):
     def kubernetes_minor(self) -> str: ...
 
 
-EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
+EXISTING_CLUSTER: KeyPath = ("target", "existing_cluster")
 
 
-def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Iterator[Finding]:
+def cluster_is_in_an_existing_network(target: _WithCluster, fix: str) -> Iterator[Finding]:
     """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
-    if provider.existing_cluster and provider.network.existing is None:
+    if target.existing_cluster and target.network.existing is None:
         allowed = "with `network.existing`: the VPC that it is in"
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
 
 
-def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
+def cluster_has_a_supported_version(target: _WithCluster, command: str) -> Iterator[Finding]:
     """Charts and node images depend on the version; `command` upgrades `{name}` to `{minor}`."""
-    cluster, minors = provider.existing_cluster, supported_minors()
+    cluster, minors = target.existing_cluster, supported_minors()
     if cluster is None:
         return
     if cluster.version not in minors:
         fix = f"`{command.format(name=cluster.name, minor=minors[-1])}`"
         allowed = f"{' or '.join(minors)}: what the pinned operators support"
         yield (*EXISTING_CLUSTER, "version"), cluster.version, allowed, fix
-    elif cluster.version != provider.kubernetes_minor:
-        path: KeyPath = ("provider", "kubernetes_version")
+    elif cluster.version != target.kubernetes_minor:
+        path: KeyPath = ("target", "kubernetes_version")
         allowed = f"{cluster.version}: what the cluster has"
-        yield path, provider.kubernetes_version, allowed, "remove the key: the cluster determines it"
+        yield path, target.kubernetes_version, allowed, "remove the key: the cluster determines it"
 
 
 def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
     """The stack grants its teams access, but changes no existing cluster: `access` by its keys."""
     for key, asked in access.items():
         if asked:
-            path: KeyPath = ("provider", "access", key)
+            path: KeyPath = ("target", "access", key)
             fix = "remove the key: the cluster's owner has set it"
             yield path, f"{key} with `existing_cluster`", "nothing: the cluster's owner sets it", fix
 
 
-def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
+def zones_of_pools_are_the_stacks(target: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
     """The cluster's nodes are in the stack's zones: only these have subnets."""
     for index, pool in enumerate(pools):
         for position, zone in enumerate(pool.zones or ()):
-            if zone not in provider.zones:
+            if zone not in target.zones:
                 path = ("pools", index, "zones", position)
-                yield unknown(path, zone, provider.zones, "a zone of the stack")
+                yield unknown(path, zone, target.zones, "a zone of the stack")
 
 
 def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple[KeyPath, str]]:
@@ -271,7 +271,7 @@ def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple
 
 
 def queues_see_the_nodes_that_they_count(
-    provider: ProviderSpec, pools: Pools, queues: Queues
+    target: TargetSpec, pools: Pools, queues: Queues
 ) -> Iterator[Finding]:
     """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
@@ -296,14 +296,14 @@ class _WithAmd(Protocol):
     def amd(self) -> object | None: ...
 
 
-def amd_has_its_images(provider: _WithAmd, pools: Pools) -> Iterator[Finding]:
+def amd_has_its_images(target: _WithAmd, pools: Pools) -> Iterator[Finding]:
     """ROCm jobs need a ROCm image, and AMD's operator pinned images."""
-    path: KeyPath = ("provider", "amd")
+    path: KeyPath = ("target", "amd")
     on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
-    if on_amd and provider.amd is None:
+    if on_amd and target.amd is None:
         fix = "add `amd:` with the images, by digest"
         yield path, f"nothing, with AMD pools: {', '.join(on_amd)}", "the images for ROCm", fix
-    if provider.amd is not None and not on_amd:
+    if target.amd is not None and not on_amd:
         yield path, "images that no pool uses", "a pool with AMD GPUs", "remove the section"
 
 

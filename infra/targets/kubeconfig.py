@@ -31,7 +31,7 @@ _FILES = {
 }
 _PARTS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Section of a kubeconfig → the part of each of its entries that is not the name."""
-PATH = "provider.cluster.context"
+PATH = "target.cluster.context"
 Entry = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""`Target`: what commands know of a target (a `provider.kind`, such as `aws`): its spec, checks, features,
+"""`Target`: what commands know of a target (a `target.kind`, such as `aws`): its spec, checks, features,
 cost, plugins, cluster component and account.
 
 Commands use a target only through this class. In a target's folder, `spec` is plain Python, `cluster` needs
@@ -15,7 +15,7 @@ from catalog import TargetPurchases
 from infra.common.target_registry import imported
 from infra.stackfile.finding import Check, Finding
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.provider import ProviderKind, ProviderSpec
+from infra.stackfile.target import TargetKind, TargetSpec
 from infra.targets.advice import Advice, next_step
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A target: the value of `provider.kind`, and all that commands need of it."""
+    """A target: the value of `target.kind`, and all that commands need of it."""
 
-    kind: ProviderKind
-    spec: type[ProviderSpec]
+    kind: TargetKind
+    spec: type[TargetSpec]
     validators: Iterable[Check] = ()
     """Checks between the sections of a stack that only this target needs."""
     cost: TargetPurchases

@@ -198,7 +198,7 @@ def _addresses(nodes: IPv4Network, link: str, own: Path) -> Iterator[Problem]:
             run = clusters.get(interface)
             user = f"the cluster whose files are in {run.parent}" if run else "its user"
             yield Problem(
-                "provider.network.node_cidr",
+                "target.network.node_cidr",
                 f"{nodes}, of which {destination} is in use on this host by {interface}",
                 "a range that no route of this host covers",
                 f"write {_free_range(routes)}, or take down {user}",

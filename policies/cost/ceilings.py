@@ -194,7 +194,7 @@ def _ceilings(resource: Resource, scope: str, path: str, hourly: Decimal, what: 
 def _of_spec(resource: Resource) -> Iterator[Item]:
     """The purchases of a stack that have a size."""
     spec = resource.props.block("stack")
-    cost = cost_of(spec.get("provider.kind", ""))
+    cost = cost_of(spec.get("target.kind", ""))
     pools: dict[str, list[MachinePurchase]] = {}
     items = []
     for purchase in cost.purchases(KnownValues(spec.data, spec.path)):

@@ -60,8 +60,8 @@ def _wanted(template: Resource, machine: str) -> int | None:
     found = catalog.find_machine(machine, "aws")
     if found:
         return found.efa.interfaces if found.efa else None
-    provider = (template.stack.setting("stack") or {}).get("provider") or {}
-    facts = (provider.get("machines") or {}).get(machine) or {}
+    target = (template.stack.setting("stack") or {}).get("target") or {}
+    facts = (target.get("machines") or {}).get(machine) or {}
     declared: int | None = (facts.get("efa") or {}).get("interfaces")
     return declared
 

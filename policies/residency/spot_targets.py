@@ -22,7 +22,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         if requirement.get("key") in LOCATION_LABELS and requirement.get("operator") == "In":
             yield from _permitted(resource, requirement, "values")
     stack = resource.props.block("stack")
-    for block in (stack.block("provider"), *stack.blocks("pools")):
+    for block in (stack.block("target"), *stack.blocks("pools")):
         for name in ("region", "zones"):
             yield from _permitted(resource, block, name)
         # The zones of some clouds are their regions; on premises the country counts as the region.

@@ -27,7 +27,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield Violation("checkpoint time", "no measurement", f"one in {resource.stack.measurement_file}")
         return
     yield from _timely(resource, measurement)
-    notice = resource.parameters["notice_seconds"].get(stack.get("provider.kind"), 0)
+    notice = resource.parameters["notice_seconds"].get(stack.get("target.kind"), 0)
     allowed = notice * (1 - resource.parameters["margin"])
     if measurement.seconds > allowed:
         text = f"{allowed:g} s at most ({notice:g} s of notice with a margin)"

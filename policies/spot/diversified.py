@@ -49,9 +49,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _spec(resource: Resource) -> Iterator[Violation]:
     """The pools of a cluster's spec, whatever the target, before any of them is made."""
     spec = resource.props.block("stack")
-    zones = spec.count("provider.zones")
+    zones = spec.count("target.zones")
     for pool in spec.blocks("pools"):
-        real = pool.get("accelerator.model") != "simulated" and spec.get("provider.kind") != "local"
+        real = pool.get("accelerator.model") != "simulated" and spec.get("target.kind") != "local"
         if pool.get("capacity") != "spot" or not real or pool.get("spot_waiver"):
             continue
         markets = (1 + pool.count("alternatives")) * (pool.count("zones") or zones or 1)

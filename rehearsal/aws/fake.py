@@ -22,7 +22,7 @@ SIZE = "trainyard:aws:NodeGroupSize"
 
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    region = stack["provider"]["region"]
+    region = stack["target"]["region"]
     with MotoAccount(region, _existing(stack)) as account:
         yield RunningFake(
             {PACKAGE: account, "trainyard": FakePlugin(account)}, clients(region, folder / PACKAGE)
@@ -51,17 +51,17 @@ class FakePlugin(Own):
 
 def _existing(stack: Stack) -> Existing:
     """Return the resources that the stack file refers to as existing."""
-    provider = stack["provider"]
-    network = provider["network"].get("existing")
-    cluster = provider.get("existing_cluster")
-    filesystem = (provider.get("filesystem") or {}).get("existing")
+    target = stack["target"]
+    network = target["network"].get("existing")
+    cluster = target.get("existing_cluster")
+    filesystem = (target.get("filesystem") or {}).get("existing")
     groups = [each["security_group"] for each in (cluster, filesystem) if each]
     return Existing(
         vpc=network["id"] if network else "",
         subnets=network["subnets"] if network else {},
         groups=groups if network else [],
         cluster=cluster["name"] if cluster else "",
-        bucket=stack["storage"]["object_store"]["bucket"] if provider.get("existing_bucket") else "",
+        bucket=stack["storage"]["object_store"]["bucket"] if target.get("existing_bucket") else "",
     )
 
 
@@ -80,13 +80,13 @@ def _admits(rule: Properties) -> bool:
 CONTROL_PLANE = DeclaredControlPlane(
     "aws:eks/cluster:Cluster",
     _networks,
-    "provider.access.public_cidrs",
+    "target.access.public_cidrs",
     "EKS, API server endpoint: docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
     # The cluster security group admits members only: the same page, "Accessing a private only API server".
     Route(
         "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
         _admits,
-        "provider.access.private_cidrs",
+        "target.access.private_cidrs",
     ),
 )
 FAKE = Fake(_start, control_plane=CONTROL_PLANE)

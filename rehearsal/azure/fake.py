@@ -19,7 +19,7 @@ PACKAGE = "azure-native"
 
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    subscription = stack["provider"]["subscription"]
+    subscription = stack["target"]["subscription"]
     plugin = Filled("trainyard:azure:AgentPoolSize", "agentPool", folder / PACKAGE)
     clouds = {PACKAGE: AzureSubscription(subscription), "trainyard": plugin}
     yield RunningFake(clouds, AzureAnswers(folder / PACKAGE, subscription))
@@ -35,7 +35,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
 CONTROL_PLANE = DeclaredControlPlane(
     "azure-native:containerservice:ManagedCluster",
     _networks,
-    "provider.access.public_cidrs",
+    "target.access.public_cidrs",
     "AKS, authorized IP ranges: learn.microsoft.com/azure/aks/api-server-authorized-ip-ranges",
 )
 FAKE = Fake(_start, control_plane=CONTROL_PLANE)

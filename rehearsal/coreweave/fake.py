@@ -35,7 +35,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
 CONTROL_PLANE = DeclaredControlPlane(
     "coreweave:index/cksCluster:CksCluster",
     _networks,
-    "provider.public_endpoint",
+    "target.public_endpoint",
     "CKS, private clusters: docs.coreweave.com/support/cks/articles/"
     "how-do-i-access-the-kubernetes-api-if-my-cluster-is-private",
 )

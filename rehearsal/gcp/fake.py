@@ -19,7 +19,7 @@ PACKAGE = "gcp"
 
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
-    scope = stack["provider"]["project"], stack["provider"]["region"]
+    scope = stack["target"]["project"], stack["target"]["region"]
     plugin = Filled("trainyard:gcp:NodePoolSize", "nodePool", folder / PACKAGE)
     yield RunningFake(
         {PACKAGE: GcpProject(*scope), "trainyard": plugin}, GcpAnswers(folder / PACKAGE, *scope)
@@ -40,7 +40,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
 CONTROL_PLANE = DeclaredControlPlane(
     "gcp:container/cluster:Cluster",
     _networks,
-    "provider.access.dns_endpoint",
+    "target.access.dns_endpoint",
     "GKE, network isolation: docs.cloud.google.com/kubernetes-engine/docs/concepts/network-isolation",
 )
 FAKE = Fake(_start, control_plane=CONTROL_PLANE)

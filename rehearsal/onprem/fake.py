@@ -20,7 +20,7 @@ from rehearsal.leaks import SECRET
 def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(_kubeconfig(stack["provider"]["cluster"]["context"])))
+    file.write_text(yaml.safe_dump(_kubeconfig(stack["target"]["cluster"]["context"])))
     yield RunningFake(variables={"KUBECONFIG": str(file)})
 
 
@@ -36,7 +36,7 @@ def _kubeconfig(name: str) -> dict[str, Any]:
 
 def _change(stack: dict[str, Any]) -> Mapping[str, int]:
     """Move the last leaf to another spine, which updates its nodes; without leaves, grow a pool."""
-    leaves = stack["provider"].get("leaves")
+    leaves = stack["target"].get("leaves")
     if not leaves:
         return grow(stack)
     leaves[-1]["spine"] = "another-spine"

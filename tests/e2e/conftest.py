@@ -134,7 +134,7 @@ def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
     def by_context(declaration: Declaration) -> None:
         context = host.info().kubeconfig.split("current-context: ")[1].split()[0]
-        declaration["provider"] = {"kind": "local", "cluster": {"context": context}}
+        declaration["target"] = {"kind": "local", "cluster": {"context": context}}
         declaration["teams"][0]["members"] = ["research"]
 
     guest = LocalStack(tmp_path_factory.mktemp(GUEST), name=GUEST)

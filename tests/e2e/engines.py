@@ -113,7 +113,7 @@ def engine_for(
         if not shared and (file := project / "stacks/Pulumi.dev.yaml").exists():
             stack = load(file)
             data = stack.model_dump(mode="json", by_alias=True)
-            started = opened.enter_context(fake_of(stack.provider.kind).start(data, folder / "made"))
+            started = opened.enter_context(fake_of(stack.target.kind).start(data, folder / "made"))
             variables |= started.variables
             clouds = with_common(started.clouds)
         made = {

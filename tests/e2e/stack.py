@@ -173,7 +173,7 @@ class LocalStack:
         document = yaml.safe_load(text)
         declaration: Declaration = document["config"]["trainyard:stack"]
         declaration["name"] = self.name
-        declaration["provider"]["network"] = dict(NETWORK)
+        declaration["target"]["network"] = dict(NETWORK)
         declaration["job"]["overrides"] = dict(JOB)
         declaration["job"]["interruptions"] = []
         for edit in (*self.standing, *edits):

@@ -42,7 +42,7 @@ def two_nodes(declaration: Declaration) -> None:
 
 
 def elsewhere(declaration: Declaration) -> None:
-    declaration["provider"]["network"] = dict(FAR_NETWORK)
+    declaration["target"]["network"] = dict(FAR_NETWORK)
 
 
 class FleetOfTwo:

@@ -30,7 +30,7 @@ IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 
 def as_datacenter(declaration: Declaration) -> None:
     """The same teams and queue, on machines that somebody else looks after."""
-    declaration["provider"] = {
+    declaration["target"] = {
         "kind": "onprem",
         "cluster": {"context": MEMBER},
         "filesystem": {"kind": "nfs", "server": "nfs.example.com", "share": "/training"},

@@ -36,9 +36,9 @@ def test_a_tag_of_a_git_url_gives_a_project_and_the_sdk_of_its_target_when_that_
 ) -> None:
     """The engine makes a clone and an environment from the lock; the component adds AWS's SDK, by hashes."""
     own = newcomer(tmp_path, release)
-    project = new("aws", release, own, tmp_path, "trainyard:stack.provider.account=210987654321")
+    project = new("aws", release, own, tmp_path, "trainyard:stack.target.account=210987654321")
     stack = load(project / "stacks/Pulumi.dev.yaml")
-    assert getattr(stack.provider, "account", "") == "210987654321"
+    assert getattr(stack.target, "account", "") == "210987654321"
     run("pulumi", "package", "add", f"{release.address}.git@{VERSION}", folder=project, variables=own)
     plugins = Path(own["PULUMI_HOME"]) / "plugins"
     [clone] = [each for each in plugins.iterdir() if each.is_dir() and "trainyard.git" in each.name]

@@ -120,7 +120,7 @@ def test_the_commands_of_the_guide_work_from_up_to_down_as_printed(
 def declared(name: str) -> dict[str, Any]:
     """The template's stack under another name, on a separate network, with one node of each kind."""
     stack: dict[str, Any] = yaml.safe_load(TEMPLATE.read_text())["config"][STACK_KEY]
-    stack |= {"name": name, "provider": {"kind": "local", "network": NETWORKS[name]}}
+    stack |= {"name": name, "target": {"kind": "local", "network": NETWORKS[name]}}
     stack["pools"] = [pool for pool in stack["pools"] if pool["capacity"] != "spot"]
     stack["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
     return stack

@@ -30,7 +30,7 @@ def _another_machine(stack: dict[str, Any]) -> None:
 
 
 def _other_tags(stack: dict[str, Any]) -> None:
-    stack["provider"]["tags"]["owner"] = "somebody-else"  # machines have them by their launch template
+    stack["target"]["tags"]["owner"] = "somebody-else"  # machines have them by their launch template
 
 
 def _without(stack: dict[str, Any]) -> None:

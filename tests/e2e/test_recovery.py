@@ -84,7 +84,7 @@ def other(tmp_path: Path) -> LocalStack:
 def test_a_range_that_another_cluster_uses_is_refused(stack: LocalStack, other: LocalStack) -> None:
     before = Traces.of(other.folder, "other")
     refused = other.trainyard("up", code=3)
-    assert "provider.network.node_cidr" in refused.errors
+    assert "target.network.node_cidr" in refused.errors
     assert f"10.233.0.0/24 is in use on this host by ty-{NAME}" in refused.errors
     assert f"take down the cluster whose files are in {stack.run.parent}" in refused.errors
     assert not other.state.exists()

@@ -113,7 +113,7 @@ def rehearse_case(
     """Rehearse a stack file that is not shipped, with the shipped one's exemptions if it has none itself."""
     shipped, own = (yaml.safe_load(file.read_text())["config"] for file in (stack_file(case.stem), case))
     exempted = {"trainyard:exemptions": shipped["trainyard:exemptions"]}
-    own["trainyard:stack"]["provider"] |= provider
+    own["trainyard:stack"]["target"] |= provider
     name = case.parent.name
     stacks = folder / "stacks"
     stacks.mkdir()
@@ -211,7 +211,7 @@ def test_every_other_case_passes_its_lifecycle(case: Path, tmp_path: Path) -> No
 
 def expect_a_whole_lifecycle(report: Any, stack: Stack) -> None:
     """Assert that the report has all phases, and the nodes of the queues' pools."""
-    protected = getattr(stack.provider, "deletion_protection", False)
+    protected = getattr(stack.target, "deletion_protection", False)
     expected = [phase for phase in PHASES if protected or phase != "unprotect"]
     names = [phase["name"].removesuffix(" after refusals") for phase in report["phases"]]
     assert names == expected
@@ -298,7 +298,7 @@ def test_a_slow_cloud_changes_nothing_but_the_time(tmp_path: Path) -> None:
 def test_a_private_api_server_stops_up_with_the_next_step(tmp_path: Path) -> None:
     case = CASES / "autoscaled" / "coreweave.yaml"
     output = rehearse_case(tmp_path, case, provider={"public_endpoint": False}, code=1)
-    assert "provider.public_endpoint" in output
+    assert "target.public_endpoint" in output
     assert "i/o timeout" in output and "docs/runners.md" in output
 
 
@@ -309,7 +309,7 @@ def test_a_runner_inside_passes_the_lifecycle_of_a_private_stack(tmp_path: Path)
     output = rehearse_case(
         tmp_path / "closed", AUTOSCALED, "--from", "inside", provider={"access": access}, code=1
     )
-    assert "provider.access.private_cidrs" in output
+    assert "target.access.private_cidrs" in output
     access["private_cidrs"] = ["10.8.0.0/24"]
     report = rehearse_case(tmp_path, AUTOSCALED, "--from", "inside", provider={"access": access})
     assert [phase["name"] for phase in report["phases"]] == PHASES

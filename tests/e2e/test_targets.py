@@ -323,7 +323,7 @@ def paste_kubectl(cluster: LocalStack, text: str) -> list[subprocess.CompletedPr
 
 
 def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) -> None:
-    page = REPOSITORY / "docs" / f"{half.stack.provider.kind}.md"
+    page = REPOSITORY / "docs" / f"{half.stack.target.kind}.md"
     heartbeat(applied, half)
     answers = paste_kubectl(applied, run_by(__file__, page).text)
     failed = [each.stderr for each in answers if each.returncode]

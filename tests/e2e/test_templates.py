@@ -72,7 +72,7 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
         assert "trainyard:infra:Platform" in shown and "no policy evaluates" not in shown
         if template == "team":
             answer = (
-                "trainyard:stack.provider.country",
+                "trainyard:stack.target.country",
                 "FR",
             )  # as `pulumi new` writes its answers
             assert engine.pulumi("config", "set", "-s", "dev", *answer).returncode == 0

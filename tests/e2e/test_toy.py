@@ -27,7 +27,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setitem(fake.FAKES, "toy", f"{package}.fake:FAKE")
     config = yaml.safe_load(stack_file("local").read_text())
     stack = config["config"]["trainyard:stack"]
-    stack["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
+    stack["target"] = {"kind": "toy", "address": "https://toy.invalid"}
     # The platform's objects are those of every target, and `tests/infra/targets/toy` plans them.
     stack["operators"] = dict.fromkeys(("jobset", "trainer", "mpi", "kueue"), "present")
     # As in the shipped stacks of the clouds, for upstream's images.

@@ -196,7 +196,7 @@ def cluster_plan(stack: Stack, rendered: Path) -> Plan:
     """Return the plan of only the target's part of a stack, without rendering charts."""
 
     def program() -> dict[str, Any]:
-        target_of(stack.provider.kind).cluster_class()(stack, artifacts(rendered))
+        target_of(stack.target.kind).cluster_class()(stack, artifacts(rendered))
         return {}
 
     return record(program)
@@ -207,7 +207,7 @@ def pools_of(stack: Stack, rendered: Path) -> Mapping[str, PoolSettings]:
     pools: dict[str, PoolSettings] = {}
 
     def program() -> dict[str, Any]:
-        pools.update(target_of(stack.provider.kind).cluster_class()(stack, artifacts(rendered)).pools)
+        pools.update(target_of(stack.target.kind).cluster_class()(stack, artifacts(rendered)).pools)
         return {}
 
     record(program)

@@ -16,31 +16,31 @@ from infra.stackfile import parse
 from infra.stackfile.answers import KeyPath, path_of
 from infra.stackfile.base import Spec
 from infra.stackfile.job import JobSpec
-from infra.stackfile.provider import ContextCluster
 from infra.stackfile.source import STACK_KEY
+from infra.stackfile.target import ContextCluster
 
 ASKED: Mapping[str, tuple[str, ...]] = {
-    "aws": ("provider.account", "provider.access.admins[0]", "provider.access.public_cidrs[0]"),
+    "aws": ("target.account", "target.access.admins[0]", "target.access.public_cidrs[0]"),
     "azure": (
-        "provider.subscription",
-        "provider.tenant",
-        "provider.access.admins[0]",
-        "provider.access.public_cidrs[0]",
-        "provider.storage_account",
+        "target.subscription",
+        "target.tenant",
+        "target.access.admins[0]",
+        "target.access.public_cidrs[0]",
+        "target.storage_account",
     ),
-    "gcp": ("provider.project", "provider.project_number", "provider.access.admins[0]"),
+    "gcp": ("target.project", "target.project_number", "target.access.admins[0]"),
     "onprem": (
-        "provider.cluster.context",
-        "provider.filesystem.server",
-        "provider.filesystem.share",
-        "provider.object_store.endpoint",
+        "target.cluster.context",
+        "target.filesystem.server",
+        "target.filesystem.share",
+        "target.object_store.endpoint",
     ),
     "team": (
-        "provider.cluster.context",
-        "provider.country",
-        "provider.filesystem.server",
-        "provider.filesystem.share",
-        "provider.object_store.endpoint",
+        "target.cluster.context",
+        "target.country",
+        "target.filesystem.server",
+        "target.filesystem.share",
+        "target.object_store.endpoint",
         "queues[0].flavors[0].quota",
     ),
 }

@@ -40,7 +40,7 @@ def test_a_template_is_a_valid_stack_and_can_be_priced(template: str) -> None:
     config = filled(template, "vision-models")["config"]
     assert isinstance(config, dict)
     stack = parse(config["trainyard:stack"])
-    assert stack.provider.kind == ("onprem" if template == "team" else template)
+    assert stack.target.kind == ("onprem" if template == "team" else template)
     assert stack.name == ("dev" if template == "local" else "vision-models")
     assert price_report(stack, date(2026, 11, 21)).data()["stack"] == stack.name
 

@@ -24,7 +24,7 @@ def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **paramet
     evaluator = PolicyEvaluator(
         (ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}}
     )
-    props = PropertyBlock(with_unknown({"stack": {"provider": provider, "pools": pools}}, None))
+    props = PropertyBlock(with_unknown({"stack": {"target": provider, "pools": pools}}, None))
     kind = "trainyard:infra:AwsCluster"
     resource = Resource(kind, "lab", f"urn:pulumi:s::p::{kind}::lab", props=props, stack=EvaluatedStack())
     return [finding.message for finding in evaluator.evaluate(resource)]
@@ -58,8 +58,8 @@ def test_a_service_without_a_price_is_refused_unless_a_price_is_configured() -> 
     own = {"prices": {"m7i.xlarge": 0.2}, "hourly_usd": 10}
     found = refusals(provider, [POOL], **own)
     assert [each.partition(";")[0] for each in found] == [
-        "stack.provider: got eks-cluster, which has no price in cn-north-1",
-        "stack.provider.network.nat: got nat-gateway, which has no price in cn-north-1",
+        "stack.target: got eks-cluster, which has no price in cn-north-1",
+        "stack.target.network.nat: got nat-gateway, which has no price in cn-north-1",
     ]
     services = {"eks-cluster": 0.1, "nat-gateway": 0.05}
     assert refusals(provider, [POOL], **own, service_prices=services) == []
@@ -117,7 +117,7 @@ def test_only_children_of_a_counted_cluster_are_not_counted_again(
 ) -> None:
     evaluator = PolicyEvaluator((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
     stack = EvaluatedStack()
-    spec = {"provider": {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}}
+    spec = {"target": {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}}
     whole = PropertyBlock({"stack": {**spec, "pools": [POOL]}})
     cluster = Resource(CLUSTER, "lab", f"urn:pulumi:s::p::{CLUSTER}::lab", props=whole, stack=stack)
     kind = "aws:eks/nodeGroup:NodeGroup"

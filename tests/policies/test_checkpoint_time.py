@@ -20,7 +20,7 @@ SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"mod
 
 def refusals(kind: str, seconds: float) -> list[str]:
     """Return the policy's violations for a stack with a spot pool whose checkpoint takes `seconds`."""
-    props = PropertyBlock(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
+    props = PropertyBlock(with_unknown({"stack": {"target": {"kind": kind}, "pools": [SPOT]}}, None))
     stack = EvaluatedStack(today=TODAY, measurement=Measurement(seconds, TODAY))
     component = "trainyard:infra:AnyCluster"
     resource = Resource(component, "lab", f"urn:pulumi:s::p::{component}::lab", props=props, stack=stack)

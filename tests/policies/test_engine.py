@@ -227,7 +227,7 @@ def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEng
 
 def test_a_plan_over_the_ceiling_is_refused_and_nothing_is_created(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 3}
-    spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
+    spec = {"target": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
     def program() -> None:
         cluster = pulumi.ComponentResource("trainyard:infra:AwsCluster", "lab", {"stack": spec})
@@ -242,7 +242,7 @@ def test_a_plan_over_the_ceiling_is_refused_and_nothing_is_created(engine: Polic
 
 def test_ceilings_apply_to_the_sum_of_all_clusters(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 1}
-    spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
+    spec = {"target": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
     def program() -> None:
         for name in ("one", "other"):
@@ -263,7 +263,7 @@ def test_a_type_named_like_our_component_is_counted_by_the_ceilings(engine: Poli
     provider = {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}
 
     def program() -> None:
-        spec = {"provider": provider, "pools": [pool]}
+        spec = {"target": provider, "pools": [pool]}
         cluster = pulumi.ComponentResource("trainyard:infra:AwsCluster", "lab", {"stack": spec})
         nodes = {
             "region": "us-east-1",

@@ -137,7 +137,7 @@ def test_the_reason_and_the_next_step_precede_the_engines_output() -> None:
         problems = [Problem("Namespace team", str(error), "", "") for error in refusals(stage, 2)]
         raise TrainyardError([*problems, Problem("another", "thing", "", "")])
     first, other = raised.value.problems
-    assert (first.path, other.path) == ("provider.access.public_cidrs", "another")
+    assert (first.path, other.path) == ("target.access.public_cidrs", "another")
     assert HERE in first.got
     assert "learn.microsoft.com" in first.allowed
     assert "--from inside" in first.fix and "docs/runners.md" in first.fix
@@ -160,9 +160,9 @@ def test_other_errors_are_not_changed() -> None:
 
 
 def test_an_engine_outside_of_the_required_network_is_reported() -> None:
-    named = {"provider": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
+    named = {"target": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
     assert origin_of("", named) == "192.0.2.64"
-    assert origin_of("", {"provider": {}}) == ELSEWHERE
+    assert origin_of("", {"target": {}}) == ELSEWHERE
     assert origin_of("inside", named) == INSIDE
     assert origin_of(HERE, named) == HERE
     with pytest.raises(InputError, match="--from"):

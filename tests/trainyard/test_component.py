@@ -104,7 +104,7 @@ def test_every_key_of_the_spec_is_a_property() -> None:
     assert set(TYPES[f"{MODULE}Stack"]["properties"]) == {
         field.alias or name for name, field in Stack.model_fields.items()
     }
-    kinds = TYPES[f"{MODULE}Stack"]["properties"]["provider"]["discriminator"]["mapping"]
+    kinds = TYPES[f"{MODULE}Stack"]["properties"]["target"]["discriminator"]["mapping"]
     assert list(kinds) == list(TARGETS)
     for kind, reference in kinds.items():
         keys = TYPES[reference.removeprefix("#/types/")]["properties"]
@@ -130,8 +130,8 @@ def test_whole_floats_are_numbers_again() -> None:
     [
         ({"schema": 7}, "stack.schema"),
         ({"name": "No Name"}, "stack.name"),
-        ({"provider": {"kind": "awz"}}, "stack.provider.kind"),
-        ({"provider": "aws"}, "stack.provider"),
+        ({"target": {"kind": "awz"}}, "stack.target.kind"),
+        ({"target": "aws"}, "stack.target"),
         ({"pools": []}, "stack.pools"),
         ({"pools": [{"name": "system"}]}, "stack.pools[0].capacity"),
         ({"storage": {"checkpoints": {"size_gib": 0}}}, "stack.storage.checkpoints.size_gib"),
@@ -252,10 +252,10 @@ async def _awaited(made: Awaitable[Any]) -> Any:
 
 def test_a_problem_found_while_resources_are_declared_is_at_its_property_too() -> None:
     def declare_parts(_: pulumi.ResourceOptions) -> dict[str, Any]:
-        raise InputError([Problem("provider.cluster.context", "'x'", "a context", "name one")])
+        raise InputError([Problem("target.cluster.context", "'x'", "a context", "name one")])
 
     kind = replace(COMPONENTS[f"{MODULE}Cluster"], prepare=lambda *_: declare_parts)
-    with pytest.raises(InputError, match=r"^stack\.provider\.cluster\.context"):
+    with pytest.raises(InputError, match=r"^stack\.target\.cluster\.context"):
         asyncio.run(_awaited(kind.read({"stack": {}}, RUN)(pulumi.ResourceOptions())))
 
 
@@ -278,17 +278,17 @@ def test_spot_without_a_fallback_is_refused_without_the_policy_pack() -> None:
 @pytest.mark.parametrize(
     ("stack", "allowed", "path", "got"),
     [
-        ("aws", ["eu-*"], "stack.provider.region", "us-east-2"),
-        ("gcp", ["in:us"], "stack.provider.region", "europe-west1"),
-        ("azure", ["in:us"], "stack.provider.region", "westeurope"),
-        ("coreweave", ["in:us"], "stack.provider.zone", "eu-south-04a"),
-        ("onprem", ["in:us"], "stack.provider.country", "de"),
+        ("aws", ["eu-*"], "stack.target.region", "us-east-2"),
+        ("gcp", ["in:us"], "stack.target.region", "europe-west1"),
+        ("azure", ["in:us"], "stack.target.region", "westeurope"),
+        ("coreweave", ["in:us"], "stack.target.zone", "eu-south-04a"),
+        ("onprem", ["in:us"], "stack.target.country", "de"),
     ],
 )
 def test_data_outside_of_the_declared_residency_is_refused_without_the_policy_pack(
     stack: str, allowed: list[str], path: str, got: str
 ) -> None:
-    country = {"provider": {**shipped("onprem")["provider"], "country": "DE"}} if stack == "onprem" else {}
+    country = {"target": {**shipped("onprem")["target"], "country": "DE"}} if stack == "onprem" else {}
     problems = {each.path: each for each in refused(country, stack, residency={"allowed": allowed})}
     assert (problems[path].got, problems[path].allowed) == (got, ", ".join(allowed))
 
@@ -315,7 +315,7 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A preview may run on another host, or before a cluster in the way is taken down."""
-    taken = Problem("provider.network.node_cidr", "10.89.0.0/24", "another", "write 10.89.1.0/24")
+    taken = Problem("target.network.node_cidr", "10.89.0.0/24", "another", "write 10.89.1.0/24")
 
     def check_host(*_: object) -> None:
         raise HostError([taken])
@@ -325,7 +325,7 @@ def test_a_host_that_cannot_have_the_cluster_is_warned_of_at_the_preview_and_ref
     monkeypatch.setattr(pulumi.log, "warn", messages.append)
     stack = parse(shipped("local"))
     needs.warn_or_refuse_host(stack, must_fit=False)
-    refused = str(replace(taken, path="stack.provider.network.node_cidr"))
+    refused = str(replace(taken, path="stack.target.network.node_cidr"))
     assert messages == [f"`pulumi up` on this host will be refused: {refused}"]
     with pytest.raises(HostError) as error:
         needs.warn_or_refuse_host(stack, must_fit=True)
@@ -371,8 +371,8 @@ def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pyte
     assert "job.secrets" in problem.fix
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", messages.append)
-    COMPONENTS[f"{MODULE}Cluster"].on_secrets(["stack.provider.account"])
-    assert messages[0].startswith("stack.provider.account: a secret, which")
+    COMPONENTS[f"{MODULE}Cluster"].on_secrets(["stack.target.account"])
+    assert messages[0].startswith("stack.target.account: a secret, which")
 
 
 def test_providers_that_a_component_does_not_use_are_warned_of() -> None:

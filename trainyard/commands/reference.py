@@ -17,7 +17,7 @@ INTRODUCTION = (
     "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
     "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
     "`trainyard validate` only.\n\n"
-    "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.provider.account`. Each "
+    "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.target.account`. Each "
     "overrides the value at that path of `trainyard:stack`.\n"
 )
 EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")

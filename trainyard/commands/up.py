@@ -69,7 +69,7 @@ def _settle(session: Session, *, is_first: bool) -> bool:
 def adopt_what_exists(session: Session) -> None:
     """Import the stack's existing cloud resources into the state. Raises InputError for other targets."""
     if not session.is_searchable:
-        got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`, which adopts what exists"
+        got, fix = f"kind: {session.stack.target.kind}", "run `trainyard up`, which adopts what exists"
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
     prepare_engine(session)
     name = session.stack.name

@@ -31,7 +31,7 @@ PACK = ROOT / "policies"
 
 def check_stack(stack: Stack, run: Run) -> None:
     """Refuse data outside `trainyard:residency`, and spot pools without a fallback. Raises InputError."""
-    token = f"trainyard:infra:{target_of(stack.provider.kind).cluster.rpartition(':')[2]}"
+    token = f"trainyard:infra:{target_of(stack.target.kind).cluster.rpartition(':')[2]}"
     spec = PropertyBlock({"stack": stack.model_dump(mode="json", by_alias=True)})
     _raise(_found(Resource(token, stack.name, props=spec, stack=_readable(run, "stack"))))
 

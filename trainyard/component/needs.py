@@ -57,7 +57,7 @@ def warn_or_refuse_host(stack: Stack, *, must_fit: bool) -> None:
 
 def _as_input(path: str) -> str:
     """Return a stack file's path in the form of the component's input."""
-    return f"stack.{path}" if path == "name" or path.startswith("provider.") else path
+    return f"stack.{path}" if path == "name" or path.startswith("target.") else path
 
 
 def provide(stack: Stack, log: Log, *, is_preview: bool) -> Artifacts:
@@ -66,10 +66,10 @@ def provide(stack: Stack, log: Log, *, is_preview: bool) -> Artifacts:
     `up` repairs what is damaged too; a preview does not read all of it (38,000 files in the training
     environment alone), and only checks whether it exists.
     """
-    target, paths = target_of(stack.provider.kind), Paths.from_environment()
+    target, paths = target_of(stack.target.kind), Paths.from_environment()
     _provide_sdk(target, paths, log)
     os.environ["PATH"] = f"{paths.bin}{os.pathsep}{os.environ.get('PATH', '')}"
-    if not _has_charts(paths.bin.parent) or stack.provider.on_host is not None:
+    if not _has_charts(paths.bin.parent) or stack.target.on_host is not None:
         _provide_parts(stack, target, paths, log, is_preview=is_preview)
     return Artifacts.from_environment()
 
@@ -125,7 +125,7 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, log: Log, *, is_p
 
     toolchain = Toolchain(paths, load_versions(), NeedsProgress())
     wanted = [*CHART_PARTS, "binary/helm", *target.artifacts]
-    if stack.provider.on_host is not None:
+    if stack.target.on_host is not None:
         wanted += [*CLUSTER_PARTS, "binary/kubectl", *host_parts(stack, toolchain.names())]
     if is_preview:
         wanted = [name for name in wanted if toolchain.find(name) is None]

@@ -172,7 +172,7 @@ class PriceReport:
 
 def price_report(stack: Stack, today: date) -> PriceReport:
     """Price a stack as of a day."""
-    cost = target_of(stack.provider.kind).cost
+    cost = target_of(stack.target.kind).cost
     purchases = cost.purchases(stack.model_dump(mode="json", by_alias=True))
     transfers = tuple(_transfers(stack, today))
     return PriceReport(stack.name, catalog.estimate(purchases, today), transfers, cost.nothing_bought)
@@ -180,7 +180,7 @@ def price_report(stack: Stack, today: date) -> PriceReport:
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
     """Transfers of datasets that come from a cloud; others are on disk, or on an unpriced server."""
-    target = (stack.provider.kind, stack.provider.price_region)
+    target = (stack.target.kind, stack.target.price_region)
     for each in stack.datasets:
         if each.cloud is None:
             continue

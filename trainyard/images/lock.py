@@ -57,7 +57,7 @@ def by_tag(stack: Stack, artifacts: Artifacts) -> list[str]:
     if any(image.startswith("trainyard.local/") for image in inventory(stack, artifacts).images):
         allowed = "a stack whose nodes pull images"
         fix = "nothing to lock: nodes import images that are built on this host, from pinned versions"
-        raise InputError([Problem("provider.cluster", "embedded", allowed, fix)])
+        raise InputError([Problem("target.cluster", "embedded", allowed, fix)])
     free = stack.model_copy(update={"images": ImagesSpec()})
     return [image for image in inventory(free, artifacts).images if "@" not in image]
 

@@ -55,9 +55,9 @@ def _embedded_kubeconfig(session: Session) -> str:
 def _kubeconfig(session: Session) -> str:
     if session.context:
         return kubeconfig_with_credentials(session.context, path="--context")
-    from infra.stackfile.provider import ContextCluster
+    from infra.stackfile.target import ContextCluster
 
-    declared = getattr(session.stack.provider, "cluster", None)
+    declared = getattr(session.stack.target, "cluster", None)
     if isinstance(declared, ContextCluster):
         return kubeconfig_with_credentials(declared.context)
     return _kubeconfig_output(session)

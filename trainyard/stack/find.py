@@ -18,7 +18,7 @@ def finder(stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- the type
 
     @cache
     def look() -> AccountFinder | None:
-        account = target_of(stack.provider.kind).open_account()  # slow, and rarely needed
+        account = target_of(stack.target.kind).open_account()  # slow, and rarely needed
         return account.finder(stack, ask) if account else None
 
     def find(unfinished: Unfinished) -> Found | None:

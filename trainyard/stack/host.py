@@ -18,7 +18,7 @@ def check_host(stack: Stack, paths: Paths) -> None:
     from local.cluster.layout import Layout
     from local.cluster.network import EmbeddedNetwork
 
-    cluster = stack.provider.on_host
+    cluster = stack.target.on_host
     if cluster is None:
         return
     layout = Layout(paths.cluster_run(stack.name))

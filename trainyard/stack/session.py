@@ -82,7 +82,7 @@ class Session:
         """The description of the stack's target."""
         from infra.common.target_registry import target_of
 
-        return target_of(self.stack.provider.kind)
+        return target_of(self.stack.target.kind)
 
     @property
     def packages(self) -> Packages:
@@ -166,7 +166,7 @@ class Session:
     @property
     def is_embedded(self) -> bool:
         """Whether the stack's cluster is made of processes of this host."""
-        return self.has_file and not self.is_fleet and self.stack.provider.on_host is not None
+        return self.has_file and not self.is_fleet and self.stack.target.on_host is not None
 
     @property
     def is_on_host(self) -> bool:
@@ -224,7 +224,7 @@ class Session:
     @property
     def guide(self) -> str:
         """The page about the stack's target."""
-        return f"docs/{self.stack.provider.kind}.md" if self.has_file else "docs/jobs.md"
+        return f"docs/{self.stack.target.kind}.md" if self.has_file else "docs/jobs.md"
 
     @property
     def kubeconfig(self) -> Path:

@@ -16,7 +16,7 @@ from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.platform.base import Layer, PlatformContext
 from infra.platform.operators.operator import DefinitionsLayer, OperatorPlan
 from infra.platform.operators.published import Published
-from infra.stackfile.provider import minor_of
+from infra.stackfile.target import minor_of
 
 CHART = "cluster-autoscaler"
 NOBODY = 65534

@@ -7,7 +7,7 @@ from __future__ import annotations
 from catalog.purchases import aws
 from infra.targets.aws.stackfile.advice import ADVICE
 from infra.targets.aws.stackfile.pool_types import POOL_TYPES
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from infra.targets.aws.stackfile.validators import CHECKS
 from infra.targets.features import Feature
 from infra.targets.target import Target

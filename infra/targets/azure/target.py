@@ -7,7 +7,7 @@ from __future__ import annotations
 from catalog.purchases import azure
 from infra.targets.azure.stackfile.advice import ADVICE
 from infra.targets.azure.stackfile.pool_types import POOL_TYPES
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.azure.stackfile.validators import CHECKS
 from infra.targets.features import Feature
 from infra.targets.target import Target

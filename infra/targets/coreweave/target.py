@@ -7,7 +7,7 @@ from __future__ import annotations
 from catalog.purchases import coreweave
 from infra.targets.coreweave.stackfile.advice import ADVICE
 from infra.targets.coreweave.stackfile.pool_types import POOL_TYPES
-from infra.targets.coreweave.stackfile.provider import CoreweaveSpec
+from infra.targets.coreweave.stackfile.target import CoreweaveSpec
 from infra.targets.coreweave.stackfile.validators import CHECKS
 from infra.targets.features import Feature
 from infra.targets.target import Target

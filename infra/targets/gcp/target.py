@@ -8,7 +8,7 @@ from catalog.purchases import gcp
 from infra.targets.features import Feature
 from infra.targets.gcp.stackfile.advice import ADVICE
 from infra.targets.gcp.stackfile.pool_types import POOL_TYPES
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 from infra.targets.gcp.stackfile.validators import CHECKS
 from infra.targets.target import Target
 

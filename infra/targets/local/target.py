@@ -7,7 +7,7 @@ from __future__ import annotations
 from catalog.purchases import local
 from infra.targets.features import Feature
 from infra.targets.local.stackfile.pool_types import POOL_TYPES
-from infra.targets.local.stackfile.provider import LocalSpec
+from infra.targets.local.stackfile.target import LocalSpec
 from infra.targets.local.stackfile.validators import CHECKS
 from infra.targets.target import Target
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from catalog.purchases import onprem
 from infra.targets.features import Feature
 from infra.targets.onprem.stackfile.pool_types import POOL_TYPES
-from infra.targets.onprem.stackfile.provider import OnpremSpec
+from infra.targets.onprem.stackfile.target import OnpremSpec
 from infra.targets.onprem.stackfile.validators import CHECKS
 from infra.targets.target import Target
 

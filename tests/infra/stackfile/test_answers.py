@@ -24,13 +24,13 @@ from infra.stackfile.answers import (
 from infra.stackfile.source import STACK_KEY, read
 from trainyard.cli import validate
 
-SECTION = {"provider": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"num_nodes": 1}]}
+SECTION = {"target": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"num_nodes": 1}]}
 
 
 @pytest.mark.parametrize(
     ("key", "path"),
     [
-        ("trainyard:stack.provider.access.admins[0]", ("provider", "access", "admins", 0)),
+        ("trainyard:stack.target.access.admins[0]", ("target", "access", "admins", 0)),
         ("trainyard:stack.pools[1].num_nodes", ("pools", 1, "num_nodes")),
         ("trainyard:stack.grace_seconds.torch-none", ("grace_seconds", "torch-none")),
         ("trainyard:stack", None),
@@ -47,11 +47,11 @@ def test_a_key_is_read_as_problems_spell_a_path(key: str, path: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "answer", "read"),
     [
-        (("provider", "access", "admins", 0), "123", "123"),
+        (("target", "access", "admins", 0), "123", "123"),
         (("pools", 0, "num_nodes"), "4", 4),
         (("pools", 0, "num_nodes"), "four", "four"),
         (("pools", 0, "num_nodes"), "[4]", "[4]"),
-        (("provider", "public"), "true", True),
+        (("target", "public"), "true", True),
     ],
 )
 def test_an_answer_is_read_as_the_type_of_the_replaced_value(path: Any, answer: str, read: object) -> None:
@@ -66,11 +66,11 @@ def test_an_answer_is_read_as_the_type_of_the_replaced_value(path: Any, answer: 
 @pytest.mark.parametrize(
     "path",
     [
-        ("provider",),
+        ("target",),
         ("pools", 1, "num_nodes"),
         ("name",),
-        ("provider", "access", 0),
-        ("provider", "access", "admins", 0, 0),
+        ("target", "access", 0),
+        ("target", "access", "admins", 0, 0),
     ],
 )
 def test_only_single_values_can_be_answered(path: Any) -> None:
@@ -94,14 +94,14 @@ def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_sta
 def test_an_answer_that_changes_a_value_is_reported_with_both_and_their_locations() -> None:
     config = {
         f"{STACK_KEY}.pools[0].num_nodes": "3",
-        f"{STACK_KEY}.provider.public": "false",  # the same as in the section
-        f"{STACK_KEY}.provider.access.admins[0]": "new",
+        f"{STACK_KEY}.target.public": "false",  # the same as in the section
+        f"{STACK_KEY}.target.access.admins[0]": "new",
     }
-    shown = without_secrets(config, [f"{STACK_KEY}.provider.access.admins[0]"])
+    shown = without_secrets(config, [f"{STACK_KEY}.target.access.admins[0]"])
     changes = [str(each) for each in overrides(SECTION, answers_in(shown, STACK_KEY), STACK_KEY)]
     assert changes == [
         "trainyard:stack.pools[0].num_nodes is 3, in place of 1 in trainyard:stack",
-        "trainyard:stack.provider.access.admins[0] is '[secret]', in place of 'old' in trainyard:stack",
+        "trainyard:stack.target.access.admins[0] is '[secret]', in place of 'old' in trainyard:stack",
     ]
 
 

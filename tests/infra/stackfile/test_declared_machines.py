@@ -54,7 +54,7 @@ SYSTEM = {
 def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes: int = 2) -> dict[str, Any]:
     """Return a stack with one pool of a machine type that only the stack declares."""
     data = good(cloud)
-    provider = data["provider"]
+    provider = data["target"]
     if facts is not None:
         provider["machines"] = {machine: facts}
     pool: dict[str, Any] = {
@@ -97,7 +97,7 @@ def test_without_its_properties_it_is_refused_with_how_to_declare_it() -> None:
     with pytest.raises(InputError) as caught:
         parse(stack_data("gcp", "a5-highgpu-8g", None))
     (problem,) = [each for each in caught.value.problems if each.path == "pools[1].machine"]
-    assert "`provider.machines: {a5-highgpu-8g: {vcpus: …, memory_gib: …}}`" in problem.fix
+    assert "`target.machines: {a5-highgpu-8g: {vcpus: …, memory_gib: …}}`" in problem.fix
 
 
 def test_groups_and_interfaces_are_those_of_the_declaration() -> None:
@@ -145,7 +145,7 @@ def test_inconsistent_properties_are_refused_at_their_keys(
     with pytest.raises(InputError) as caught:
         parse(stack_data(cloud, "new", facts))
     found = {each.path: each for each in caught.value.problems}
-    problem = found[f"provider.machines.new.{path}".rstrip(".")]
+    problem = found[f"target.machines.new.{path}".rstrip(".")]
     assert allowed in problem.allowed
     assert "pools[1].machine" not in found, "one mistake is one problem"
 

@@ -29,7 +29,7 @@ def test_every_stack_file_of_the_repository_is_valid() -> None:
 
 @pytest.mark.parametrize("file", VARIANTS, ids=subject)
 def test_every_variant_of_the_tests_is_valid(file: Path) -> None:
-    assert load(file).provider.kind == file.stem
+    assert load(file).target.kind == file.stem
 
 
 def test_a_stack_survives_a_round_trip(local: Stack) -> None:
@@ -55,8 +55,8 @@ def test_all_problems_of_a_file_come_at_once() -> None:
 
 
 def test_data_without_a_file_has_its_problems_located_by_key() -> None:
-    with pytest.raises(InputError, match=r"provider.kind \(trainyard:stack\)"):
-        parse({"provider": {"kind": "nowhere"}})
+    with pytest.raises(InputError, match=r"target.kind \(trainyard:stack\)"):
+        parse({"target": {"kind": "nowhere"}})
 
 
 def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:

@@ -23,4 +23,4 @@ STACKS = {
 def test_the_stack_of_a_provider_is_a_valid_file(provider: str, tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.mine.yaml"
     file.write_text(STACKS[provider])
-    assert load(file).provider.kind == "onprem"
+    assert load(file).target.kind == "onprem"

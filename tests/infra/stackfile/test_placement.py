@@ -17,7 +17,7 @@ from trainyard.jobs.manifest import JobPlacement, manifest, placement_of
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:
     """Return a stack with two kinds of NVIDIA pools on one fabric, and a pool of AMD's."""
     data = good("onprem", "amd")
-    data["provider"]["cluster"] = {"context": "datacenter"}
+    data["target"]["cluster"] = {"context": "datacenter"}
     return parse({**data, "job": {**data["job"], "needs": needs, **job}})
 
 

@@ -92,13 +92,13 @@ def test_the_program_finds_the_lines_of_what_the_engine_has_passed(tmp_path: Pat
 REFUSED = {
     "an account without quotes": (
         ('"123456789012"', "012345670123"),
-        "provider.account",
+        "target.account",
         "012345670123",
         'write the number without them, or as text: "012345670123"',
     ),
     "a version without quotes": (
-        ("provider:\n", "provider:\n      kubernetes_version: 1.35\n"),
-        "provider.kubernetes_version",
+        ("target:\n", "target:\n      kubernetes_version: 1.35\n"),
+        "target.kubernetes_version",
         "1.35",
         'write it in quotes: "1.35"',
     ),
@@ -110,7 +110,7 @@ REFUSED = {
     ),
     "an octal number": (("num_nodes: 2", "num_nodes: 012"), "pools[0].num_nodes", "012", "write the number"),
     "no number at all": (("2400", "-.inf"), "storage.checkpoints.size_gib", "-.inf", "correct it"),
-    "a date as a tag": (('"4711"', "2026-12-01"), "provider.tags.cost-center", "2026-12-01", "in quotes"),
+    "a date as a tag": (('"4711"', "2026-12-01"), "target.tags.cost-center", "2026-12-01", "in quotes"),
     "a time in another zone": (
         (START, "2036-01-07T11:30:00+01:00"),
         "pools[1].reservation.starts",

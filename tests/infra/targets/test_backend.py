@@ -16,7 +16,7 @@ from infra.stackfile import load
 from infra.targets.aws.account import backend as aws
 from infra.targets.backend import StateLocation
 from infra.targets.gcp.account import backend as gcp
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 from policies.config import Residency
 from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.models import client
@@ -168,7 +168,7 @@ def cloud() -> FakeStateApis:
 
 @pytest.fixture
 def spec() -> GcpSpec:
-    spec = load(stack_file("gcp")).provider
+    spec = load(stack_file("gcp")).target
     assert isinstance(spec, GcpSpec)
     return spec
 

@@ -38,7 +38,7 @@ def cluster(local: Stack, rendered: Path) -> Cluster:
     found: list[Cluster] = []
 
     def program() -> dict[str, str]:
-        found.append(target_of(local.provider.kind).cluster_class()(local, artifacts(rendered)))
+        found.append(target_of(local.target.kind).cluster_class()(local, artifacts(rendered)))
         return {}
 
     record(program)

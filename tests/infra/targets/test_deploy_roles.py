@@ -27,7 +27,7 @@ BRANCHES = Pipeline("gitlab", "team/research", read_only=True)
 
 def role_of(stack: str, rendered: Path, pipeline: Pipeline) -> DeployRole:
     loaded, declared = planned(stack, rendered)
-    account = target_of(loaded.provider.kind).open_account()
+    account = target_of(loaded.target.kind).open_account()
     assert account is not None
     return account.deploy_role(loaded, declared, pipeline)
 

@@ -79,7 +79,7 @@ def test_binaries_of_another_version_are_refused(tmp_path: Path) -> None:
 def test_a_range_in_use_on_the_host_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.128/25", "docker0")])
     [problem] = problems(tmp_path)
-    assert problem.path == "provider.network.node_cidr"
+    assert problem.path == "target.network.node_cidr"
     assert "docker0" in problem.got
 
 

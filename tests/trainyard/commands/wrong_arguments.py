@@ -10,10 +10,10 @@ from typing import Any
 
 WRONG: Mapping[str, Any] = {
     "name": "No Name",
-    "provider.data_dir": "data",
-    "provider.network.pod_cidr": "10.0.0.0/99",
-    "provider.network.service_cidr": "services",
-    "provider.network.node_cidr": "10.89.0.1/24",
+    "target.data_dir": "data",
+    "target.network.pod_cidr": "10.0.0.0/99",
+    "target.network.service_cidr": "services",
+    "target.network.node_cidr": "10.89.0.1/24",
     "pools[0].num_nodes": -1,
     "pools[1].name": "On Demand",
     "pools[1].accelerator.count": 0,

@@ -16,7 +16,7 @@ from catalog import Estimate, PricedPurchase, ServicePurchase, StoragePurchase
 from infra.errors import InputError
 from infra.stackfile import Stack, load
 from infra.stackfile.dataset import DatasetSpec
-from infra.targets.aws.stackfile.provider import AwsSpec, EfsSpec, ExistingEfsSpec
+from infra.targets.aws.stackfile.target import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.commands.catalog import filters_of, rows_of, show_catalog
 from trainyard.cost.price import PriceReport, price_report, remark, show_price
@@ -124,11 +124,11 @@ def test_an_old_price_is_reported_as_old() -> None:
 
 def test_an_existing_filesystem_is_not_in_the_costs() -> None:
     stack = load(stack_file("aws"))
-    assert isinstance(stack.provider, AwsSpec)
+    assert isinstance(stack.target, AwsSpec)
     existing = ExistingEfsSpec(id="fs-0123456789abcdef0", security_group="sg-0123456789abcdef0")
     filesystem = EfsSpec(kind="efs", existing=existing)
-    provider = stack.provider.model_copy(update={"filesystem": filesystem})
-    found = price_report(stack.model_copy(update={"provider": provider}), TODAY)
+    provider = stack.target.model_copy(update={"filesystem": filesystem})
+    found = price_report(stack.model_copy(update={"target": provider}), TODAY)
     assert [each.name for each in found.storage] == ["object store"]
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from infra.errors import HostError, InputError, TrainyardError
-from infra.stackfile.provider import ContextCluster
+from infra.stackfile.target import ContextCluster
 from trainyard.commands.access_export import _sign_in
 from trainyard.stack.access import connect
 from trainyard.stack.session import Session
@@ -70,7 +70,7 @@ def session(folder: Path, *, context: str = "", cluster: object = None, output: 
         context=context,
         is_on_host=False,
         stack_name="mine",
-        stack=SimpleNamespace(provider=SimpleNamespace(cluster=cluster)),
+        stack=SimpleNamespace(target=SimpleNamespace(cluster=cluster)),
         paths=SimpleNamespace(engine=folder / "engine", cache=folder / "engine"),
         toolchain=SimpleNamespace(ensure=lambda *_: None),
         engine=engine,

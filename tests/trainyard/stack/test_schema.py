@@ -103,8 +103,8 @@ def test_a_value_that_is_wrong_in_itself_is_refused() -> None:
     ("change", "path"),
     [
         ({"name": "Capitals"}, ["name"]),
-        ({"provider": {"kind": "local", "region": "us-east-2"}}, ["provider"]),
-        ({"provider": {"kind": "ibm"}}, ["provider", "kind"]),
+        ({"target": {"kind": "local", "region": "us-east-2"}}, ["target"]),
+        ({"target": {"kind": "ibm"}}, ["target", "kind"]),
         ({"priorities": {"Very High": 1}}, ["priorities"]),
         ({"grace_seconds": {"torch-none": 5}}, ["grace_seconds", "torch-none"]),
     ],

@@ -44,7 +44,7 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
         return faults
     session.packages.ensure(session.progress)  # the fake may need the target's SDK
     _fake(session)
-    known = refusals_of(session.stack.provider.kind)
+    known = refusals_of(session.stack.target.kind)
     chosen = list(known) if ALL in names else names
     if unknown := [name for name in chosen if name not in known]:
         listed = "; ".join(f"{name}: {each.what}" for name, each in known.items())
@@ -93,7 +93,7 @@ def rehearse_isolated(
 
 def _fake(session: Session) -> Fake:
     """Return the fake of the stack's target. Raises InputError where there is none."""
-    kind = session.stack.provider.kind
+    kind = session.stack.target.kind
     if kind not in FAKES:
         fix = "write one (docs/adding-a-target.md), or rehearse another stack"
         raise InputError([Problem(f"stack {session.stack_name}", f"kind: {kind}", ", ".join(FAKES), fix)])
@@ -111,7 +111,7 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
     if not faults.no_capacity:
         return
     if not fake.sells_machines:
-        got, allowed = f"a stack of kind {session.stack.provider.kind}", "a stack on a cloud"
+        got, allowed = f"a stack of kind {session.stack.target.kind}", "a stack on a cloud"
         raise InputError([Problem("--insufficient-capacity", got, allowed, "choose a stack of a cloud")])
     if faults.no_capacity not in pools:
         fix = "write the name of one of these"

@@ -90,11 +90,11 @@ class EngineOperations:
     @property
     def _is_protected(self) -> bool:
         """Whether the stack file, as its owner wrote it, asks for deletion protection."""
-        return getattr(self.project.session.stack.provider, "deletion_protection", False)
+        return getattr(self.project.session.stack.target, "deletion_protection", False)
 
     def _set_protection(self, *, on: bool) -> None:
         data = self.project.read()
-        data["config"]["trainyard:stack"]["provider"]["deletion_protection"] = on
+        data["config"]["trainyard:stack"]["target"]["deletion_protection"] = on
         self.project.rewrite(data)
 
     def change(self) -> Mapping[str, int]:

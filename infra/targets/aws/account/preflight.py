@@ -15,7 +15,7 @@ from infra.stackfile.node_pool import ReservationSpec
 from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
 from infra.targets.aws.account.rights import TAG
 from infra.targets.aws.stackfile.groups import NodeGroup, groups
-from infra.targets.aws.stackfile.provider import AwsSpec, ExistingLustreSpec, LustreSpec
+from infra.targets.aws.stackfile.target import AwsSpec, ExistingLustreSpec, LustreSpec
 
 Client = Callable[[str], Any]
 """Function from a service's name to a boto3 client."""
@@ -58,7 +58,7 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
     """Find what the account lacks. Raises ClientError or BotoCoreError if AWS does not answer."""
     caller = client("sts").get_caller_identity()
     if caller["Account"] != spec.account:
-        got, fix = caller["Account"], "sign in to the stack's account, or correct provider.account"
+        got, fix = caller["Account"], "sign in to the stack's account, or correct target.account"
         yield Problem("AWS account", got, spec.account, fix)
         return
     yield from _caller(caller["Arn"], spec)
@@ -88,14 +88,14 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
     admins = {re.sub(r":role/.*/", ":role/", admin) for admin in spec.access.admins}
     if role not in admins:
         fix = "add the role to access.admins: EKS gives no rights to the cluster's creator"
-        yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
+        yield Problem("target.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
 
 
 def _control_plane_access(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     if spec.access.public_cidrs or spec.network.existing:
         return
     if _described(eks.describe_cluster, name=stack.name) is None:
-        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network of `up`'s host")
+        yield private_endpoint_is_unreachable("target.access.public_cidrs", "the network of `up`'s host")
 
 
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -188,7 +188,7 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, ec2: Any) -> Iterator[Problem]
         free = subnet["AvailableIpAddressCount"] + ours.get(subnet["SubnetId"], 0)
         if free < nodes.get(zone, 0):
             fix = "use a larger subnet: each node and each of its pods takes an address"
-            path = f"provider.network.existing.subnets.{zone}"
+            path = f"target.network.existing.subnets.{zone}"
             yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
 
 
@@ -322,7 +322,7 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
     existing = spec.filesystem.existing
     if existing is None:
         return
-    path = "provider.filesystem.existing"
+    path = "target.filesystem.existing"
     if isinstance(existing, ExistingLustreSpec):
         actual = _described(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
     else:
@@ -352,7 +352,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     existing = spec.existing_cluster
     if existing is None:
         return
-    path = "provider.existing_cluster"
+    path = "target.existing_cluster"
     answer = _described(eks.describe_cluster, name=existing.name)
     if answer is None:
         fix = "correct the name or the region, or omit `existing_cluster` to create one"
@@ -387,7 +387,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     vpc = spec.network.existing.id if spec.network.existing else ""
     if network.get("vpcId") != vpc:
         fix = "name the cluster's own VPC, and its subnets"
-        yield Problem("provider.network.existing.id", vpc, str(network.get("vpcId")), fix)
+        yield Problem("target.network.existing.id", vpc, str(network.get("vpcId")), fix)
     if found["status"] != "ACTIVE":
         yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "ACTIVE", "wait until it is")
 

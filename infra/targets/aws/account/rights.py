@@ -16,7 +16,7 @@ import yaml
 
 from infra.stackfile import Stack
 from infra.targets.aws.stackfile.partitions import partition_of
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 TAG = "trainyard.dev/stack"
@@ -52,7 +52,7 @@ def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
     )
     if spec.permissions_boundary is None:
         yield (
-            "name a managed policy in `provider.permissions_boundary`: without one, whoever has this role can"
+            "name a managed policy in `target.permissions_boundary`: without one, whoever has this role can"
             f" create a role `{stack.name}-…` with more rights than its own"
         )
 

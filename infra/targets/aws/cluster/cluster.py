@@ -17,8 +17,8 @@ from infra.common.kubernetes_objects import connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
 from infra.stackfile.fabric import FabricClass
-from infra.stackfile.provider import ProviderKind
 from infra.stackfile.storage import LifecycleSpec, StorageSpec
+from infra.stackfile.target import TargetKind
 from infra.targets.aws.cluster import autoscaler
 from infra.targets.aws.cluster.addons import create_node_addons, create_system_addons
 from infra.targets.aws.cluster.autoscaler import autoscaler_identity
@@ -48,8 +48,8 @@ from infra.targets.aws.cluster.network import make_network
 from infra.targets.aws.cluster.pools import NodeGroupDeps, node_group, pool_settings
 from infra.targets.aws.cluster.scope import Scope, tags_of
 from infra.targets.aws.stackfile.groups import groups
-from infra.targets.aws.stackfile.provider import AwsSpec, LustreSpec
 from infra.targets.aws.stackfile.registries import PINNED_AT, registry_of
+from infra.targets.aws.stackfile.target import AwsSpec, LustreSpec
 from infra.targets.base import (
     INTERNET,
     Cluster,
@@ -70,13 +70,13 @@ NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer 
 class AwsCluster(Cluster):
     """EKS in one region, its nodes in managed groups."""
 
-    KIND: ClassVar[ProviderKind] = "aws"
+    KIND: ClassVar[TargetKind] = "aws"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(AwsSpec, stack.provider)
+        spec = cast(AwsSpec, stack.target)
         self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)

@@ -17,7 +17,7 @@ from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.logs import log_group
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.stackfile.provider import ExistingEksSpec
+from infra.targets.aws.stackfile.target import ExistingEksSpec
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 # Viewers see no secrets; AmazonEKSAdminViewPolicy would show them.

@@ -13,7 +13,7 @@ from infra.targets.aws.cluster.identity import backup_role
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.stackfile.provider import ExistingEfsSpec, ExistingLustreSpec, LustreSpec
+from infra.targets.aws.stackfile.target import ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 from infra.targets.base import VolumeSource
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))

@@ -24,7 +24,7 @@ from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope, tag_value
 from infra.targets.aws.cluster.user_data import user_data
 from infra.targets.aws.stackfile.groups import NodeGroup
-from infra.targets.aws.stackfile.provider import LustreSpec
+from infra.targets.aws.stackfile.target import LustreSpec
 from infra.targets.base import (
     TAINT_EFFECTS,
     CapacityMode,

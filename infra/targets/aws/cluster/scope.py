@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.targets.aws.stackfile.partitions import partition_of
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from infra.targets.scope import CloudScope
 
 MAX_TAG_VALUE = 256

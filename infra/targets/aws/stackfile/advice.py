@@ -68,6 +68,6 @@ ADVICE = (
         f" {RUN_AGAIN}",
     ),
     Advice(r"DependencyViolation", _LEFT),
-    unreachable("provider.access.public_cidrs"),
+    unreachable("target.access.public_cidrs"),
 )
 """Advice for AWS's error messages, in the order in which patterns are tried."""

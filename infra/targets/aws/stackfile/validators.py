@@ -12,8 +12,8 @@ from infra.stackfile.queue import QueueSpec, TeamSpec
 from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
 from infra.targets.aws.stackfile.partitions import UNSERVED, partition_of
-from infra.targets.aws.stackfile.provider import PRINCIPAL, AwsSpec, LustreSpec
 from infra.targets.aws.stackfile.registries import UNKNOWN
+from infra.targets.aws.stackfile.target import PRINCIPAL, AwsSpec, LustreSpec
 from infra.targets.cloud_validators import (
     EXISTING_CLUSTER,
     accelerator_is_the_machines,
@@ -48,26 +48,26 @@ VPC_PREFIXES = range(16, 21)
 zone's pods."""
 
 
-def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
+def the_region_is_known(target: AwsSpec) -> Iterator[Finding]:
     """The catalogue has every region in which it knows machines."""
     known = [region.name for region in catalog.regions("aws")]
-    if not _is_known(provider.region):
-        yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
+    if not _is_known(target.region):
+        yield unknown(("target", "region"), target.region, known, "a region of AWS")
 
 
-def the_partition_is_served(provider: AwsSpec) -> Iterator[Finding]:
+def the_partition_is_served(target: AwsSpec) -> Iterator[Finding]:
     """China and the European Sovereign Cloud use other names in policies and endpoints."""
-    if partition_of(provider.region) in UNSERVED:
+    if partition_of(target.region) in UNSERVED:
         allowed = "a region of AWS, or of GovCloud (us-gov-…)"
         fix = "create the EKS cluster there yourself, and use it with `kind: onprem` (docs/other-clouds.md)"
-        yield ("provider", "region"), provider.region, allowed, fix
+        yield ("target", "region"), target.region, allowed, fix
 
 
-def principals_are_of_the_partition(provider: AwsSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+def principals_are_of_the_partition(target: AwsSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """EKS refuses an access entry for a principal of another partition, after the cluster is created."""
-    partition, access = partition_of(provider.region), provider.access
+    partition, access = partition_of(target.region), target.access
     named: dict[KeyPath, tuple[str, ...]] = {
-        ("provider", "access", role): getattr(access, role) for role in ("admins", "viewers", "break_glass")
+        ("target", "access", role): getattr(access, role) for role in ("admins", "viewers", "break_glass")
     }
     for index, team in enumerate(teams):
         named |= {("teams", index, role): getattr(team, role) for role in ("members", "viewers")}
@@ -75,86 +75,86 @@ def principals_are_of_the_partition(provider: AwsSpec, teams: tuple[TeamSpec, ..
         for position, principal in enumerate(principals):
             other = principal.split(":")[1] if principal.startswith("arn:") else partition
             if other != partition:
-                allowed = f"arn:{partition}:…, since {provider.region} is in that partition"
+                allowed = f"arn:{partition}:…, since {target.region} is in that partition"
                 yield (*path, position), principal, allowed, "name a principal of the stack's account"
 
 
-def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
+def zones_are_of_the_region(target: AwsSpec) -> Iterator[Finding]:
     """A zone is its region and a letter."""
-    if not _is_known(provider.region):
+    if not _is_known(target.region):
         return
-    for index, zone in enumerate(provider.zones):
-        path: KeyPath = ("provider", "zones", index)
-        if zone[:-1] != provider.region or not zone[-1:].isalpha():
-            allowed = f"zones of {provider.region}: {provider.region}a, {provider.region}b, …"
+    for index, zone in enumerate(target.zones):
+        path: KeyPath = ("target", "zones", index)
+        if zone[:-1] != target.region or not zone[-1:].isalpha():
+            allowed = f"zones of {target.region}: {target.region}a, {target.region}b, …"
             yield path, repr(zone), allowed, "name a zone of the stack's region"
-        if zone in provider.zones[:index]:
+        if zone in target.zones[:index]:
             yield path, repr(zone), "each zone once", "remove one of the two"
 
 
-def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
+def the_network_has_a_usable_size(target: AwsSpec) -> Iterator[Finding]:
     """Each zone gets an eighth of the network."""
-    cidr = provider.network.cidr
+    cidr = target.network.cidr
     if cidr.prefixlen not in VPC_PREFIXES:
         allowed = f"a prefix of /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}: each zone gets an eighth"
-        yield ("provider", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
+        yield ("target", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
 
 
-def without_nat_images_come_from_a_mirror(provider: AwsSpec) -> Iterator[Finding]:
+def without_nat_images_come_from_a_mirror(target: AwsSpec) -> Iterator[Finding]:
     """Operators and plugins are on public registries, which nodes without a way out never reach."""
-    network = provider.network
-    if network.nat == "none" and network.existing is None and provider.mirror is None:
+    network = target.network
+    if network.nat == "none" and network.existing is None and target.mirror is None:
         allowed = "with `mirror:`, a registry that nodes reach by the endpoints (ECR), with all images"
         fix = "add `mirror: {registry: …, charts: oci://…}` (docs/aws.md), or write `nat: one`"
-        yield ("provider", "network", "nat"), "none", allowed, fix
+        yield ("target", "network", "nat"), "none", allowed, fix
 
 
-def images_of_eks_are_in_the_region(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def images_of_eks_are_in_the_region(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA's plugin comes from EKS's own registry, whose account is another one in some regions."""
     on_efa = any(pool.fabric.startswith("efa") for pool in pools)
-    if provider.region in UNKNOWN and on_efa and provider.mirror is None:
+    if target.region in UNKNOWN and on_efa and target.mirror is None:
         allowed = "regions whose registry of EKS images Trainyard knows"
         fix = "add `mirror:` with the images of EKS, or choose another region"
-        yield ("provider", "region"), provider.region, allowed, fix
+        yield ("target", "region"), target.region, allowed, fix
 
 
-def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding]:
+def an_existing_vpc_has_a_subnet_per_zone(target: AwsSpec) -> Iterator[Finding]:
     """Pools, mount targets and the control plane are put into the subnet of their zone."""
-    existing = provider.network.existing
-    if existing and set(existing.subnets) != set(provider.zones):
+    existing = target.network.existing
+    if existing and set(existing.subnets) != set(target.zones):
         got = ", ".join(existing.subnets) or "none"
-        allowed = f"one private subnet for each of {', '.join(provider.zones)}"
+        allowed = f"one private subnet for each of {', '.join(target.zones)}"
         fix = "name the subnets of these zones, or change the stack's zones"
-        yield ("provider", "network", "existing", "subnets"), got, allowed, fix
+        yield ("target", "network", "existing", "subnets"), got, allowed, fix
 
 
-def the_boundary_is_of_this_account(provider: AwsSpec) -> Iterator[Finding]:
+def the_boundary_is_of_this_account(target: AwsSpec) -> Iterator[Finding]:
     """A boundary is a policy of AWS or of the account whose roles it bounds (IAM guide)."""
-    if provider.permissions_boundary is None:
+    if target.permissions_boundary is None:
         return
-    account = provider.permissions_boundary.split(":")[4]
-    if account not in (provider.account, "aws"):
+    account = target.permissions_boundary.split(":")[4]
+    if account not in (target.account, "aws"):
         fix = "name a policy of the stack's account, or one of AWS"
-        path = ("provider", "permissions_boundary")
-        yield path, f"a policy of {account}", f"a policy of {provider.account}, or AWS's", fix
+        path = ("target", "permissions_boundary")
+        yield path, f"a policy of {account}", f"a policy of {target.account}, or AWS's", fix
 
 
-def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
+def the_key_is_of_this_account_and_region(target: AwsSpec) -> Iterator[Finding]:
     """Disks and filesystems take a key of the same region only; a replica would hold data elsewhere."""
-    if provider.kms_key is None:
+    if target.kms_key is None:
         return
-    region, account = provider.kms_key.split(":")[3:5]
-    if region != provider.region:
+    region, account = target.kms_key.split(":")[3:5]
+    if region != target.region:
         fix = "name a key of the stack's region, or omit it: the stack creates keys"
-        yield ("provider", "kms_key"), f"a key in {region}", f"a key in {provider.region}", fix
-    if account != provider.account:
+        yield ("target", "kms_key"), f"a key in {region}", f"a key in {target.region}", fix
+    if account != target.account:
         fix = "name a key of the stack's account: its policy must let EC2's scaling groups use it"
-        yield ("provider", "kms_key"), f"a key of {account}", f"a key of {provider.account}", fix
+        yield ("target", "kms_key"), f"a key of {account}", f"a key of {target.account}", fix
 
 
-def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def machines_exist(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue."""
-    known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud="aws"))]
+    known = [*target.machines, *(machine.name for machine in catalog.machines(cloud="aws"))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
             fix = "add `machine:`; docs/catalog.md lists them"
@@ -167,21 +167,21 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
                 yield unknown_machine(path, name, known, "a machine type of EC2")
 
 
-def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def machines_are_offered(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Machines must be offered in the region, for purchase in the way that the pool is bought."""
     for index, pool in enumerate(pools):
         for machine in _machines(pool):
-            yield from machine_is_sold(index, pool, machine, provider.region)
+            yield from machine_is_sold(index, pool, machine, target.region)
 
 
-def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def pools_agree_with_their_machines(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("aws", pools):
         yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
-def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def alternatives_are_alike(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A job gets nodes of one pool, so these have the same accelerators, fabric and architecture."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "alternatives")
@@ -196,15 +196,15 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
                 yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
 
 
-def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def a_fabric_is_in_one_zone(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
-    for index, pool, zones in fabrics_over_zones(provider, pools):
+    for index, pool, zones in fabrics_over_zones(target, pools):
         allowed = f"one zone, since {pool.fabric} (EFA) does not cross zones"
         fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
         yield ("pools", index, "zones"), zones, allowed, fix
 
 
-def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def reservations_fit_the_capacity(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         called = "a capacity block" if _is_block(pool) else "a reservation"
@@ -216,18 +216,18 @@ def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[F
         if not pool.reservation.id.startswith("cr-"):
             fix = "see `aws ec2 describe-capacity-reservations`"
             yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix
-        if len(pool.zones or provider.zones) > 1:
-            got = ", ".join(pool.zones or provider.zones)
+        if len(pool.zones or target.zones) > 1:
+            got = ", ".join(pool.zones or target.zones)
             fix = "name the reservation's zone"
             yield ("pools", index, "zones"), got, "one zone: a reservation is in one", fix
 
 
-def tags_are_not_too_many(provider: AwsSpec) -> Iterator[Finding]:
+def tags_are_not_too_many(target: AwsSpec) -> Iterator[Finding]:
     """AWS takes 50 for each resource (Best practices for tagging AWS resources)."""
-    yield from tags_are_within_limit("tags", provider.tags, most=50, of="AWS")
+    yield from tags_are_within_limit("tags", target.tags, most=50, of="AWS")
 
 
-def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def blocks_have_start_and_end(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A block's group is empty before it begins and from shortly before its end; a plan asks EC2 nothing."""
     for index, pool in enumerate(pools):
         reservation = pool.reservation
@@ -247,27 +247,27 @@ def blocks_have_start_and_end(provider: AwsSpec, pools: Pools) -> Iterator[Findi
             yield path, "a time for a reservation without an end", "times of capacity blocks only", fix
 
 
-def autoscaled_spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def autoscaled_spot_pools_have_a_node_per_market(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Such pools have a group per machine type and zone, and an empty group buys nothing."""
     for index, pool in enumerate(pools):
-        types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or provider.zones)
+        types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or target.zones)
         if pool.is_spot and pool.is_autoscaled and pool.num_nodes < types * zones:
             got = f"{pool.num_nodes} in {types * zones} markets (machine types × zones: {types} × {zones})"
             fix = "raise num_nodes, or name fewer zones or alternatives"
             yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
 
 
-def autoscaled_pools_have_a_node_per_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def autoscaled_pools_have_a_node_per_zone(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Each zone has a separate group, which EC2 never evens out by taking a node with a job."""
     for index, pool in enumerate(pools):
-        zones = len(pool.zones or provider.zones)
+        zones = len(pool.zones or target.zones)
         if pool.is_autoscaled and not pool.is_spot and pool.num_nodes < zones:
             fix = "raise num_nodes, or name fewer zones"
             path: KeyPath = ("pools", index, "num_nodes")
             yield path, f"{pool.num_nodes} in {zones} zones", f"{zones} or more: one per zone", fix
 
 
-def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def only_hourly_capacity_is_autoscaled(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """The autoscaler runs on the system pool; reserved capacity is charged whether its nodes run or not."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "min_nodes")
@@ -285,7 +285,7 @@ def only_hourly_capacity_is_autoscaled(provider: AwsSpec, pools: Pools) -> Itera
             yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
 
 
-def autoscaled_pools_have_no_resource_claims(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def autoscaled_pools_have_no_resource_claims(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Devices to claim are published by nodes: for an empty group the scheduler knows of none."""
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
@@ -295,7 +295,7 @@ def autoscaled_pools_have_no_resource_claims(provider: AwsSpec, pools: Pools) ->
 
 
 def an_autoscaled_pool_is_a_queues_last_flavor(
-    provider: AwsSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+    target: AwsSpec, pools: Pools, queues: tuple[QueueSpec, ...]
 ) -> Iterator[Finding]:
     """Kueue continues asking for the nodes of the flavor that it chose, and tries no other."""
     breathing = {pool.name for pool in pools if pool.is_autoscaled}
@@ -308,16 +308,16 @@ def an_autoscaled_pool_is_a_queues_last_flavor(
                 yield path, got, "an autoscaled pool as the queue's last flavor", fix
 
 
-def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
+def lustre_has_a_size_that_fsx_takes(target: AwsSpec) -> Iterator[Finding]:
     """FSx sells steps; with EFA they follow the throughput. An existing filesystem keeps its size."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, LustreSpec) or spec.existing:
         return
     step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
     smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
     if spec.capacity_gib % step and not smallest:
         kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200)"
-        path = ("provider", "filesystem", "capacity_gib")
+        path = ("target", "filesystem", "capacity_gib")
         yield (
             path,
             str(spec.capacity_gib),
@@ -326,39 +326,39 @@ def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
         )
 
 
-def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+def lustre_is_where_its_clients_are(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA reaches the filesystem in the same zone only, from machines that have EFA."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, LustreSpec):
         return
-    zone = spec.zone or provider.zones[0]
-    path: KeyPath = ("provider", "filesystem", "zone")
-    if zone not in provider.zones:
-        yield unknown(path, zone, provider.zones, "a zone of the stack")
+    zone = spec.zone or target.zones[0]
+    path: KeyPath = ("target", "filesystem", "zone")
+    if zone not in target.zones:
+        yield unknown(path, zone, target.zones, "a zone of the stack")
     if not spec.efa:
         return
     clients = [pool for pool in pools if pool.fabric != "none"]
     if not clients:
         fix = "write `efa: false`, or add a pool of machines with EFA"
-        yield ("provider", "filesystem", "efa"), "true", "EFA where a pool has EFA", fix
+        yield ("target", "filesystem", "efa"), "true", "EFA where a pool has EFA", fix
     for pool in clients:
-        if zone not in (pool.zones or provider.zones):
+        if zone not in (pool.zones or target.zones):
             allowed = f"the zone of pool {pool.name!r}: {', '.join(pool.zones or ())}"
             yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
 
 
-def a_linked_filesystem_has_no_snapshots(provider: AwsSpec, storage: StorageSpec) -> Iterator[Finding]:
+def a_linked_filesystem_has_no_snapshots(target: AwsSpec, storage: StorageSpec) -> Iterator[Finding]:
     """FSx takes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
     days = storage.checkpoints.snapshot_days
-    if isinstance(provider.filesystem, LustreSpec) and provider.filesystem.is_linked and days:
+    if isinstance(target.filesystem, LustreSpec) and target.filesystem.is_linked and days:
         path: KeyPath = ("storage", "checkpoints", "snapshot_days")
         fix = "write 0 (the bucket keeps versions), or `link: false`"
         yield path, str(days), "0 for a filesystem that is linked to the bucket", fix
 
 
-def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+def what_an_existing_filesystem_has_is_its_owners(target: AwsSpec) -> Iterator[Finding]:
     """Links are settings of the filesystem, whose EFA security group differs from the stack's."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, LustreSpec) or spec.existing is None:
         return
     settings = {
@@ -367,7 +367,7 @@ def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator
     }
     for key, (asked, allowed) in settings.items():
         if asked:
-            path: KeyPath = ("provider", "filesystem", key)
+            path: KeyPath = ("target", "filesystem", key)
             yield path, f"{key} with `existing`", allowed, "remove the key, or leave `existing` out"
 
 
@@ -376,19 +376,19 @@ ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs
 DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 
-def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
+def an_existing_cluster_is_in_an_existing_network(target: AwsSpec) -> Iterator[Finding]:
     """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
-    yield from cluster_is_in_an_existing_network(provider, fix)
+    yield from cluster_is_in_an_existing_network(target, fix)
 
 
-def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Finding]:
+def an_existing_cluster_can_take_the_stack(target: AwsSpec) -> Iterator[Finding]:
     """The stack's objects need this version, this access mode and these add-ons."""
-    cluster = provider.existing_cluster
+    cluster = target.existing_cluster
     if cluster is None:
         return
     yield from cluster_has_a_supported_version(
-        provider, "aws eks update-cluster-version --name {name} --kubernetes-version {minor}"
+        target, "aws eks update-cluster-version --name {name} --kubernetes-version {minor}"
     )
     if cluster.authentication_mode == "CONFIG_MAP":
         mode = "authenticationMode=API_AND_CONFIG_MAP"
@@ -399,17 +399,17 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
             "API or API_AND_CONFIG_MAP: nodes and teams get access by access entries",
             fix,
         )
-    needed = (*ADDONS, DRIVERS[provider.filesystem.kind])
+    needed = (*ADDONS, DRIVERS[target.filesystem.kind])
     if lacking := [addon for addon in needed if addon not in cluster.addons]:
         fix = "`aws eks create-addon`, each with its role by Pod Identity; then name them here"
         yield (*EXISTING_CLUSTER, "addons"), f"without {', '.join(lacking)}", ", ".join(needed), fix
 
 
-def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+def what_an_existing_cluster_has_is_its_owners(target: AwsSpec) -> Iterator[Finding]:
     """The stack grants its teams access, and does not change the cluster itself."""
-    if provider.existing_cluster is None:
+    if target.existing_cluster is None:
         return
-    access = provider.access
+    access = target.access
     yield from access_is_the_clusters_owners(
         {
             "viewers": access.viewers,
@@ -421,10 +421,10 @@ def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Fi
 
 
 def claims_fit_the_filesystem(
-    provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+    target: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
     """Lustre has the size that was bought; EFS grows on its own."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if isinstance(spec, LustreSpec):
         yield from claims_fit(spec.capacity_gib, storage, teams)
 

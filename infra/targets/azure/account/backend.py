@@ -13,7 +13,7 @@ from typing import Any
 
 from infra.clients.azure import AzureClient
 from infra.errors import InputError, Problem
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.backend import BackendSetup, StateLocation
 
 CONTAINER, KEY = "pulumi", "state"

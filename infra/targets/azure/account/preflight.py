@@ -13,7 +13,7 @@ from infra.errors import Problem
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.account import private_endpoint_is_unreachable, public_networks_are_real
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 
 Ask = Callable[..., Any]
 """Function from the words of an `az` command to its answer."""
@@ -33,7 +33,7 @@ def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     """Find what the subscription lacks. Raises NotAskedError if Azure does not answer."""
     tenant = ask("account", "show", "--subscription", spec.subscription)["tenantId"]
     if tenant != spec.tenant:
-        yield Problem("provider.tenant", spec.tenant, tenant, "write the tenant of the subscription")
+        yield Problem("target.tenant", spec.tenant, tenant, "write the tenant of the subscription")
     yield from public_networks_are_real(spec.access.public_cidrs)
     yield from _control_plane_access(stack, spec, ask)
     yield from _features(stack, spec, ask)
@@ -55,7 +55,7 @@ def _control_plane_access(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[P
     if spec.access.public_cidrs or spec.network.existing:
         return
     if stack.name not in {each["name"] for each in ask("aks", "list", "--subscription", spec.subscription)}:
-        yield private_endpoint_is_unreachable("provider.access.public_cidrs", "the network of `up`'s host")
+        yield private_endpoint_is_unreachable("target.access.public_cidrs", "the network of `up`'s host")
 
 
 def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from infra.stackfile import Stack
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
 
 PRIVILEGED = {

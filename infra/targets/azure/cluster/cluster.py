@@ -20,8 +20,8 @@ from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import NetworkOperatorSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
-from infra.stackfile.provider import ProviderKind
 from infra.stackfile.storage import LifecycleSpec
+from infra.stackfile.target import TargetKind
 from infra.targets.azure.cluster.bucket import BucketIds, make_bucket
 from infra.targets.azure.cluster.control_plane import ControlPlane, kubeconfig, make_control_plane
 from infra.targets.azure.cluster.dependencies import ClusterDeps, make_dependencies
@@ -43,7 +43,7 @@ from infra.targets.azure.cluster.pools import (
     system_pool,
 )
 from infra.targets.azure.cluster.scope import Scope
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.base import (
     INTERNET,
     NVIDIA_RESOURCE,
@@ -72,13 +72,13 @@ NODE_OS = "ubuntu24.04"
 class AzureCluster(Cluster):
     """AKS in one region, its nodes in agent pools; NVIDIA's operators install drivers of GPUs and NICs."""
 
-    KIND: ClassVar[ProviderKind] = "azure"
+    KIND: ClassVar[TargetKind] = "azure"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(AzureSpec, stack.provider)
+        spec = cast(AzureSpec, stack.target)
         self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)

@@ -42,7 +42,7 @@ from infra.targets.azure.cluster.identity import Identities
 from infra.targets.azure.cluster.keys import Keys
 from infra.targets.azure.cluster.network import Network
 from infra.targets.azure.cluster.scope import Groups, Scope
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 
 AKS_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
 """Application ID of AKS in Entra, the same in every tenant (AKS: kubelogin)."""

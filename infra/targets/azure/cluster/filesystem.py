@@ -36,7 +36,7 @@ from infra.stackfile.storage import CheckpointsSpec
 from infra.targets.azure.cluster.bucket import blob_account, container
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
-from infra.targets.azure.stackfile.provider import AzureLustreSpec, BlobNfsSpec, NetAppSpec
+from infra.targets.azure.stackfile.target import AzureLustreSpec, BlobNfsSpec, NetAppSpec
 from infra.targets.base import VolumeSource
 
 LUSTRE_DRIVER = "azurelustre.csi.azure.com"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native.resources.resource_group import ResourceGroup
 
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.scope import CloudScope
 
 

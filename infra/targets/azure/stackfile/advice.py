@@ -33,6 +33,6 @@ ADVICE = (
         "a resource that the cluster created remains: {left}. Remove it (`az resource delete --ids …`),"
         f" {RUN_AGAIN}",
     ),
-    unreachable("provider.access.public_cidrs"),
+    unreachable("target.access.public_cidrs"),
 )
 """Advice for Azure's error messages, in the order in which patterns are tried."""

@@ -17,7 +17,7 @@ from infra.stackfile.queue import TeamSpec
 from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
 from infra.targets import cloud_validators
-from infra.targets.azure.stackfile.provider import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
+from infra.targets.azure.stackfile.target import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
 from infra.targets.cloud_validators import (
     accelerator_is_the_machines,
     amd_has_its_images,
@@ -65,41 +65,41 @@ _RESERVATION = re.compile(
 )
 
 
-def the_region_is_known(provider: AzureSpec) -> Iterator[Finding]:
+def the_region_is_known(target: AzureSpec) -> Iterator[Finding]:
     """Azure's API takes names without spaces, in small letters."""
     known = [region.name for region in catalog.regions("azure")]
-    if provider.region not in known:
-        yield unknown(("provider", "region"), provider.region, known, "a region of Azure")
+    if target.region not in known:
+        yield unknown(("target", "region"), target.region, known, "a region of Azure")
 
 
-def zones_are_named_once(provider: AzureSpec) -> Iterator[Finding]:
+def zones_are_named_once(target: AzureSpec) -> Iterator[Finding]:
     """A zone that is listed twice is still one zone."""
-    for index, zone in enumerate(provider.zones):
-        if zone in provider.zones[:index]:
-            yield ("provider", "zones", index), repr(zone), "each zone once", "remove one of the two"
+    for index, zone in enumerate(target.zones):
+        if zone in target.zones[:index]:
+            yield ("target", "zones", index), repr(zone), "each zone once", "remove one of the two"
 
 
-def networks_are_apart(provider: AzureSpec) -> Iterator[Finding]:
+def networks_are_apart(target: AzureSpec) -> Iterator[Finding]:
     """Overlapping ranges would send packets to the wrong side."""
-    network = provider.network
+    network = target.network
     ranges = {name: getattr(network, name) for name in ("cidr", "pods", "services")}
     for (first, one), (second, other) in combinations(ranges.items(), 2):
         if one.overlaps(other):
             got = f"{other}, which overlaps {first} {one}"
-            path = ("provider", "network", second)
+            path = ("target", "network", second)
             yield path, got, "three ranges that do not overlap", "move one of the two ranges"
     for name, cidr in ranges.items():
         for taken in RESERVED:
             if cidr.overlaps(taken):
                 got = f"{cidr}, which overlaps {taken}"
                 fix = "move the range, to 10.0.0.0/8 for instance"
-                yield ("provider", "network", name), got, "ranges that AKS does not use itself", fix
+                yield ("target", "network", name), got, "ranges that AKS does not use itself", fix
 
 
-def the_network_holds_the_nodes(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def the_network_holds_the_nodes(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Each node takes an address of the VNet, and a range for its pods that cannot be widened later."""
-    network, nodes = provider.network, sum(pool.num_nodes for pool in pools)
-    path: KeyPath = ("provider", "network", "cidr")
+    network, nodes = target.network, sum(pool.num_nodes for pool in pools)
+    path: KeyPath = ("target", "network", "cidr")
     if network.cidr.prefixlen not in VNET_PREFIXES:
         allowed = f"a prefix of /{VNET_PREFIXES[0]} to /{VNET_PREFIXES[-1]}"
         yield path, str(network.cidr), allowed, "use a prefix such as /16"
@@ -112,53 +112,51 @@ def the_network_holds_the_nodes(provider: AzureSpec, pools: Pools) -> Iterator[F
     if network.pods.num_addresses < nodes * NODE_POD_ADDRESSES:
         allowed = f"{nodes * NODE_POD_ADDRESSES} addresses or more ({NODE_POD_ADDRESSES} per node)"
         fix = "use a wider range, such as a /12"
-        yield ("provider", "network", "pods"), str(network.pods), allowed, fix
+        yield ("target", "network", "pods"), str(network.pods), allowed, fix
 
 
-def routes_are_of_a_network_that_exists(provider: AzureSpec) -> Iterator[Finding]:
+def routes_are_of_a_network_that_exists(target: AzureSpec) -> Iterator[Finding]:
     """A VNet that the stack makes has no firewall to send packets to."""
-    if provider.network.outbound == "routes" and provider.network.existing is None:
+    if target.network.outbound == "routes" and target.network.existing is None:
         fix = (
             "name the subnets in `existing`, whose route table has a default route, or write `outbound: nat`"
         )
-        yield ("provider", "network", "outbound"), "'routes'", "nat, if the stack creates the VNet", fix
+        yield ("target", "network", "outbound"), "'routes'", "nat, if the stack creates the VNet", fix
 
 
-def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
+def keys_are_of_the_vault(target: AzureSpec) -> Iterator[Finding]:
     """Rights are given on the vault that is named, so its keys are the ones that can be used."""
-    if provider.keys is None:
+    if target.keys is None:
         return
-    vault = provider.keys.vault.rpartition("/")[2].lower()
+    vault = target.keys.vault.rpartition("/")[2].lower()
     for name in ("cluster", "data"):
-        url: str = getattr(provider.keys, name)
+        url: str = getattr(target.keys, name)
         if url.partition("//")[2].partition(".")[0] != vault:
             fix = "name a key of that vault, or the vault of the key"
-            yield ("provider", "keys", name), url, f"a key of https://{vault}.vault.azure.net", fix
+            yield ("target", "keys", name), url, f"a key of https://{vault}.vault.azure.net", fix
 
 
-def existing_storage_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
+def existing_storage_has_its_keys(target: AzureSpec) -> Iterator[Finding]:
     """Existing storage is encrypted with existing keys; new ones would be deleted with the stack."""
-    if provider.storage_group is not None and provider.keys is None:
+    if target.storage_group is not None and target.keys is None:
         fix = "add `keys:` with the vault and the keys of the former stack"
-        yield ("provider", "keys"), "nothing, with existing storage", "its vault and keys", fix
+        yield ("target", "keys"), "nothing, with existing storage", "its vault and keys", fix
 
 
-def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def machines_exist(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue."""
     listed_by = "`trainyard catalog --cloud azure`"
-    yield from cloud_validators.machines_exist(
-        provider, pools, what="a VM size of Azure", listed_by=listed_by
-    )
+    yield from cloud_validators.machines_exist(target, pools, what="a VM size of Azure", listed_by=listed_by)
 
 
-def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def pools_agree_with_their_machines(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("azure", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
-def agent_pools_have_unique_names(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def agent_pools_have_unique_names(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """AKS takes twelve small letters and digits: two pools can come out alike."""
     seen: dict[str, str] = {}
     for index, pool in enumerate(pools):
@@ -169,7 +167,7 @@ def agent_pools_have_unique_names(provider: AzureSpec, pools: Pools) -> Iterator
             yield ("pools", index, "name"), got, allowed, "rename one of the two"
 
 
-def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def pools_are_no_larger_than_a_scale_set(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """An agent pool is one scale set."""
     for index, pool in enumerate(pools):
         if pool.num_nodes > MAX_POOL_NODES:
@@ -178,15 +176,15 @@ def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> I
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
-def infiniband_is_in_one_zone(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def infiniband_is_in_one_zone(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """A scale set over zones has VMs behind several fabrics: their ranks would use TCP."""
-    for index, pool, zones in fabrics_over_zones(provider, pools):
+    for index, pool, zones in fabrics_over_zones(target, pools):
         allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
         fix = "give the pool one zone; for more zones, more pools, each with a queue"
         yield ("pools", index, "zones"), zones, allowed, fix
 
 
-def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def reservations_fit_the_capacity(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         yield from reservation_fits_the_capacity(
@@ -207,7 +205,7 @@ def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator
             yield (*path, "id"), repr(pool.reservation.id), allowed, fix
 
 
-def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+def queued_pools_are_autoscaled(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """AKS's autoscaler resizes pools that can be empty, and whose capacity is not reserved."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours:
@@ -225,13 +223,13 @@ def queued_pools_are_autoscaled(provider: AzureSpec, pools: Pools) -> Iterator[F
             yield path, f"queued on {pool.machine}", allowed, "write `provisioning: flex-start`"
 
 
-def lustre_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
+def lustre_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
     """Sizes come in steps that follow the throughput."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, AzureLustreSpec):
         return
     step, largest = LUSTRE_STEP_TIB[spec.throughput], LUSTRE_LARGEST_TIB[spec.throughput]
-    path: KeyPath = ("provider", "filesystem", "capacity_tib")
+    path: KeyPath = ("target", "filesystem", "capacity_tib")
     at = f"at {spec.throughput} MB/s per TiB"
     if spec.capacity_tib > largest:
         yield path, str(spec.capacity_tib), f"{largest} TiB at most {at}", f"write {largest}"
@@ -240,9 +238,9 @@ def lustre_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
         yield path, str(spec.capacity_tib), f"steps of {step} TiB {at}", f"write {near}"
 
 
-def lustre_has_room_in_its_subnet(provider: AzureSpec) -> Iterator[Finding]:
+def lustre_has_room_in_its_subnet(target: AzureSpec) -> Iterator[Finding]:
     """Lustre's servers take addresses of a subnet that cannot be changed later."""
-    spec, network = provider.filesystem, provider.network
+    spec, network = target.filesystem, target.network
     if (
         not isinstance(spec, AzureLustreSpec)
         or network.existing
@@ -254,38 +252,38 @@ def lustre_has_room_in_its_subnet(provider: AzureSpec) -> Iterator[Finding]:
     if subnet.prefixlen > needed:
         got = f"{network.cidr}, of which {subnet} is for the filesystem"
         allowed = f"a /{needed} or wider for {spec.capacity_tib} TiB"
-        yield ("provider", "network", "cidr"), got, allowed, f"use a /{needed - 2} or wider"
+        yield ("target", "network", "cidr"), got, allowed, f"use a /{needed - 2} or wider"
 
 
-def netapp_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
+def netapp_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
     """A regular volume has a maximum size."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if isinstance(spec, NetAppSpec) and spec.capacity_tib > NETAPP_LARGEST_TIB:
         allowed = f"{NETAPP_LARGEST_TIB} TiB at most: one regular volume"
         fix = f"write {NETAPP_LARGEST_TIB}, or use Managed Lustre"
-        yield ("provider", "filesystem", "capacity_tib"), str(spec.capacity_tib), allowed, fix
+        yield ("target", "filesystem", "capacity_tib"), str(spec.capacity_tib), allowed, fix
 
 
-def the_filesystem_is_in_a_zone_of_the_stack(provider: AzureSpec) -> Iterator[Finding]:
+def the_filesystem_is_in_a_zone_of_the_stack(target: AzureSpec) -> Iterator[Finding]:
     """Managed Lustre is in one zone."""
-    spec = provider.filesystem
+    spec = target.filesystem
     zone = spec.zone if isinstance(spec, AzureLustreSpec) else None
-    yield from filesystem_zone_is_the_stacks(provider, zone)
+    yield from filesystem_zone_is_the_stacks(target, zone)
 
 
 def claims_fit_the_filesystem(
-    provider: AzureSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+    target: AzureSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
     """Two of the filesystems have the size that was bought; Blob storage grows."""
-    if not isinstance(provider.filesystem, BlobNfsSpec):
-        yield from claims_fit(provider.filesystem.capacity_tib * 1024, storage, teams)
+    if not isinstance(target.filesystem, BlobNfsSpec):
+        yield from claims_fit(target.filesystem.capacity_tib * 1024, storage, teams)
 
 
-def storage_accounts_are_two(provider: AzureSpec) -> Iterator[Finding]:
+def storage_accounts_are_two(target: AzureSpec) -> Iterator[Finding]:
     """An account with NFS supports no blob versions, which checkpoints in the object store need."""
-    spec = provider.filesystem
-    if isinstance(spec, BlobNfsSpec) and spec.account == provider.storage_account:
-        path = ("provider", "filesystem", "account")
+    spec = target.filesystem
+    if isinstance(spec, BlobNfsSpec) and spec.account == target.storage_account:
+        path = ("target", "filesystem", "account")
         allowed = "another account than the object store's"
         yield (
             path,
@@ -295,7 +293,7 @@ def storage_accounts_are_two(provider: AzureSpec) -> Iterator[Finding]:
         )
 
 
-def the_container_has_a_name_that_azure_takes(provider: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
+def the_container_has_a_name_that_azure_takes(target: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
     """A container's name has no two dashes in a row."""
     bucket = storage.object_store.bucket
     if "--" in bucket:
@@ -303,9 +301,9 @@ def the_container_has_a_name_that_azure_takes(provider: AzureSpec, storage: Stor
         yield path, repr(bucket), "a name without '--' (Blob containers)", "remove one of the two dashes"
 
 
-def the_object_store_has_no_size(provider: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
+def the_object_store_has_no_size(target: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
     """Blob storage grows with its content."""
-    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
 
 
 def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]:
@@ -317,15 +315,15 @@ def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]
         yield path, str(lifecycle.unfinished_days), allowed, "leave it out"
 
 
-def datasets_have_a_folder(provider: AzureSpec, datasets: tuple[DatasetSpec, ...]) -> Iterator[Finding]:
+def datasets_have_a_folder(target: AzureSpec, datasets: tuple[DatasetSpec, ...]) -> Iterator[Finding]:
     """NFS 3.0 of Blob storage mounts containers, and all datasets are folders of one volume."""
-    if datasets and provider.filesystem.kind == "blob-nfs":
+    if datasets and target.filesystem.kind == "blob-nfs":
         fix = "choose `filesystem: {kind: lustre, …}` or netapp, or let jobs read the store itself"
         yield ("datasets",), "on blob-nfs", "with a filesystem whose folders can be mounted", fix
 
 
 def sources_of_datasets_are_reached(
-    provider: AzureSpec, datasets: tuple[DatasetSpec, ...]
+    target: AzureSpec, datasets: tuple[DatasetSpec, ...]
 ) -> Iterator[Finding]:
     """The copying Job's identity is assigned a role on the container, which needs the account's ID."""
     for index, dataset in enumerate(datasets):
@@ -335,11 +333,11 @@ def sources_of_datasets_are_reached(
             yield ("datasets", index, "account"), repr(dataset.account), allowed, fix
 
 
-def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
+def tags_are_such_as_azure_takes(target: AzureSpec) -> Iterator[Finding]:
     """Azure Resource Manager, use tags: 50 of a resource; names of 128 (storage accounts), values of 256."""
-    yield from tags_are_within_limit("tags", provider.tags, most=50, of="Azure")
-    for key, value in provider.tags.items():
-        path: KeyPath = ("provider", "tags", key)
+    yield from tags_are_within_limit("tags", target.tags, most=50, of="Azure")
+    for key, value in target.tags.items():
+        path: KeyPath = ("target", "tags", key)
         if not 1 <= len(key) <= 128 or set(key) & set("<>%&\\?/"):
             yield path, repr(key), r"1 to 128 characters, none of < > % & \ ? /", "use other characters"
         if len(value) > 256:

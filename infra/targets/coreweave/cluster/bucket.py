@@ -9,7 +9,7 @@ import pulumi_coreweave as coreweave
 
 from infra.common.bucket_policy import bucket_policy
 from infra.stackfile.storage import LifecycleSpec
-from infra.targets.coreweave.stackfile.provider import CoreweaveSpec
+from infra.targets.coreweave.stackfile.target import CoreweaveSpec
 
 
 def make_bucket(

@@ -16,8 +16,8 @@ from infra.common.artifacts import Artifacts
 from infra.common.kubernetes_objects import KubernetesObject, connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
-from infra.stackfile.provider import ProviderKind
 from infra.stackfile.storage import LifecycleSpec
+from infra.stackfile.target import TargetKind
 from infra.targets.base import (
     INTERNET,
     Cluster,
@@ -30,7 +30,7 @@ from infra.targets.base import (
 )
 from infra.targets.coreweave.cluster.bucket import make_bucket
 from infra.targets.coreweave.cluster.pools import node_pool, pool_settings
-from infra.targets.coreweave.stackfile.provider import CoreweaveSpec, OidcSpec
+from infra.targets.coreweave.stackfile.target import CoreweaveSpec, OidcSpec
 
 SHARED_CLASS = "shared-vast"
 """CoreWeave's storage class of volumes that many nodes mount (Distributed File Storage)."""
@@ -61,13 +61,13 @@ _AUDIT_POLICY = {
 class CoreweaveCluster(Cluster):
     """CKS in one zone, whose nodes have the GPU and InfiniBand drivers."""
 
-    KIND: ClassVar[ProviderKind] = "coreweave"
+    KIND: ClassVar[TargetKind] = "coreweave"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(CoreweaveSpec, stack.provider)
+        spec = cast(CoreweaveSpec, stack.target)
         self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         own = coreweave.Provider(stack.name, opts=pulumi.ResourceOptions(parent=self))

@@ -15,6 +15,6 @@ ADVICE = (
         "CoreWeave deletes only Healthy clusters: wait until the console shows this status, or ask"
         f" CoreWeave's support, {RUN_AGAIN}",
     ),
-    unreachable("provider.public_endpoint"),
+    unreachable("target.public_endpoint"),
 )
 """Advice for CoreWeave's error messages, in the order in which patterns are tried."""

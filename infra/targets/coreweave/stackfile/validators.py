@@ -22,7 +22,7 @@ from infra.targets.cloud_validators import (
     machine_is_sold,
     with_machines,
 )
-from infra.targets.coreweave.stackfile.provider import MAX_NAME, CoreweaveSpec
+from infra.targets.coreweave.stackfile.target import MAX_NAME, CoreweaveSpec
 
 Pools = tuple[NodePoolSpec, ...]
 
@@ -32,56 +32,56 @@ RESERVED_BUCKETS = ("cw-", "vip-", "log-stitcher-ch-")
 """Name prefixes of CoreWeave's own buckets (AI Object Storage: buckets, read 2026-11-22)."""
 
 
-def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
+def the_zone_is_known(target: CoreweaveSpec) -> Iterator[Finding]:
     """The zone must be one of CoreWeave's, spelled exactly."""
     known = [zone.name for zone in catalog.regions("coreweave")]
-    if provider.zone not in known:
-        yield unknown(("provider", "zone"), provider.zone, known, "a zone of CoreWeave")
+    if target.zone not in known:
+        yield unknown(("target", "zone"), target.zone, known, "a zone of CoreWeave")
 
 
-def the_name_is_short(provider: CoreweaveSpec, name: str) -> Iterator[Finding]:
+def the_name_is_short(target: CoreweaveSpec, name: str) -> Iterator[Finding]:
     """The cluster has the stack's name, which is limited."""
     if len(name) > MAX_NAME:
         allowed = f"at most {MAX_NAME} characters (CKS)"
         yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_NAME}"
 
 
-def networks_are_apart(provider: CoreweaveSpec) -> Iterator[Finding]:
+def networks_are_apart(target: CoreweaveSpec) -> Iterator[Finding]:
     """Overlapping ranges would send packets to the wrong side."""
-    network = provider.network
+    network = target.network
     ranges = {name: getattr(network, name) for name in type(network).model_fields}
     for (first, one), (second, other) in combinations(ranges.items(), 2):
         if one.overlaps(other):
             got = f"{other}, which overlaps {first} {one}"
-            path = ("provider", "network", second)
+            path = ("target", "network", second)
             yield path, got, "three ranges that do not overlap", "move one of the two ranges"
 
 
-def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def the_network_holds_the_pods(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """The pods' range cannot be widened later."""
     needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
-    if provider.network.pods.num_addresses < needed:
+    if target.network.pods.num_addresses < needed:
         allowed = f"{needed} addresses or more ({NODE_POD_ADDRESSES} per node)"
         fix = "use a wider range, such as a /13: it cannot be enlarged later"
-        yield ("provider", "network", "pods"), str(provider.network.pods), allowed, fix
+        yield ("target", "network", "pods"), str(target.network.pods), allowed, fix
 
 
-def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def machines_exist(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue, and in the zone."""
     what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
-    yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by=listed_by)
+    yield from cloud_validators.machines_exist(target, pools, what=what, listed_by=listed_by)
     for index, pool, machine in with_machines("coreweave", pools):
-        yield from machine_is_sold(index, pool, machine, provider.zone)
+        yield from machine_is_sold(index, pool, machine, target.zone)
 
 
-def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def pools_agree_with_their_machines(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("coreweave", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
-def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def racks_are_whole(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """CKS gives no part of a rack."""
     for index, pool, machine in with_machines("coreweave", pools):
         rack = catalog.find_rack(machine.accelerator or "")
@@ -91,7 +91,7 @@ def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
-def provisioning_suits_the_pool(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def provisioning_suits_the_pool(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """CKS's autoscaler adds nodes one by one, in half an hour, and no part of a rack."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "provisioning")
@@ -116,7 +116,7 @@ def provisioning_suits_the_pool(provider: CoreweaveSpec, pools: Pools) -> Iterat
 
 
 def queues_have_pools_with_fixed_nodes(
-    provider: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+    target: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
 ) -> Iterator[Finding]:
     """Kueue counts existing nodes, and CKS adds none before pods wait."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
@@ -124,15 +124,15 @@ def queues_have_pools_with_fixed_nodes(
         yield path, got, "pools of a fixed size", fix
 
 
-def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def pools_are_in_the_stacks_zone(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """A CKS cluster is in one zone."""
     for index, pool in enumerate(pools):
-        if pool.zones is not None and pool.zones != (provider.zone,):
-            allowed = f"{provider.zone}: a cluster of CoreWeave is in one zone"
+        if pool.zones is not None and pool.zones != (target.zone,):
+            allowed = f"{target.zone}: a cluster of CoreWeave is in one zone"
             yield ("pools", index, "zones"), ", ".join(pool.zones), allowed, "leave `zones` out"
 
 
-def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+def reservations_have_no_name(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Nodes of an organisation's reservation go to the first that requests them."""
     for index, pool in enumerate(pools):
         if pool.reservation is not None:
@@ -141,7 +141,7 @@ def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator
 
 
 def the_bucket_has_a_name_that_coreweave_takes(
-    provider: CoreweaveSpec, storage: StorageSpec
+    target: CoreweaveSpec, storage: StorageSpec
 ) -> Iterator[Finding]:
     """Some names are CoreWeave's own."""
     bucket = storage.object_store.bucket
@@ -150,33 +150,33 @@ def the_bucket_has_a_name_that_coreweave_takes(
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
-def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
+def the_object_store_has_no_size(target: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
     """AI Object Storage grows with its content."""
-    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
 
 
-def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+def groups_come_from_somewhere(target: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """CoreWeave's own tokens have no groups of yours."""
-    if provider.oidc is None and any(team.groups for team in teams):
+    if target.oidc is None and any(team.groups for team in teams):
         fix = "describe it (issuer_url, client_id), or leave the teams' groups out"
-        yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
+        yield ("target", "oidc"), "nothing", "an identity provider where teams have groups", fix
 
 
-def the_bucket_policy_is_of_a_bucket_of_the_stack(provider: CoreweaveSpec) -> Iterator[Finding]:
+def the_bucket_policy_is_of_a_bucket_of_the_stack(target: CoreweaveSpec) -> Iterator[Finding]:
     """A bucket has one policy: the stack's would replace the owner's."""
-    if provider.bucket_policy and provider.existing_bucket:
+    if target.bucket_policy and target.existing_bucket:
         allowed = "nothing for an existing bucket, whose policy is its owner's"
         fix = "add the statements to the bucket's policy, or let the stack create the bucket"
-        yield ("provider", "bucket_policy"), "a policy", allowed, fix
+        yield ("target", "bucket_policy"), "a policy", allowed, fix
 
 
-def teams_share_no_principal(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+def teams_share_no_principal(target: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """A principal of two teams would open both folders, and a team without one opens none."""
-    if provider.bucket_policy is None:
+    if target.bucket_policy is None:
         return
-    path: KeyPath = ("provider", "bucket_policy", "teams")
-    known, taken = [team.name for team in teams], list(provider.bucket_policy.administrators)
-    for name, principal in provider.bucket_policy.teams.items():
+    path: KeyPath = ("target", "bucket_policy", "teams")
+    known, taken = [team.name for team in teams], list(target.bucket_policy.administrators)
+    for name, principal in target.bucket_policy.teams.items():
         if name not in known:
             yield unknown((*path, name), name, known, "a team of this stack")
         if principal in taken:
@@ -184,7 +184,7 @@ def teams_share_no_principal(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...
             yield (*path, name), repr(principal), "a principal that no other entry has", fix
         taken.append(principal)
     for name in known:
-        if name not in provider.bucket_policy.teams:
+        if name not in target.bucket_policy.teams:
             yield path, f"nothing for {name}", "every team of the stack", f"add `{name}:` with its principal"
 
 

@@ -15,7 +15,7 @@ from infra.targets.backend import BackendSetup, StateLocation
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 CHECKED = "account, rights, zones, quotas, reservations and bucket"
 
@@ -31,27 +31,27 @@ class GcpAccount:
             login = "gcloud auth application-default login"
             return Preflight(CHECKED, why_unreadable=f"Google Cloud: no credentials (`{login}`)")
         try:
-            found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), gcp))
+            found = tuple(preflight.problems(stack, cast(GcpSpec, stack.target), gcp))
         except GcpRefusedError as error:
             found = tuple(error.problems)
         return Preflight(CHECKED, found)
 
     def state_location(self, stack: Stack, bucket: str, region: str) -> StateLocation:
         """Return where the engine's state would be stored."""
-        spec = cast(GcpSpec, stack.provider)
+        spec = cast(GcpSpec, stack.target)
         return StateLocation(bucket, region or spec.region, dict(spec.labels))
 
     def make_backend(self, stack: Stack, location: StateLocation) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what exists."""
-        return backend.make(location, cast(GcpSpec, stack.provider), GcpClient.of_user())
+        return backend.make(location, cast(GcpSpec, stack.target), GcpClient.of_user())
 
     def deploy_role(
         self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
     ) -> DeployRole:
         """Return trust and custom role of a pipeline, by the stack's resources."""
-        return rights.deploy_role(stack, cast(GcpSpec, stack.provider), declared, pipeline)
+        return rights.deploy_role(stack, cast(GcpSpec, stack.target), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> GcpFinder:
         """Return what looks here for resources of a stack."""
-        spec = cast(GcpSpec, stack.provider)
+        spec = cast(GcpSpec, stack.target)
         return GcpFinder(stack.name, spec.project, spec.region, ask or GcpClient.of_user().find)

@@ -14,7 +14,7 @@ from typing import Any
 from infra.clients.gcp import Answer, GcpClient
 from infra.errors import InputError, Problem
 from infra.targets.backend import BackendSetup, StateLocation
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
 KMS = "https://cloudkms.googleapis.com/v1"

@@ -11,11 +11,11 @@ import httpx
 from infra.clients.gcp import COMPUTE, Answer, GcpClient, GcpRefusedError
 from infra.errors import Problem
 from infra.stackfile import Stack
-from infra.stackfile.provider import minor_of
+from infra.stackfile.target import minor_of
 from infra.targets.account import private_endpoint_is_unreachable
 from infra.targets.gcp.account.quotas import short_quotas
 from infra.targets.gcp.stackfile.groups import GkePool, groups
-from infra.targets.gcp.stackfile.provider import ExistingManagedLustreSpec, GcpSpec
+from infra.targets.gcp.stackfile.target import ExistingManagedLustreSpec, GcpSpec
 
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
 """APIs that every stack needs, besides the filesystem's."""
@@ -43,7 +43,7 @@ def problems(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     project = gcp.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
     if project["projectNumber"] != spec.project_number:
         fix = "write the number that `gcloud projects describe` shows"
-        yield Problem("provider.project_number", spec.project_number, project["projectNumber"], fix)
+        yield Problem("target.project_number", spec.project_number, project["projectNumber"], fix)
     yield from _control_plane_access(stack, spec, gcp)
     yield from _apis(spec, gcp)
     yield from _permissions(spec, gcp)
@@ -60,7 +60,7 @@ def _control_plane_access(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterat
     if spec.access.dns_endpoint or spec.network.existing:
         return
     if gcp.find(_cluster_url(spec, stack.name)) is None:
-        yield private_endpoint_is_unreachable("provider.access.dns_endpoint", "true: IAM authorizes `up`")
+        yield private_endpoint_is_unreachable("target.access.dns_endpoint", "true: IAM authorizes `up`")
 
 
 def _apis(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
@@ -159,7 +159,7 @@ def _filesystem(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     zone = spec.filesystem.zone or spec.zones[0]
     location = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
     found = gcp.find(f"https://lustre.googleapis.com/v1/{location}")
-    path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
+    path, mount_point = "target.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
     if found is None:
         fix = "correct the name or `zone`, or omit `existing` to create one"
         yield Problem(path, f"{existing.instance}: not in {zone}", "an instance of Managed Lustre", fix)
@@ -177,7 +177,7 @@ def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
     existing = spec.existing_cluster
     if existing is None:
         return
-    path = "provider.existing_cluster"
+    path = "target.existing_cluster"
     found = gcp.find(_cluster_url(spec, existing.name))
     if found is None:
         fix = "correct the name or the region (a zonal cluster is not supported), or omit it to create one"
@@ -194,15 +194,15 @@ def _cluster(spec: GcpSpec, gcp: GcpClient) -> Iterator[Problem]:
         yield Problem(f"{path}.endpoint", existing.endpoint, " or ".join(endpoints), fix)
     channel = found.get("releaseChannel", {}).get("channel", "none").lower()
     if {"unspecified": "none"}.get(channel, channel) != spec.release_channel:
-        yield Problem("provider.release_channel", spec.release_channel, channel, "write the cluster's own")
+        yield Problem("target.release_channel", spec.release_channel, channel, "write the cluster's own")
     group = found.get("authenticatorGroupsConfig", {}).get("securityGroup")
     if spec.access.security_group and group != spec.access.security_group:
         fix = "`gcloud container clusters update --security-group`: the cluster's owner sets it there"
-        yield Problem("provider.access.security_group", spec.access.security_group, str(group), fix)
+        yield Problem("target.access.security_group", spec.access.security_group, str(group), fix)
     network = spec.network.existing
     if network and (found["network"], found["subnetwork"]) != (network.network, network.subnetwork):
         got, actual = f"{network.network}, {network.subnetwork}", f"{found['network']}, {found['subnetwork']}"
-        yield Problem("provider.network.existing", got, actual, "name the cluster's own VPC and subnet")
+        yield Problem("target.network.existing", got, actual, "name the cluster's own VPC and subnet")
     if found["status"] != "RUNNING":
         yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "RUNNING", "wait until it is")
 

@@ -11,7 +11,7 @@ from infra.clients.gcp import COMPUTE, GcpClient, GcpRefusedError
 from infra.errors import Problem
 from infra.stackfile import Stack
 from infra.targets.gcp.stackfile.groups import GkePool
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from infra.stackfile import Stack
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 _PROJECT_GRANT = "gcp:projects/iAMMember:IAMMember"
 _READS = re.compile(r"\.(get|list|getIamPolicy)$")

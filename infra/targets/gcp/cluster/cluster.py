@@ -16,8 +16,8 @@ from infra.common.kubernetes_objects import connect
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
-from infra.stackfile.provider import ProviderKind
 from infra.stackfile.storage import LifecycleSpec
+from infra.stackfile.target import TargetKind
 from infra.targets.base import (
     INTERNET,
     NODE_LOCAL_DNS,
@@ -47,7 +47,7 @@ from infra.targets.gcp.cluster.network import make_network
 from infra.targets.gcp.cluster.pools import NodePoolDeps, node_pool, pool_settings
 from infra.targets.gcp.cluster.scope import Scope, labels_of
 from infra.targets.gcp.stackfile.groups import groups
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
 """Labels with the location of a GPU node in Google Cloud's network, the widest first."""
@@ -72,13 +72,13 @@ TPUs."""
 class GcpCluster(Cluster):
     """GKE in one region, its nodes in node pools."""
 
-    KIND: ClassVar[ProviderKind] = "gcp"
+    KIND: ClassVar[TargetKind] = "gcp"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(GcpSpec, stack.provider)
+        spec = cast(GcpSpec, stack.target)
         self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)

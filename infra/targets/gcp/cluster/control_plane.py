@@ -37,7 +37,7 @@ from pulumi_gcp.container.cluster import Cluster
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.network import Network
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.stackfile.provider import ExistingGkeSpec, GcpAccessSpec
+from infra.targets.gcp.stackfile.target import ExistingGkeSpec, GcpAccessSpec
 
 LOGS = ("SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER")
 METRICS = ("SYSTEM_COMPONENTS", "DCGM")

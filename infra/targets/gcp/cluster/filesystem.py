@@ -19,7 +19,7 @@ from infra.targets.base import VolumeSource
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.network import Network
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.stackfile.provider import FilestoreSpec, ManagedLustreSpec
+from infra.targets.gcp.stackfile.target import FilestoreSpec, ManagedLustreSpec
 
 LUSTRE_NAME = "training"
 """Name of the filesystem inside Lustre, at most eight characters."""

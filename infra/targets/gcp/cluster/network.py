@@ -24,7 +24,7 @@ from pulumi_gcp.compute.subnetwork import Subnetwork
 from pulumi_gcp.servicenetworking.connection import Connection
 
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.stackfile.provider import ExistingGcpNetworkSpec
+from infra.targets.gcp.stackfile.target import ExistingGcpNetworkSpec
 
 MTU = 8896
 """Largest MTU of a VPC (VPC: maximum transmission unit)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.common.subnets import GkeRanges, gke_ranges
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 from infra.targets.scope import CloudScope
 
 SERVICE_AGENTS = {

@@ -45,6 +45,6 @@ ADVICE = (
         " (`gcloud compute firewall-rules delete`, `gcloud compute network-endpoint-groups delete`),"
         f" {RUN_AGAIN}",
     ),
-    unreachable("provider.access.dns_endpoint"),
+    unreachable("target.access.dns_endpoint"),
 )
 """Advice for Google Cloud's error messages, in the order in which patterns are tried."""

@@ -37,7 +37,7 @@ from infra.targets.cloud_validators import (
     zones_of_pools_are_the_stacks,
 )
 from infra.targets.gcp.stackfile.groups import num_hosts
-from infra.targets.gcp.stackfile.provider import FilestoreSpec, GcpSpec, GkeFeature, ManagedLustreSpec
+from infra.targets.gcp.stackfile.target import FilestoreSpec, GcpSpec, GkeFeature, ManagedLustreSpec
 
 Pools = tuple[NodePoolSpec, ...]
 
@@ -60,37 +60,37 @@ FLEX_START_COMPACT = ("a3-ultragpu-", "a4-")
 """Machine types that flex-start supports with compact placement (Cluster Toolkit, gke-node-pool)."""
 
 
-def the_region_is_known(provider: GcpSpec) -> Iterator[Finding]:
+def the_region_is_known(target: GcpSpec) -> Iterator[Finding]:
     """A multi-region such as EU holds data, but no cluster."""
     known = _regions()
-    if provider.region not in known:
-        yield unknown(("provider", "region"), provider.region, known, "a region of Google Cloud")
+    if target.region not in known:
+        yield unknown(("target", "region"), target.region, known, "a region of Google Cloud")
 
 
-def zones_are_of_the_region(provider: GcpSpec) -> Iterator[Finding]:
+def zones_are_of_the_region(target: GcpSpec) -> Iterator[Finding]:
     """A zone is its region, a dash and a letter."""
-    if provider.region not in _regions():
+    if target.region not in _regions():
         return
-    for index, zone in enumerate(provider.zones):
-        path: KeyPath = ("provider", "zones", index)
+    for index, zone in enumerate(target.zones):
+        path: KeyPath = ("target", "zones", index)
         region, _, letter = zone.rpartition("-")
-        if region != provider.region or len(letter) != 1 or not letter.isalpha():
-            allowed = f"zones of {provider.region}: {provider.region}-a, {provider.region}-b, …"
+        if region != target.region or len(letter) != 1 or not letter.isalpha():
+            allowed = f"zones of {target.region}: {target.region}-a, {target.region}-b, …"
             yield path, repr(zone), allowed, "name a zone of the stack's region"
-        if zone in provider.zones[:index]:
+        if zone in target.zones[:index]:
             yield path, repr(zone), "each zone once", "remove one of the two"
 
 
-def the_network_holds_the_nodes(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def the_network_holds_the_nodes(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Each node takes a range for its pods, and an address in each subnet of its fabric."""
-    cidr, path = provider.network.cidr, ("provider", "network", "cidr")
+    cidr, path = target.network.cidr, ("target", "network", "cidr")
     if cidr.prefixlen not in VPC_PREFIXES:
         allowed = f"a prefix of /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}"
         yield path, str(cidr), allowed, "use a prefix such as /16"
         return
     ranges = gke_ranges(cidr)
     addresses = sum(pool.num_nodes * _pod_addresses(pool) for pool in pools)
-    if not provider.network.existing and addresses > ranges.pods.num_addresses:
+    if not target.network.existing and addresses > ranges.pods.num_addresses:
         got = f"{cidr}, of which {ranges.pods} is for pods"
         allowed = f"{addresses} addresses or more for pods ({NODE_POD_ADDRESSES} per node of a job pool)"
         yield path, got, allowed, "use a wider network, such as a /14"
@@ -102,48 +102,48 @@ def the_network_holds_the_nodes(provider: GcpSpec, pools: Pools) -> Iterator[Fin
         yield path, got, allowed, "use a wider network, such as a /14"
 
 
-def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
+def the_key_is_of_this_region(target: GcpSpec) -> Iterator[Finding]:
     """A key must be in the stack's region; a global key is refused."""
-    if provider.kms_key is None:
+    if target.kms_key is None:
         return
-    location = provider.kms_key.split("/")[3]
-    if location != provider.region:
+    location = target.kms_key.split("/")[3]
+    if location != target.region:
         fix = "name a key of the stack's region, or omit it: the stack creates keys"
-        yield ("provider", "kms_key"), f"a key in {location}", f"a key in {provider.region}", fix
+        yield ("target", "kms_key"), f"a key in {location}", f"a key in {target.region}", fix
 
 
-def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def machines_exist(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue."""
     what = "a machine type of Google Cloud"
-    yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by="docs/catalog.md")
+    yield from cloud_validators.machines_exist(target, pools, what=what, listed_by="docs/catalog.md")
 
 
-def machines_are_sold(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def machines_are_sold(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google Cloud lists on-demand prices even of machine types that it does not sell on demand."""
     for index, pool, machine in with_machines("gcp", pools):
-        yield from machine_is_sold(index, pool, machine, provider.region)
+        yield from machine_is_sold(index, pool, machine, target.region)
 
 
-def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def pools_agree_with_their_machines(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be omitted; if set, they must be the machine's."""
     for index, pool, machine in with_machines("gcp", pools):
         yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
-def a_fabric_is_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def a_fabric_is_in_one_zone(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """GPU networks and TPU slices end at the zone: ranks in two would use TCP, or fail to connect."""
-    for index, pool, zones in fabrics_over_zones(provider, pools):
+    for index, pool, zones in fabrics_over_zones(target, pools):
         allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
         fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
         yield ("pools", index, "zones"), zones, allowed, fix
 
 
-def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def networks_of_a_fabric_are_in_one_zone(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """A RoCE VPC belongs to one zone, and `rdma-0` means one VPC in the whole cluster."""
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
-        zones = pool.zones or provider.zones
+        zones = pool.zones or target.zones
         if pool.fabric != "roce" or len(zones) > 1:
             continue
         if first is not None and zones[0] != first[1]:
@@ -153,7 +153,7 @@ def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Ite
         first = first or (index, zones[0])
 
 
-def pools_fill_their_racks(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def pools_fill_their_racks(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """A pool has one rack or less, or full racks: each rack is a node pool, and these are of equal size."""
     for index, pool, machine in with_machines("gcp", pools):
         rack = catalog.find_rack(machine.accelerator or "")
@@ -163,10 +163,10 @@ def pools_fill_their_racks(provider: GcpSpec, pools: Pools) -> Iterator[Finding]
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
-def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def nodes_divide_over_zones(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """GKE counts the nodes of a pool per zone."""
     for index, pool in enumerate(pools):
-        zones = len(pool.zones or provider.zones)
+        zones = len(pool.zones or target.zones)
         if pool.num_nodes % zones:
             upper = next_step(pool.num_nodes, zones)
             got = f"{pool.num_nodes} in {zones} zones"
@@ -174,7 +174,7 @@ def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding
             yield ("pools", index, "num_nodes"), got, f"a multiple of {zones}: as many in each zone", fix
 
 
-def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def reservations_fit_the_capacity(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved pools have a reservation, and no other pools do."""
     for index, pool in enumerate(pools):
         yield from reservation_fits_the_capacity(
@@ -188,13 +188,13 @@ def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[F
             allowed = "NAME or NAME/reservationBlocks/BLOCK"
             fix = "see `gcloud compute reservations list`"
             yield (*path, "id"), repr(pool.reservation.id), allowed, fix
-        zones = pool.zones or provider.zones
+        zones = pool.zones or target.zones
         if len(zones) > 1 and pool.fabric == "none":
             allowed = "one zone: a reservation is in one"
             yield ("pools", index, "zones"), ", ".join(zones), allowed, "name the reservation's zone"
 
 
-def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def queued_pools_are_on_demand(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Flex-start and queued provisioning draw on a separate capacity."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours and not pool.provisioning:
@@ -228,27 +228,27 @@ def queued_pools_are_on_demand(provider: GcpSpec, pools: Pools) -> Iterator[Find
             )
 
 
-def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def queued_provisioning_is_by_itself(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google Cloud places queued nodes itself, and never upgrades them."""
     for index, pool in enumerate(pools):
         if pool.provisioning == "queued" and pool.placement == "compact":
             fix = "remove `placement:`, or write `provisioning: flex-start`"
             path = ("pools", index, "placement")
             yield path, "compact with queued provisioning", "one of the two", fix
-        if pool.provisioning == "queued" and provider.release_channel != "none":
+        if pool.provisioning == "queued" and target.release_channel != "none":
             allowed = "none: queued nodes are never upgraded, which a channel requires"
             fix = "write `release_channel: none`, and upgrade the cluster yourself"
-            yield ("provider", "release_channel"), provider.release_channel, allowed, fix
+            yield ("target", "release_channel"), target.release_channel, allowed, fix
             return
 
 
-def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def compact_placement_is_possible(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Compact placement needs one zone, GPUs, no reservation, and with flex-start certain machine types."""
     for index, pool in enumerate(pools):
         if pool.placement is None:
             continue
         path: KeyPath = ("pools", index, "placement")
-        zones = pool.zones or provider.zones
+        zones = pool.zones or target.zones
         if len(zones) > 1:
             allowed = "one zone with compact placement"
             yield ("pools", index, "zones"), ", ".join(zones), allowed, "name one zone"
@@ -264,7 +264,7 @@ def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[F
             yield path, f"compact with flex-start on {machine}", allowed, "remove one of the two"
 
 
-def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def slices_have_a_shape(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """A TPU slice is sold in shapes; a pool holds whole slices."""
     for index, pool, machine in with_machines("gcp", pools):
         path: KeyPath = ("pools", index, "topology")
@@ -283,15 +283,15 @@ def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
             yield ("pools", index, "num_nodes"), got, allowed, f"write {upper}, or choose another topology"
 
 
-def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
+def lustre_has_a_size_that_is_sold(target: GcpSpec) -> Iterator[Finding]:
     """Sizes come in steps that follow the throughput. An existing filesystem has its own size."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, ManagedLustreSpec) or spec.existing:
         return
     step, largest = LUSTRE_STEP_GIB[spec.throughput], LUSTRE_LARGEST_GIB[spec.throughput]
     if spec.capacity_gib > 170 * step:
         step = LUSTRE_WIDE_STEP_GIB[spec.throughput]
-    path: KeyPath = ("provider", "filesystem", "capacity_gib")
+    path: KeyPath = ("target", "filesystem", "capacity_gib")
     at = f"at {spec.throughput} MB/s per TiB"
     if spec.capacity_gib > largest:
         yield path, str(spec.capacity_gib), f"{largest} GiB at most {at}", f"write {largest}"
@@ -304,9 +304,9 @@ def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
         )
 
 
-def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
+def filestore_has_a_size_that_is_sold(target: GcpSpec) -> Iterator[Finding]:
     """Sizes come in ranges with steps; the regional tier is in no zone."""
-    spec = provider.filesystem
+    spec = target.filesystem
     if not isinstance(spec, FilestoreSpec) or spec.existing:
         return
     ranges = FILESTORE_RANGES_GIB[spec.tier]
@@ -314,25 +314,25 @@ def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
         allowed = "; ".join(f"{sizes[0]} to {sizes[-1]} in steps of {sizes.step}" for sizes in ranges)
         above = [size for sizes in ranges for size in sizes if size >= spec.capacity_gib]
         fix = f"write {above[0]}" if above else f"write {ranges[-1][-1]}, or use Managed Lustre"
-        yield ("provider", "filesystem", "capacity_gib"), str(spec.capacity_gib), f"{allowed} (GiB)", fix
+        yield ("target", "filesystem", "capacity_gib"), str(spec.capacity_gib), f"{allowed} (GiB)", fix
     if spec.tier == "regional" and spec.zone is not None:
-        path = ("provider", "filesystem", "zone")
+        path = ("target", "filesystem", "zone")
         yield path, repr(spec.zone), "nothing with tier: regional", "remove it, or write `tier: zonal`"
 
 
-def the_filesystem_is_in_a_zone_of_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def the_filesystem_is_in_a_zone_of_the_stack(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Managed Lustre and zonal Filestore are in one zone."""
-    yield from filesystem_zone_is_the_stacks(provider, provider.filesystem.zone)
+    yield from filesystem_zone_is_the_stacks(target, target.filesystem.zone)
 
 
 def claims_fit_the_filesystem(
-    provider: GcpSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+    target: GcpSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
     """Both filesystems have the size that was bought."""
-    yield from claims_fit(provider.filesystem.capacity_gib, storage, teams)
+    yield from claims_fit(target.filesystem.capacity_gib, storage, teams)
 
 
-def bucket_name_is_not_reserved(provider: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:
+def bucket_name_is_not_reserved(target: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:
     """Cloud Storage reserves names that contain 'google'."""
     bucket = storage.object_store.bucket
     if bucket.startswith("goog") or "google" in bucket:
@@ -340,32 +340,32 @@ def bucket_name_is_not_reserved(provider: GcpSpec, storage: StorageSpec) -> Iter
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
-def groups_are_in_workspace(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+def groups_are_in_workspace(target: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """GKE identifies a group by its address, and sees only groups that are members of `security_group`."""
     allowed = "the address of a Google Group: research@example.com"
     fix = "write the address alone, without `group:`"
     yield from groups_are_spelled(teams, r"[^@\s:]+@[^@\s]+", allowed, fix)
-    if provider.access.security_group is None and any(team.groups for team in teams):
+    if target.access.security_group is None and any(team.groups for team in teams):
         fix = "name it, and add the teams' groups to it (Google Groups for RBAC)"
         allowed = "gke-security-groups@DOMAIN where teams have groups"
-        yield ("provider", "access", "security_group"), "nothing", allowed, fix
+        yield ("target", "access", "security_group"), "nothing", allowed, fix
 
 
-def an_existing_cluster_is_in_an_existing_network(provider: GcpSpec) -> Iterator[Finding]:
+def an_existing_cluster_is_in_an_existing_network(target: GcpSpec) -> Iterator[Finding]:
     """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
-    yield from cluster_is_in_an_existing_network(provider, fix)
+    yield from cluster_is_in_an_existing_network(target, fix)
 
 
-def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+def an_existing_cluster_can_take_the_stack(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """The stack's objects need this version and these features; some are set only at creation."""
-    cluster = provider.existing_cluster
+    cluster = target.existing_cluster
     if cluster is None:
         return
     yield from cluster_has_a_supported_version(
-        provider, "gcloud container clusters upgrade {name} --master --cluster-version {minor}"
+        target, "gcloud container clusters upgrade {name} --master --cluster-version {minor}"
     )
-    needed = _needed_features(provider, pools)
+    needed = _needed_features(target, pools)
     if lacking := [feature for feature in needed if feature not in cluster.features]:
         late = {"dataplane-v2", "multi-networking"} & {*lacking}
         fix = (
@@ -376,38 +376,38 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
         yield (*EXISTING_CLUSTER, "features"), f"without {', '.join(lacking)}", ", ".join(needed), fix
 
 
-def _needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
+def _needed_features(target: GcpSpec, pools: Pools) -> list[GkeFeature]:
     """Return the features that the stack requires of a cluster: pod identities, bucket volumes, …"""
     nics = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
     claims = any(catalog.fabric(pool.fabric).claim for pool in pools)
     found: list[GkeFeature] = ["workload-identity", "gcs-fuse"]
-    if provider.filesystem.kind == "lustre":
+    if target.filesystem.kind == "lustre":
         found.append("lustre")
     if nics or claims:
         found.append("dataplane-v2")
     return [*found, "multi-networking"] if nics else found
 
 
-def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Finding]:
+def what_an_existing_cluster_has_is_its_owners(target: GcpSpec) -> Iterator[Finding]:
     """The stack grants its teams access, and does not change the cluster itself."""
-    if provider.existing_cluster is None:
+    if target.existing_cluster is None:
         return
-    access = provider.access
+    access = target.access
     yield from access_is_the_clusters_owners({"viewers": access.viewers, "break_glass": access.break_glass})
 
 
-def declared_accelerators_have_a_gcp_name(provider: GcpSpec) -> Iterator[Finding]:
+def declared_accelerators_have_a_gcp_name(target: GcpSpec) -> Iterator[Finding]:
     """GKE requires the accelerator's name beside the machine type."""
-    for name, machine in provider.machines.items():
+    for name, machine in target.machines.items():
         if machine.accelerator is not None and machine.accelerator_type is None:
             fix = "add it, as `gcloud compute accelerator-types list` shows it"
-            path: KeyPath = ("provider", "machines", name, "accelerator_type")
+            path: KeyPath = ("target", "machines", name, "accelerator_type")
             yield path, "nothing", "GKE's name of the accelerator", fix
 
 
-def labels_are_not_too_many(provider: GcpSpec) -> Iterator[Finding]:
+def labels_are_not_too_many(target: GcpSpec) -> Iterator[Finding]:
     """Google Cloud allows 64 per resource (Resource Manager, requirements for labels)."""
-    yield from tags_are_within_limit("labels", provider.labels, most=64, of="Google Cloud")
+    yield from tags_are_within_limit("labels", target.labels, most=64, of="Google Cloud")
 
 
 CHECKS = Checks(

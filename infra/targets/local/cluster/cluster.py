@@ -19,7 +19,7 @@ from infra.common.artifacts import LINKS, Artifacts
 from infra.common.kubernetes_objects import connect
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.provider import ContextCluster, ProviderKind
+from infra.stackfile.target import ContextCluster, TargetKind
 from infra.targets.base import (
     OTHERS_DNS,
     Cluster,
@@ -33,7 +33,7 @@ from infra.targets.base import (
 )
 from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.local.cluster import kind_config
-from infra.targets.local.stackfile.provider import LocalSpec
+from infra.targets.local.stackfile.target import LocalSpec
 
 
 class EmbeddedCluster(pulumi.CustomResource):
@@ -75,13 +75,13 @@ class _ControlPlane:
 class LocalCluster(Cluster):
     """Real Kubernetes with simulated accelerators."""
 
-    KIND: ClassVar[ProviderKind] = "local"
+    KIND: ClassVar[TargetKind] = "local"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(LocalSpec, stack.provider)
+        spec = cast(LocalSpec, stack.target)
         self.pools = {pool.name: _pool_settings(pool) for pool in stack.pools}
         self.settings = _cluster_settings(stack, spec, artifacts)
         control_plane = self._control_plane(stack, spec)

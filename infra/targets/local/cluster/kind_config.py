@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from infra.targets.base import ClusterSettings, PoolSettings
-from infra.targets.local.stackfile.provider import LocalNetworkSpec
+from infra.targets.local.stackfile.target import LocalNetworkSpec
 
 
 def render(settings: ClusterSettings, network: LocalNetworkSpec, pools: Iterable[PoolSettings]) -> str:

@@ -11,7 +11,7 @@ from infra.stackfile.finding import Checks, Finding
 from infra.stackfile.images import ImagesSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.storage import StorageSpec
-from infra.targets.local.stackfile.provider import LocalSpec
+from infra.targets.local.stackfile.target import LocalSpec
 
 Pools = tuple[NodePoolSpec, ...]
 MAX_EMBEDDED_NAME = 12
@@ -49,34 +49,34 @@ def local_stores_have_a_size(storage: StorageSpec) -> Iterator[Finding]:
         yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
 
 
-def local_networks_are_apart(provider: LocalSpec) -> Iterator[Finding]:
+def local_networks_are_apart(target: LocalSpec) -> Iterator[Finding]:
     """Overlapping ranges would send packets to the wrong side."""
-    ranges = {name: getattr(provider.network, name) for name in type(provider.network).model_fields}
+    ranges = {name: getattr(target.network, name) for name in type(target.network).model_fields}
     for (first, one), (second, other) in combinations(ranges.items(), 2):
         if one.overlaps(other):
             got = f"{other}, which overlaps {first} {one}"
             yield (
-                ("provider", "network", second),
+                ("target", "network", second),
                 got,
                 "three ranges that do not overlap",
                 "move one of the two ranges",
             )
 
 
-def local_networks_have_usable_sizes(provider: LocalSpec) -> Iterator[Finding]:
+def local_networks_have_usable_sizes(target: LocalSpec) -> Iterator[Finding]:
     """Each of 64 nodes has a /24 for its pods; the API server takes no Service range above /12."""
     limits = {"pod_cidr": (8, 16, 18), "service_cidr": (12, 16, 24), "node_cidr": (8, 24, 25)}
     for name, (shortest, usual, longest) in limits.items():
-        network = getattr(provider.network, name)
+        network = getattr(target.network, name)
         if not shortest <= network.prefixlen <= longest:
             allowed = f"a prefix of /{shortest} to /{longest}"
-            path = ("provider", "network", name)
+            path = ("target", "network", name)
             yield path, str(network), allowed, f"use a prefix such as /{usual}"
 
 
-def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) -> Iterator[Finding]:
+def embedded_clusters_are_small(name: str, target: LocalSpec, pools: Pools) -> Iterator[Finding]:
     """Linux allows 15 characters in the name of a network interface, of which three are ours."""
-    if provider.cluster != "embedded":
+    if target.cluster != "embedded":
         return
     if len(name) > MAX_EMBEDDED_NAME:
         allowed = f"at most {MAX_EMBEDDED_NAME} characters for an embedded cluster"
@@ -87,9 +87,9 @@ def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) ->
         yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
 
 
-def imported_images_have_no_digests(provider: LocalSpec, images: ImagesSpec) -> Iterator[Finding]:
+def imported_images_have_no_digests(target: LocalSpec, images: ImagesSpec) -> Iterator[Finding]:
     """Nodes of the embedded cluster pull nothing: images are made here, of what versions.yaml pins."""
-    if provider.cluster == "embedded" and images.digests:
+    if target.cluster == "embedded" and images.digests:
         got = f"{len(images.digests)} images"
         yield ("images", "digests"), got, "nothing, on the embedded cluster", "remove the key"
 

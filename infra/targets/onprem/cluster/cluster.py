@@ -22,7 +22,7 @@ from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
-from infra.stackfile.provider import ProviderKind
+from infra.stackfile.target import TargetKind
 from infra.targets.base import (
     INTERNET,
     NVIDIA_RESOURCE,
@@ -40,7 +40,7 @@ from infra.targets.base import (
 from infra.targets.kubeconfig import kubeconfig_without_credentials
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
-from infra.targets.onprem.stackfile.provider import OnpremSpec
+from infra.targets.onprem.stackfile.target import OnpremSpec
 
 _ACCESS: Mapping[str, NicAccess] = {
     "ib-shared": "shared",
@@ -61,13 +61,13 @@ class OnpremCluster(Cluster):
     operators.
     """
 
-    KIND: ClassVar[ProviderKind] = "onprem"
+    KIND: ClassVar[TargetKind] = "onprem"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(OnpremSpec, stack.provider)
+        spec = cast(OnpremSpec, stack.target)
         self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         kubeconfig = kubeconfig_without_credentials(spec.cluster.context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.targets.base import StorageClass, VolumeSource
-from infra.targets.onprem.stackfile.provider import NfsSpec
+from infra.targets.onprem.stackfile.target import NfsSpec
 
 DRIVER = "nfs.csi.k8s.io"
 

@@ -10,7 +10,7 @@ import catalog
 from infra.common import names
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.base import NVIDIA_RESOURCE, PoolSettings, make_pool_settings, pool_labels
-from infra.targets.onprem.stackfile.provider import LeafSpec, OnpremSpec
+from infra.targets.onprem.stackfile.target import LeafSpec, OnpremSpec
 
 
 def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:

@@ -13,7 +13,7 @@ from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.cloud_validators import amd_has_its_images, vendor
-from infra.targets.onprem.stackfile.provider import InfinibandSpec, OnpremSpec
+from infra.targets.onprem.stackfile.target import InfinibandSpec, OnpremSpec
 
 Pools = tuple[NodePoolSpec, ...]
 
@@ -39,7 +39,7 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """Keys of a pool about buying nodes that are not features of a target."""
 
 
-def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def pools_have_no_cloud_only_keys(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """These keys choose how a cloud sells nodes; here the nodes exist."""
     for index, pool in enumerate(pools):
         for key in _OF_CLOUDS:
@@ -48,7 +48,7 @@ def pools_have_no_cloud_only_keys(provider: OnpremSpec, pools: Pools) -> Iterato
                 yield ("pools", index, key), "a cloud's property", "nothing (kind: onprem)", fix
 
 
-def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def accelerators_are_known(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Pods request accelerators by a resource that the catalogue has."""
     known = [each.name for each in catalog.accelerators() if each.vendor in FABRICS]
     for index, pool in enumerate(pools):
@@ -57,7 +57,7 @@ def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Findi
             yield unknown(("pools", index, "accelerator", "model"), pool.accelerator.model, known, what)
 
 
-def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def fabrics_fit_the_accelerators(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """A class has the resource of its accelerators, and its NICs are NVIDIA's."""
     for index, pool in enumerate(pools):
         allowed = FABRICS.get(vendor(pool), ())
@@ -66,7 +66,7 @@ def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator
             yield ("pools", index, "fabric"), got, " or ".join(allowed), f"write `fabric: {allowed[0]}`"
 
 
-def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def racks_are_of_their_accelerators(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Only rack systems (NVL72) have NVLink between nodes; a pool may use part of a rack."""
     racks = {each.name: each.rack for each in catalog.accelerators() if each.rack}
     for index, pool in enumerate(pools):
@@ -83,13 +83,13 @@ def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Itera
             yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
 
 
-def the_gpu_driver_runs_the_images_cuda(provider: OnpremSpec) -> Iterator[Finding]:
+def the_gpu_driver_runs_the_images_cuda(target: OnpremSpec) -> Iterator[Finding]:
     """With an older driver PyTorch sees no GPU; the operator's own driver is pinned."""
-    path: KeyPath = ("provider", "gpu_driver_version")
-    version = provider.gpu_driver_version
+    path: KeyPath = ("target", "gpu_driver_version")
+    version = target.gpu_driver_version
     if version is None:
         return
-    if provider.gpu_driver == "install" and provider.gpu_operator == "install":
+    if target.gpu_driver == "install" and target.gpu_operator == "install":
         fix = "remove the key, or write `gpu_driver: present`"
         yield path, f"{version!r}, while the GPU Operator installs its own", "with drivers that exist", fix
     elif int(version.partition(".")[0]) < OLDEST_GPU_DRIVER:
@@ -98,7 +98,7 @@ def the_gpu_driver_runs_the_images_cuda(provider: OnpremSpec) -> Iterator[Findin
         yield path, repr(version), allowed, fix
 
 
-def pools_share_one_nic_access_mode(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def pools_share_one_nic_access_mode(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Two device plugins on one NIC would promise it twice."""
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
@@ -111,11 +111,11 @@ def pools_share_one_nic_access_mode(provider: OnpremSpec, pools: Pools) -> Itera
         first = first or (index, way)
 
 
-def classes_match_the_link_type(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def classes_match_the_link_type(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Device plugin, virtual functions and networks are made for one link."""
-    if provider.infiniband is None:
+    if target.infiniband is None:
         return
-    link = provider.infiniband.link
+    link = target.infiniband.link
     for index, pool in enumerate(pools):
         if _uses_nics(pool) and not pool.fabric.startswith(PREFIXES[link]):
             other = next(each for each, prefix in PREFIXES.items() if pool.fabric.startswith(prefix))
@@ -124,41 +124,41 @@ def classes_match_the_link_type(provider: OnpremSpec, pools: Pools) -> Iterator[
             yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
 
 
-def ethernet_keys_need_ethernet(provider: OnpremSpec) -> Iterator[Finding]:
+def ethernet_keys_need_ethernet(target: OnpremSpec) -> Iterator[Finding]:
     """RoCE's settings mean nothing to InfiniBand NICs."""
-    nics = provider.infiniband
+    nics = target.infiniband
     if nics is None or nics.link == "ethernet":
         return
     for key in ("interfaces", "mtu", "traffic_class", "gid_index"):
         if getattr(nics, key) not in (None, ()):
             fix = "remove the key, or write `link: ethernet`"
-            path: KeyPath = ("provider", "infiniband", key)
+            path: KeyPath = ("target", "infiniband", key)
             yield path, f"{key} of InfiniBand NICs", "with `link: ethernet` only", fix
 
 
-def ipoib_needs_infiniband(provider: OnpremSpec) -> Iterator[Finding]:
+def ipoib_needs_infiniband(target: OnpremSpec) -> Iterator[Finding]:
     """IPoIB carries IP over InfiniBand; Ethernet carries it itself."""
-    if nics := _ethernet(provider):
-        path: KeyPath = ("provider", "infiniband", "ipoib")
+    if nics := _ethernet(target):
+        path: KeyPath = ("target", "infiniband", "ipoib")
         if nics.ipoib is not None:
             yield path, "IPoIB on Ethernet", "nothing: Ethernet has IP itself", "remove the key"
 
 
-def roce_has_an_address_pool(provider: OnpremSpec) -> Iterator[Finding]:
+def roce_has_an_address_pool(target: OnpremSpec) -> Iterator[Finding]:
     """RoCE v2 runs over IP: an interface without an address has no GID for it."""
-    nics = _ethernet(provider)
+    nics = _ethernet(target)
     if nics and nics.pool is None:
-        path: KeyPath = ("provider", "infiniband", "pool")
+        path: KeyPath = ("target", "infiniband", "pool")
         fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
         yield path, "nothing", "an address pool with `link: ethernet`", fix
 
 
-def shared_roce_lists_its_interfaces(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def shared_roce_lists_its_interfaces(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """The shared device plugin attaches pods to interfaces by name; other classes attach NICs."""
-    nics = _ethernet(provider)
+    nics = _ethernet(target)
     if nics is None:
         return
-    path: KeyPath = ("provider", "infiniband", "interfaces")
+    path: KeyPath = ("target", "infiniband", "interfaces")
     is_shared = any(pool.fabric.startswith("roce-shared") for pool in pools)
     got = ", ".join(nics.interfaces) or "none"
     if is_shared and len(nics.interfaces) != NUM_SHARED_NICS:
@@ -169,33 +169,33 @@ def shared_roce_lists_its_interfaces(provider: OnpremSpec, pools: Pools) -> Iter
         yield path, got, "nothing: no pool shares its NICs", "remove the key"
 
 
-def mtu_needs_virtual_functions(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def mtu_needs_virtual_functions(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """The stack sets the MTU of virtual functions; that of other NICs is set on the node."""
-    nics = _ethernet(provider)
+    nics = _ethernet(target)
     if nics and nics.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
-        path: KeyPath = ("provider", "infiniband", "mtu")
+        path: KeyPath = ("target", "infiniband", "mtu")
         fix = "remove the key, and set it on the NICs themselves"
         yield path, str(nics.mtu), "nothing: no pool has virtual functions", fix
 
 
-def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def infiniband_is_described_where_it_is(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """The Network Operator finds the NICs by their PCI IDs."""
-    path: KeyPath = ("provider", "infiniband")
+    path: KeyPath = ("target", "infiniband")
     used = [pool.name for pool in pools if _uses_nics(pool)]
-    if used and provider.infiniband is None and provider.network_operator == "install":
+    if used and target.infiniband is None and target.network_operator == "install":
         fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: present`"
         yield path, f"nothing, with pools on RDMA NICs: {', '.join(used)}", "the NICs", fix
-    if provider.infiniband is not None and not used:
+    if target.infiniband is not None and not used:
         fix = "give a pool `fabric: ib-shared`, or remove the section"
         yield path, "NICs that no pool uses", "a pool with an ib-… or roce-… fabric", fix
-    if provider.infiniband is not None and provider.network_operator == "present":
+    if target.infiniband is not None and target.network_operator == "present":
         fix = "remove the section: the operator has a single NicClusterPolicy, of whoever installed it"
         yield path, "NICs for an existing operator", "nothing (network_operator: present)", fix
 
 
-def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
+def pools_of_addresses_exist(target: OnpremSpec) -> Iterator[Finding]:
     """Networks name the address pools that they use."""
-    infiniband = provider.infiniband
+    infiniband = target.infiniband
     if infiniband is None:
         return
     known = [pool.name for pool in infiniband.ip_pools]
@@ -204,19 +204,19 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
         named[("ipoib", "pool")] = infiniband.ipoib.pool
     for below, name in named.items():
         if name is not None and name not in known:
-            yield unknown(("provider", "infiniband", *below), name, known, "a pool of `ip_pools`")
+            yield unknown(("target", "infiniband", *below), name, known, "a pool of `ip_pools`")
     for index, name in enumerate(known):
         if name in known[:index]:
-            path: KeyPath = ("provider", "infiniband", "ip_pools", index, "name")
+            path: KeyPath = ("target", "infiniband", "ip_pools", index, "name")
             yield path, repr(name), "each name once", "rename or remove one of the two"
 
 
-def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def pools_of_addresses_are_apart_and_large_enough(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Each node takes a separate block; nodes beyond the range would have no addresses."""
-    ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
+    ip_pools = target.infiniband.ip_pools if target.infiniband else ()
     num_nodes = sum(pool.num_nodes for pool in pools if _uses_nics(pool))
     for index, pool in enumerate(ip_pools):
-        path: KeyPath = ("provider", "infiniband", "ip_pools", index)
+        path: KeyPath = ("target", "infiniband", "ip_pools", index)
         for other in ip_pools[:index]:
             if pool.subnet.overlaps(other.subnet):
                 got = f"{pool.subnet}, which overlaps {other.name} {other.subnet}"
@@ -231,16 +231,16 @@ def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: P
             yield (*path, "gateway"), str(pool.gateway), f"an address of {pool.subnet}", fix
 
 
-def nodes_are_on_one_leaf(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+def nodes_are_on_one_leaf(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Each node has one pool and one leaf, and a pool has `num_nodes` nodes."""
-    if provider.leaves is None:
+    if target.leaves is None:
         return
     known = {pool.name: pool for pool in pools}
     seen: set[str] = set()
     found: Counter[str] = Counter()
-    for index, leaf in enumerate(provider.leaves):
-        path: KeyPath = ("provider", "leaves", index)
-        if leaf.name in [each.name for each in provider.leaves[:index]]:
+    for index, leaf in enumerate(target.leaves):
+        path: KeyPath = ("target", "leaves", index)
+        if leaf.name in [each.name for each in target.leaves[:index]]:
             yield (*path, "name"), repr(leaf.name), "each leaf once", "list all of its nodes in one place"
         for pool, nodes in leaf.nodes.items():
             if pool not in known:
@@ -253,24 +253,24 @@ def nodes_are_on_one_leaf(provider: OnpremSpec, pools: Pools) -> Iterator[Findin
                 seen.add(node)
     for position, pool_spec in enumerate(pools):
         if found[pool_spec.name] != pool_spec.num_nodes:
-            allowed = f"{found[pool_spec.name]}: the nodes that provider.leaves names for it"
+            allowed = f"{found[pool_spec.name]}: the nodes that target.leaves names for it"
             fix = "correct the number, or list the nodes"
             yield ("pools", position, "num_nodes"), str(pool_spec.num_nodes), allowed, fix
 
 
-def labels_come_from_leaves_or_topology(provider: OnpremSpec) -> Iterator[Finding]:
+def labels_come_from_leaves_or_topology(target: OnpremSpec) -> Iterator[Finding]:
     """The stack labels the nodes, or it reads labels that they have."""
-    if provider.leaves is not None and provider.topology is not None:
-        path: KeyPath = ("provider", "topology")
+    if target.leaves is not None and target.topology is not None:
+        path: KeyPath = ("target", "topology")
         fix = "remove one of the two: `leaves` sets the labels, `topology` names existing ones"
         yield path, "topology and leaves", "leaves or topology", fix
 
 
-def levels_are_unique_and_above_the_host(provider: OnpremSpec) -> Iterator[Finding]:
+def levels_are_unique_and_above_the_host(target: OnpremSpec) -> Iterator[Finding]:
     """Kueue's Topology takes each label once, and the host is its last level."""
-    labels = provider.topology or ()
+    labels = target.topology or ()
     for index, label in enumerate(labels):
-        path: KeyPath = ("provider", "topology", index)
+        path: KeyPath = ("target", "topology", index)
         if label == names.HOSTNAME_LABEL:
             fix = "remove it: the host is the last level in any case"
             yield path, repr(label), "levels of the network above the host", fix
@@ -278,23 +278,23 @@ def levels_are_unique_and_above_the_host(provider: OnpremSpec) -> Iterator[Findi
             yield path, repr(label), "each label once", "remove it, or name the label of another level"
 
 
-def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator[Finding]:
+def behind_an_air_gap_images_are_in_the_mirror(target: OnpremSpec) -> Iterator[Finding]:
     """User images get no mirror prefix, so they must already be in the mirror."""
-    if provider.mirror is None:
+    if target.mirror is None:
         return
-    host = provider.mirror.registry.partition("/")[0]
-    own: dict[KeyPath, str] = {("training_image",): provider.training_image}
-    if provider.amd:
-        own[("amd", "training_image")] = provider.amd.training_image
+    host = target.mirror.registry.partition("/")[0]
+    own: dict[KeyPath, str] = {("training_image",): target.training_image}
+    if target.amd:
+        own[("amd", "training_image")] = target.amd.training_image
     for below, image in own.items():
         if image.partition("/")[0] != host:
             fix = f"push it there: {host}/…"
-            yield ("provider", *below), repr(image), f"an image of the mirror's registry, {host}", fix
+            yield ("target", *below), repr(image), f"an image of the mirror's registry, {host}", fix
 
 
-def object_store_has_no_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
+def object_store_has_no_size(target: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
     """The object store exists already, with its own size."""
-    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
 
 
 CHECKS = Checks(
@@ -303,8 +303,8 @@ CHECKS = Checks(
 )
 
 
-def _ethernet(provider: OnpremSpec) -> InfinibandSpec | None:
-    nics = provider.infiniband
+def _ethernet(target: OnpremSpec) -> InfinibandSpec | None:
+    nics = target.infiniband
     return nics if nics is not None and nics.link == "ethernet" else None
 
 

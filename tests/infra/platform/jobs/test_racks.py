@@ -155,7 +155,7 @@ def test_the_driver_gets_the_root_of_the_gpu_driver_and_an_existing_one_is_not_c
     provider: dict[str, str], driver: DraDriverSettings | None, rendered: Path
 ) -> None:
     data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)
-    stack = parse({**data, "provider": data["provider"] | provider})
+    stack = parse({**data, "target": data["target"] | provider})
     found: list[Cluster] = []
 
     def program() -> dict[str, Any]:
@@ -193,8 +193,8 @@ def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -
 def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> None:
     stack = racks("coreweave")
     found = inventory(stack, Artifacts.from_environment())
-    assert stack.provider.model_dump()["training_image"] in found.images
-    assert found.architectures == {stack.provider.model_dump()["training_image"]: ("amd64", "arm64")}
+    assert stack.target.model_dump()["training_image"] in found.images
+    assert found.architectures == {stack.target.model_dump()["training_image"]: ("amd64", "arm64")}
 
 
 def test_nic_drivers_are_needed_for_the_architectures_of_both_kinds_of_machines(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.stackfile import Stack
-from infra.targets.aws.stackfile.provider import (
+from infra.targets.aws.stackfile.target import (
     AwsNetworkSpec,
     AwsSpec,
     EfsSpec,
@@ -123,8 +123,8 @@ OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociat
 
 @pytest.fixture(scope="module")
 def in_a_cluster(aws: Stack) -> Stack:
-    assert isinstance(aws.provider, AwsSpec)
-    access = aws.provider.access.model_copy(update={"viewers": ()})
+    assert isinstance(aws.target, AwsSpec)
+    access = aws.target.access.model_copy(update={"viewers": ()})
     return with_provider(aws, network=NETWORK, existing_cluster=EKS, access=access)
 
 

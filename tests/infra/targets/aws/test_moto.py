@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from infra.stackfile import Stack, load
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from rehearsal.aws.account import MotoAccount
 from rehearsal.cloud import RefusedError, RequestedResource
 from rehearsal.leaks import SECRET
@@ -44,8 +44,8 @@ LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
 @pytest.fixture(scope="module")
 def plans(aws: Stack, rendered: Path) -> list[Plan]:
     """Plans of both stacks, with optional parts: the queue of notices, the break-glass role."""
-    assert isinstance(aws.provider, AwsSpec)
-    access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
+    assert isinstance(aws.target, AwsSpec)
+    access = aws.target.access.model_copy(update={"break_glass": aws.target.access.admins})
     stacks = [with_provider(aws, interruption_queue=True, access=access), load(stack_file("aws-dev"))]
     return [cluster_plan(stack, rendered) for stack in stacks]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.stackfile import Stack
-from infra.targets.aws.stackfile.provider import AwsAccessSpec, AwsSpec
+from infra.targets.aws.stackfile.target import AwsAccessSpec, AwsSpec
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
@@ -89,6 +89,6 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket
 
 
 def with_provider(stack: Stack, **changes: Any) -> Stack:
-    provider = stack.provider
+    provider = stack.target
     assert isinstance(provider, AwsSpec)
-    return stack.model_copy(update={"provider": provider.model_copy(update=changes)})
+    return stack.model_copy(update={"target": provider.model_copy(update=changes)})

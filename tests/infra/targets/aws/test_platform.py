@@ -12,7 +12,7 @@ import yaml
 from infra.stackfile import Stack
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.storage import CheckpointsSpec
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from tests.infra.evaluated import findings
 from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
@@ -78,8 +78,8 @@ USER, ROLE = "arn:aws:iam::123456789012:user/mei", "arn:aws:iam::123456789012:ro
 
 @pytest.fixture(scope="module")
 def with_break_glass(aws: Stack, rendered: Path) -> Plan:
-    assert isinstance(aws.provider, AwsSpec)
-    access = aws.provider.access.model_copy(update={"break_glass": (USER, ROLE)})
+    assert isinstance(aws.target, AwsSpec)
+    access = aws.target.access.model_copy(update={"break_glass": (USER, ROLE)})
     return cluster_plan(with_provider(aws, access=access), rendered)
 
 

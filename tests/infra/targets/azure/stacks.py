@@ -7,14 +7,14 @@ from typing import Any
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.queue import FlavorSpec, QueueSpec
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 
 
 def with_provider(stack: Stack, **changes: Any) -> Stack:
     """Return the stack with other settings of its provider, validated as a user's are."""
-    data = stack.provider.model_dump(mode="json", exclude_none=True)
+    data = stack.target.model_dump(mode="json", exclude_none=True)
     provider = AzureSpec.model_validate({**data, **{key: _plain(value) for key, value in changes.items()}})
-    return stack.model_copy(update={"provider": provider})
+    return stack.model_copy(update={"target": provider})
 
 
 def _plain(value: Any) -> Any:

@@ -344,7 +344,7 @@ def test_other_targets_do_not_import_azures_sdk(name: str) -> None:
     code = (
         "import sys; from pathlib import Path; from infra.stackfile import load;"
         " from infra.common.target_registry import target_of;"
-        f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
+        f" target_of(load(Path({str(stack_file(name))!r})).target.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_azure')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -12,7 +12,7 @@ import yaml
 
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.targets.coreweave.stackfile.provider import BucketPolicySpec
+from infra.targets.coreweave.stackfile.target import BucketPolicySpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
 from tests.infra.golden import assert_golden
@@ -44,8 +44,8 @@ def test_the_policies_let_the_plan_pass(coreweave_plan: Plan) -> None:
 
 
 def test_the_policies_see_an_open_endpoint_and_data_elsewhere(coreweave: Stack, rendered: Path) -> None:
-    provider = coreweave.provider.model_copy(update={"zone": "US-EAST-04A"})
-    elsewhere = coreweave.model_copy(update={"provider": provider})
+    provider = coreweave.target.model_copy(update={"zone": "US-EAST-04A"})
+    elsewhere = coreweave.model_copy(update={"target": provider})
     refused = " ".join(
         findings(
             "coreweave",
@@ -73,8 +73,8 @@ def test_a_bucket_policy_gives_each_team_its_folder_and_administrators_the_bucke
     asked = BucketPolicySpec(
         administrators=(f"{of}ci",), teams={"research": f"{of}research", "platform": f"{of}platform"}
     )
-    provider = coreweave.provider.model_copy(update={"bucket_policy": asked})
-    found = cluster_plan(coreweave.model_copy(update={"provider": provider}), rendered)
+    provider = coreweave.target.model_copy(update={"bucket_policy": asked})
+    found = cluster_plan(coreweave.model_copy(update={"target": provider}), rendered)
     [policy] = [each for each in found.resources if each.type.endswith(":ObjectStorageBucketPolicy")]
     assert list(sdk.problems(policy.type, policy.inputs)) == []
     assert policy.retained

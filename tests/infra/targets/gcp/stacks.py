@@ -6,15 +6,15 @@ from typing import Any
 
 from infra.stackfile import Stack, parse
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 
 ZONE = "europe-west1-b"
 
 
 def with_provider(stack: Stack, **changes: Any) -> Stack:
-    provider = stack.provider
+    provider = stack.target
     assert isinstance(provider, GcpSpec)
-    return stack.model_copy(update={"provider": provider.model_copy(update=changes)})
+    return stack.model_copy(update={"target": provider.model_copy(update=changes)})
 
 
 def pool(machine: str, **fields: Any) -> NodePoolSpec:
@@ -30,7 +30,7 @@ def with_pools(stack: Stack, *pools: NodePoolSpec) -> Stack:
 def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
     """Return a whole stack with one queue over these pools, validated as a user's file is."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
-    data["provider"] |= provider
+    data["target"] |= provider
     data["pools"] = [data["pools"][0], *(each.model_dump(mode="json", exclude_none=True) for each in pools)]
     flavors = [{"pool": each.name, "quota": each.num_accelerators} for each in pools]
     data["queues"] = [{"name": "gpu", "flavors": flavors}]

@@ -10,7 +10,7 @@ import pytest
 from pulumi.output import Unknown
 
 from infra.stackfile import Stack
-from infra.targets.gcp.stackfile.provider import (
+from infra.targets.gcp.stackfile.target import (
     ExistingFilestoreSpec,
     ExistingGcpNetworkSpec,
     ExistingGkeSpec,
@@ -109,8 +109,8 @@ def test_an_existing_share_is_mounted(gcp: Stack, rendered: Path) -> None:
 
 @pytest.fixture(scope="module")
 def in_a_cluster(gcp: Stack) -> Stack:
-    assert isinstance(gcp.provider, GcpSpec)
-    access = gcp.provider.access.model_copy(update={"viewers": (), "break_glass": ()})
+    assert isinstance(gcp.target, GcpSpec)
+    access = gcp.target.access.model_copy(update={"viewers": (), "break_glass": ()})
     return with_provider(gcp, network=NETWORK, existing_cluster=GKE, access=access)
 
 
@@ -145,9 +145,9 @@ def test_only_its_teams_get_access(beside: Plan, gcp: Stack) -> None:
 def test_a_team_of_the_admins_gets_access_too_since_only_the_owner_grants_admins_access(
     in_a_cluster: Stack, rendered: Path
 ) -> None:
-    assert isinstance(in_a_cluster.provider, GcpSpec)
+    assert isinstance(in_a_cluster.target, GcpSpec)
     group = f"group:{in_a_cluster.teams[0].groups[0]}"
-    access = in_a_cluster.provider.access.model_copy(update={"admins": (group,)})
+    access = in_a_cluster.target.access.model_copy(update={"admins": (group,)})
     bindings = plan(with_provider(in_a_cluster, access=access), rendered).named("IAMMember").values()
     assert ("roles/container.clusterViewer", group) in {(each["role"], each["member"]) for each in bindings}
 

@@ -11,7 +11,7 @@ import pytest
 
 from infra.common.artifacts import ROOT
 from infra.stackfile import Stack, load
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
 from tests.infra.golden import assert_golden
@@ -81,8 +81,8 @@ def test_objects_are_deleted_with_the_cluster(gcp_plan: Plan) -> None:
 
 
 def test_the_kubeconfig_has_the_address_where_the_dns_endpoint_is_off(gcp: Stack, rendered: Path) -> None:
-    assert isinstance(gcp.provider, GcpSpec)
-    access = gcp.provider.access.model_copy(update={"dns_endpoint": False})
+    assert isinstance(gcp.target, GcpSpec)
+    access = gcp.target.access.model_copy(update={"dns_endpoint": False})
     found = cluster_plan(with_provider(gcp, access=access), rendered)
     (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
     (cluster,) = json.loads(provider.inputs["kubeconfig"]["value"])["clusters"]
@@ -108,9 +108,9 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_is_re
 def test_break_glass_members_may_grant_themselves_all_rights_for_an_hour_with_a_reason(
     gcp: Stack, gcp_plan: Plan, rendered: Path
 ) -> None:
-    assert isinstance(gcp.provider, GcpSpec)
+    assert isinstance(gcp.target, GcpSpec)
     on_call = "group:on-call@example.com"
-    access = gcp.provider.access.model_copy(update={"break_glass": (on_call,)})
+    access = gcp.target.access.model_copy(update={"break_glass": (on_call,)})
     plan = cluster_plan(with_provider(gcp, access=access), rendered)
     kind = "gcp:privilegedaccessmanager/entitlement:entitlement"
     (made,) = (each for each in plan.resources if each.type == kind)
@@ -132,7 +132,7 @@ def test_other_targets_do_not_import_gcps_sdk(name: str) -> None:
     code = (
         "import sys; from pathlib import Path; from infra.stackfile import load;"
         " from infra.common.target_registry import target_of;"
-        f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
+        f" target_of(load(Path({str(stack_file(name))!r})).target.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_gcp')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

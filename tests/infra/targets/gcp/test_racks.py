@@ -95,7 +95,7 @@ def test_nccls_plugin_is_for_the_machines_architecture(found: Plan) -> None:
 
 
 def test_the_image_of_jobs_is_for_both_architectures(stack: Stack) -> None:
-    image = stack.provider.model_dump()["training_image"]
+    image = stack.target.model_dump()["training_image"]
     assert inventory(stack, Artifacts.from_environment()).architectures[image] == ("amd64", "arm64")
 
 

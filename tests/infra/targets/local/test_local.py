@@ -10,7 +10,7 @@ import yaml
 
 from infra.errors import InputError
 from infra.stackfile import Stack
-from infra.stackfile.provider import ContextCluster
+from infra.stackfile.target import ContextCluster
 from infra.targets.local.cluster import cluster as local_cluster
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import IMAGE, Plan, plan
@@ -36,7 +36,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def with_cluster(stack: Stack, cluster: object) -> Stack:
-    return stack.model_copy(update={"provider": stack.provider.model_copy(update={"cluster": cluster})})
+    return stack.model_copy(update={"target": stack.target.model_copy(update={"cluster": cluster})})
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
     """Return the stack with only its NVIDIA pool and another access to NICs, validated as users' are."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
     system, h100, _ = data["pools"]
-    provider = copy.deepcopy(data["provider"])
+    provider = copy.deepcopy(data["target"])
     del provider["amd"]
     provider["leaves"] = [
         {**leaf, "nodes": {pool: nodes for pool, nodes in leaf["nodes"].items() if pool != "mi300x"}}
@@ -22,7 +22,7 @@ def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
     return parse(
         {
             **data,
-            "provider": provider,
+            "target": provider,
             "pools": [system, {**h100, "fabric": fabric}],
             "queues": data["queues"][:1],
             "teams": data["teams"][:1],

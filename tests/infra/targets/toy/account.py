@@ -40,7 +40,7 @@ class ToyAccount:
         return None
 
     def make_backend(self, stack: Stack, _place: StateLocation) -> BackendSetup:
-        raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
+        raise InputError([Problem("kind", stack.target.kind, "aws, gcp", "name another stack")])
 
     def finder(self, _stack: Stack, ask: Ask | None = None) -> ToyFinder:
         """Return the finder of a stack's boxes."""

@@ -10,7 +10,7 @@ from infra.common.artifacts import Artifacts
 from infra.common.kubernetes_objects import Access
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.provider import ProviderKind
+from infra.stackfile.target import TargetKind
 from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, PoolSettings, make_pool_settings
 from tests.infra.targets.toy.stackfile import ToySpec
 
@@ -18,13 +18,13 @@ from tests.infra.targets.toy.stackfile import ToySpec
 class ToyCluster(Cluster):
     """The toy target's component: settings and outputs of the contract, a provider, and one resource."""
 
-    KIND: ClassVar[ProviderKind] = "toy"
+    KIND: ClassVar[TargetKind] = "toy"
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(stack, artifacts, opts)
-        spec = cast(ToySpec, stack.provider)
+        spec = cast(ToySpec, stack.target)
         self.pools = {pool.name: _pool(pool) for pool in stack.pools}
         self.settings = ClusterSettings(
             name=stack.name,

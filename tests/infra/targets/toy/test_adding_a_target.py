@@ -33,7 +33,7 @@ def registered() -> Iterator[None]:
 def stack_on_toys(local: Stack, **provider: Any) -> Stack:
     """Return the local stack with the toy target as its provider, and with the same pools and queues."""
     data = local.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return parse({**data, "provider": {"kind": "toy", "address": "https://toy.invalid", **provider}})
+    return parse({**data, "target": {"kind": "toy", "address": "https://toy.invalid", **provider}})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from infra.stackfile import Stack, load, parse
 from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 from infra.targets.aws.stackfile.groups import groups
-from infra.targets.aws.stackfile.provider import (
+from infra.targets.aws.stackfile.target import (
     AwsSpec,
     EfsSpec,
     ExistingEfsSpec,
@@ -93,7 +93,7 @@ def account() -> Iterator[MotoAccount]:
 def found(stack: Stack, **services: Any) -> dict[str, str]:
     """Return problems by path; `services` replace moto's."""
     asked = {"sts": FakeSts(), "service-quotas": FakeServiceQuotas(), "iam": FakeIamSimulator(), **services}
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, AwsSpec)
     given = problems(stack, spec, lambda service: asked.get(service) or client(service, "us-east-2"))
     return {problem.path: problem.got for problem in given}
@@ -101,7 +101,7 @@ def found(stack: Stack, **services: Any) -> dict[str, str]:
 
 def changed(stack: Stack, **provider: Any) -> Stack:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    data["provider"] |= provider
+    data["target"] |= provider
     return parse(data)
 
 
@@ -122,14 +122,14 @@ def test_an_account_that_lacks_nothing_has_no_problem(account: MotoAccount, dev:
 
 def test_the_example_networks_of_the_shipped_file_are_refused(account: MotoAccount, shipped: Stack) -> None:
     problems = found(shipped)
-    assert problems == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
+    assert problems == {"target.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
 
 
 def test_a_private_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(
     account: MotoAccount, dev: Stack
 ) -> None:
     private = changed(dev, access={"admins": [ROLE]})
-    assert found(private).keys() == {"provider.access.public_cidrs"}
+    assert found(private).keys() == {"target.access.public_cidrs"}
     assert found(private.model_copy(update={"name": "shared"}), eks=EksClusters()) == {}
 
 
@@ -178,7 +178,7 @@ def test_nothing_more_is_requested_from_another_account(account: MotoAccount, de
 
 def test_the_users_role_must_be_an_admin_of_the_cluster(account: MotoAccount, dev: Stack) -> None:
     problems = found(dev, sts=FakeSts(role="intern"))
-    assert problems == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+    assert problems == {"target.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
 
 
 P6_SPOT = "All P6 Spot Instance Requests"
@@ -243,7 +243,7 @@ def test_an_existing_subnet_must_have_room_for_the_nodes(account: MotoAccount, d
     many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
     pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
     problems = found(many.model_copy(update={"pools": tuple(pools)}))
-    path = "provider.network.existing.subnets.us-east-2a"
+    path = "target.network.existing.subnets.us-east-2a"
     assert problems[path] == "11 addresses are free"
     for name in ("dev", "other"):
         tags = [{"ResourceType": "instance", "Tags": [{"Key": "trainyard.dev/stack", "Value": name}]}]
@@ -273,8 +273,8 @@ def test_a_session_belongs_to_its_role() -> None:
 
 def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any) -> dict[str, str]:
     """Return the problems of an existing filesystem."""
-    assert isinstance(dev.provider, AwsSpec)
-    spec = dev.provider.model_copy(update={"filesystem": filesystem})
+    assert isinstance(dev.target, AwsSpec)
+    spec = dev.target.model_copy(update={"filesystem": filesystem})
     problems = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
     return {problem.path: problem.got for problem in problems}
 
@@ -290,9 +290,9 @@ def test_an_existing_efs_needs_a_mount_target_in_each_zone(account: MotoAccount,
         existing = ExistingEfsSpec(id=filesystem, security_group="sg-0123456789abcdef0")
         return of_filesystem(dev, EfsSpec(kind="efs", existing=existing))
 
-    assert problems(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
+    assert problems(made) == {"target.filesystem.existing": "no mount target in us-east-2b"}
     other = "fs-0123456789abcdef0"
-    assert problems(other) == {"provider.filesystem.existing.id": f"{other}: does not exist"}
+    assert problems(other) == {"target.filesystem.existing.id": f"{other}: does not exist"}
 
 
 class FsxFilesystem:
@@ -311,16 +311,16 @@ class FsxFilesystem:
     ("filesystem", "name", "expected"),
     [
         ("fs-0123456789abcdef0", "abcdefgh", {}),
-        ("fs-0123456789abcdef0", "hgfedcba", {"provider.filesystem.existing.mount_name": "hgfedcba"}),
+        ("fs-0123456789abcdef0", "hgfedcba", {"target.filesystem.existing.mount_name": "hgfedcba"}),
         (
             "fs-0123456789abcdef1",
             "abcdefgh",
-            {"provider.filesystem.existing.id": "fs-0123456789abcdef1: does not exist"},
+            {"target.filesystem.existing.id": "fs-0123456789abcdef1: does not exist"},
         ),
         (
             "fs-0123456789abcdef2",
             "abcdefgh",
-            {"provider.filesystem.existing.id": "fs-0123456789abcdef2: of type OPENZFS"},
+            {"target.filesystem.existing.id": "fs-0123456789abcdef2: of type OPENZFS"},
         ),
     ],
 )
@@ -383,8 +383,8 @@ def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, 
     network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
     access = {"admins": [ROLE]}
     stack = changed(dev, existing_cluster=cluster, network=network, access=access)
-    assert isinstance(stack.provider, AwsSpec)
-    return {problem.path.rpartition(".")[2]: problem.got for problem in _cluster(stack.provider, eks)}
+    assert isinstance(stack.target, AwsSpec)
+    return {problem.path.rpartition(".")[2]: problem.got for problem in _cluster(stack.target, eks)}
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_a_missing_cluster_and_add_ons_that_it_lacks_are_reported(dev: Stack) ->
 
 
 def test_a_stack_on_an_existing_cluster_needs_no_right_to_create_it(account: MotoAccount, dev: Stack) -> None:
-    assert isinstance(dev.provider, AwsSpec)
-    assert "eks:CreateCluster" in _wanted(dev.provider)
-    existing = dev.provider.model_copy(update={"existing_cluster": object()})
+    assert isinstance(dev.target, AwsSpec)
+    assert "eks:CreateCluster" in _wanted(dev.target)
+    existing = dev.target.model_copy(update={"existing_cluster": object()})
     assert "eks:CreateCluster" not in _wanted(existing)

@@ -16,7 +16,7 @@ from infra.errors import InputError
 from infra.stackfile import Stack, load
 from infra.targets.aws.account import rights
 from infra.targets.aws.cluster.scope import tags_of
-from infra.targets.aws.stackfile.provider import AwsSpec
+from infra.targets.aws.stackfile.target import AwsSpec
 from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from rehearsal.aws.account import ACCOUNT
 from rehearsal.aws.lifecycles import kind, life
@@ -36,7 +36,7 @@ PREVIEW = Pipeline("github", "team/research", read_only=True)
 
 def role_of(stack: Stack, plan: Plan, pipeline: Pipeline = PIPELINE) -> DeployRole:
     declared = [DeclaredResource(each.type, each.name, each.inputs) for each in plan.resources]
-    return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
+    return rights.deploy_role(stack, cast(AwsSpec, stack.target), declared, pipeline)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class StackWithRole:
 @pytest.fixture(scope="module")
 def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
     """Both stacks, with all options: the queue of notices, the break-glass role, the permissions boundary."""
-    assert isinstance(aws.provider, AwsSpec)
-    access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
+    assert isinstance(aws.target, AwsSpec)
+    access = aws.target.access.model_copy(update={"break_glass": aws.target.access.admins})
     stacks = {
         "aws": with_provider(aws, interruption_queue=True, access=access, permissions_boundary=BOUNDARY),
         "aws-dev": load(stack_file("aws-dev")),
@@ -71,7 +71,7 @@ def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
 def test_every_call_of_the_stacks_lifecycle_is_allowed(name: str, subjects: dict[str, StackWithRole]) -> None:
     subject = subjects[name]
     stack = subject.stack
-    tags = tags_of(stack.name, cast(AwsSpec, stack.provider))
+    tags = tags_of(stack.name, cast(AwsSpec, stack.target))
     account = GuardedAccount(stack.name, tags, subject.policies)
     with account:
         lifecycle_of = Lifecycle(account)
@@ -89,7 +89,7 @@ def test_every_call_of_the_stacks_lifecycle_is_allowed(name: str, subjects: dict
 def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRole]) -> None:
     """Shows that the test above evaluates the calls."""
     subject = subjects["aws-dev"]
-    tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
+    tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.target))
     text = json.dumps(subject.policies).replace('"ec2:CreateSubnet"', '"ec2:CreateNothing"')
     with GuardedAccount(subject.stack.name, tags, json.loads(text)) as account:
         lifecycle_of = Lifecycle(account)
@@ -202,7 +202,7 @@ def _service(target: str) -> str:
 def test_the_role_trusts_one_project_and_its_branch_or_environment(
     pipeline: Pipeline, subject: str, subjects: dict[str, StackWithRole]
 ) -> None:
-    spec = cast(AwsSpec, subjects["aws"].stack.provider)
+    spec = cast(AwsSpec, subjects["aws"].stack.target)
     (statement,) = rights.trust(spec, "aws", pipeline)["Statement"]
     issuer = pipeline.issuer
     assert statement["Principal"] == {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{issuer}"}

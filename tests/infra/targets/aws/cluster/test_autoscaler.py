@@ -188,7 +188,7 @@ def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) 
     (image,) = [each for each in listed.images if "cluster-autoscaler" in each]
     registry, repository, tag = split(image)
     assert (registry, repository) == ("registry.k8s.io", "autoscaling/cluster-autoscaler")
-    assert tag.startswith(f"v{stack.provider.kubernetes_minor}.")
+    assert tag.startswith(f"v{stack.target.kubernetes_minor}.")
     assert "@sha256:" in tag
     assert ("cluster-autoscaler", "9.59.0") in [(each.name, each.version) for each in listed.charts]
 

@@ -19,7 +19,7 @@ from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.aws.cluster import filling
 from infra.targets.aws.cluster.scope import tag_value
-from infra.targets.aws.stackfile.provider import AwsSpec, LustreSpec
+from infra.targets.aws.stackfile.target import AwsSpec, LustreSpec
 from tests.infra.plan import Plan, cluster_plan
 
 ZONE = "us-east-2b"
@@ -220,11 +220,11 @@ def test_every_tag_of_a_node_group_is_one_that_aws_takes(aws_plan: Plan) -> None
 
 
 def test_nodes_with_lustre_over_tcp_run_no_script(aws: Stack, rendered: Path) -> None:
-    provider = aws.provider
+    provider = aws.target
     assert isinstance(provider, AwsSpec)
     assert isinstance(provider.filesystem, LustreSpec)
     over_tcp = provider.filesystem.model_copy(update={"efa": False})
-    stack = aws.model_copy(update={"provider": provider.model_copy(update={"filesystem": over_tcp})})
+    stack = aws.model_copy(update={"target": provider.model_copy(update={"filesystem": over_tcp})})
     templates = cluster_plan(stack, rendered).named("LaunchTemplate").values()
     kinds = {kind for template in templates for kind, _ in _parts(template)}
     assert kinds == {"application/node.eks.aws"}

@@ -8,8 +8,8 @@ import pytest
 
 import catalog
 from infra.stackfile import Stack, parse
-from infra.targets.aws.stackfile.provider import AwsSpec
 from infra.targets.aws.stackfile.registries import ACCOUNTS, PINNED_AT, UNKNOWN, registry_of
+from infra.targets.aws.stackfile.target import AwsSpec
 from tests.infra.plan import Plan, plan
 
 MIRROR = {"registry": "123456789012.dkr.ecr.us-east-2.amazonaws.com/mirror", "charts": "oci://charts.example"}
@@ -18,7 +18,7 @@ MIRROR = {"registry": "123456789012.dkr.ecr.us-east-2.amazonaws.com/mirror", "ch
 @pytest.fixture(scope="module")
 def mirrored(aws: Stack, rendered: Path) -> Plan:
     data = aws.model_dump(mode="json", by_alias=True, exclude_none=True)
-    data["provider"] |= {"mirror": MIRROR, "network": {"nat": "none"}}
+    data["target"] |= {"mirror": MIRROR, "network": {"nat": "none"}}
     return plan(parse(data), rendered)
 
 
@@ -30,9 +30,9 @@ def image_of(found: Plan, name: str) -> str:
 
 
 def test_the_efa_plugin_comes_from_the_registry_of_the_stacks_region(aws_plan: Plan, aws: Stack) -> None:
-    assert isinstance(aws.provider, AwsSpec)
-    assert aws.provider.region != "us-west-2", "where the image is pinned"
-    assert image_of(aws_plan, "efa-device-plugin").startswith(f"{registry_of(aws.provider.region)}/eks/")
+    assert isinstance(aws.target, AwsSpec)
+    assert aws.target.region != "us-west-2", "where the image is pinned"
+    assert image_of(aws_plan, "efa-device-plugin").startswith(f"{registry_of(aws.target.region)}/eks/")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from infra.clients.azure import AzureClient, AzureRefusedError
 from infra.errors import InputError
 from infra.stackfile import load
 from infra.targets.azure.account import backend
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.backend import StateLocation
 from tests.infra.plan import stack_file
 
@@ -64,7 +64,7 @@ def _error(status: int, code: str, message: str) -> httpx.Response:
 
 @pytest.fixture
 def spec() -> AzureSpec:
-    spec = load(stack_file("azure")).provider
+    spec = load(stack_file("azure")).target
     assert isinstance(spec, AzureSpec)
     return spec
 

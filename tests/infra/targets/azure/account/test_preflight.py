@@ -12,7 +12,7 @@ from infra.errors import Problem
 from infra.stackfile import Stack, load
 from infra.targets.azure.account import preflight
 from infra.targets.azure.account.preflight import problems
-from infra.targets.azure.stackfile.provider import AzureSpec
+from infra.targets.azure.stackfile.target import AzureSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.azure.stacks import with_provider
 
@@ -56,27 +56,27 @@ class FakeSubscription:
 @pytest.fixture
 def stack() -> Stack:
     shipped = load(stack_file("azure"))
-    access = {**shipped.provider.model_dump(mode="json")["access"], "public_cidrs": ["198.18.7.7/32"]}
+    access = {**shipped.target.model_dump(mode="json")["access"], "public_cidrs": ["198.18.7.7/32"]}
     return with_provider(shipped, access=access)
 
 
 def test_the_example_network_of_the_shipped_file_is_refused() -> None:
     (problem,) = found(load(stack_file("azure")), FakeSubscription())
-    assert problem.path == "provider.access.public_cidrs[0]"
+    assert problem.path == "target.access.public_cidrs[0]"
 
 
 def test_a_private_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(stack: Stack) -> None:
-    assert isinstance(stack.provider, AzureSpec)
-    private = with_provider(stack, access=stack.provider.access.model_copy(update={"public_cidrs": ()}))
+    assert isinstance(stack.target, AzureSpec)
+    private = with_provider(stack, access=stack.target.access.model_copy(update={"public_cidrs": ()}))
     subscription = FakeSubscription()
     (problem,) = found(private, subscription)
-    assert problem.path == "provider.access.public_cidrs" and "network.existing" in problem.allowed
+    assert problem.path == "target.access.public_cidrs" and "network.existing" in problem.allowed
     subscription.clusters = [private.name]
     assert found(private, subscription) == []
 
 
 def found(stack: Stack, subscription: FakeSubscription) -> list[Problem]:
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, AzureSpec)
     return list(problems(stack, spec, subscription))
 
@@ -107,7 +107,7 @@ def test_the_infiniband_feature_is_checked_before_machines_and_quotas(stack: Sta
 @pytest.mark.parametrize(
     ("change", "path", "got"),
     [
-        ({"tenant": "00000000-0000-0000-0000-00000000000f"}, "provider.tenant", None),
+        ({"tenant": "00000000-0000-0000-0000-00000000000f"}, "target.tenant", None),
         ({"zones": ["2", "3"]}, "pools[1].zones", "1"),
         ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
     ],

@@ -17,7 +17,7 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.gcp.account.preflight import problems
 from infra.targets.gcp.account.quotas import _short_families, _unknown, short_quotas
 from infra.targets.gcp.stackfile.groups import GkePool, groups
-from infra.targets.gcp.stackfile.provider import GcpSpec
+from infra.targets.gcp.stackfile.target import GcpSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.gcp.stacks import with_provider
 
@@ -133,7 +133,7 @@ def stack() -> Stack:
 
 
 def found(stack: Stack, project: FakeGcpProject) -> dict[str, str]:
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, GcpSpec)
     gcp = GcpClient("token", httpx.MockTransport(project.answer))
     return {problem.path: problem.got for problem in problems(stack, spec, gcp)}
@@ -146,17 +146,17 @@ def test_a_project_that_lacks_nothing_has_no_problem(stack: Stack, project: Fake
 def test_an_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(
     stack: Stack, project: FakeGcpProject
 ) -> None:
-    assert isinstance(stack.provider, GcpSpec)
-    access = stack.provider.access.model_copy(update={"dns_endpoint": False})
+    assert isinstance(stack.target, GcpSpec)
+    access = stack.target.access.model_copy(update={"dns_endpoint": False})
     private = with_provider(stack, access=access)
-    assert found(private, project).keys() == {"provider.access.dns_endpoint"}
+    assert found(private, project).keys() == {"target.access.dns_endpoint"}
     assert found(private.model_copy(update={"name": "shared"}), project) == {}
 
 
 @pytest.mark.parametrize(
     ("change", "path", "got"),
     [
-        ({"number": "999999999999"}, "provider.project_number", "123456789012"),
+        ({"number": "999999999999"}, "target.project_number", "123456789012"),
         ({"off": {"lustre.googleapis.com"}}, "APIs of the project", "lustre.googleapis.com: off"),
         (
             {"lacking": {"cloudkms.keyRings.create"}},
@@ -204,7 +204,7 @@ def test_each_missing_part_is_reported(
 
 def test_a_missing_existing_bucket_is_reported_for_gcp(stack: Stack, project: FakeGcpProject) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    data["provider"]["existing_bucket"] = True
+    data["target"]["existing_bucket"] = True
     problems = found(parse(data), project)
     assert problems == {"storage.object_store.bucket": "example-training-checkpoints does not exist"}
 
@@ -213,8 +213,8 @@ def test_a_missing_existing_bucket_is_reported_for_gcp(stack: Stack, project: Fa
     ("mount_point", "problem"),
     [
         ("10.9.8.7@tcp:/data", {}),
-        ("10.9.8.7@tcp:/other", {"provider.filesystem.existing": "10.9.8.7@tcp:/data"}),
-        ("", {"provider.filesystem.existing": "scratch: not in europe-west1-b"}),
+        ("10.9.8.7@tcp:/other", {"target.filesystem.existing": "10.9.8.7@tcp:/data"}),
+        ("", {"target.filesystem.existing": "scratch: not in europe-west1-b"}),
     ],
 )
 def test_an_existing_lustre_must_match_the_file(
@@ -222,9 +222,9 @@ def test_an_existing_lustre_must_match_the_file(
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
-    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
+    data["target"]["network"] = {"existing": {"network": "shared", **names}}
     existing = {"instance": "scratch", "address": "10.9.8.7", "name": "data"}
-    data["provider"]["filesystem"]["existing"] = existing
+    data["target"]["filesystem"]["existing"] = existing
     project.lacking, project.lustre = {"lustre.instances.create"}, mount_point
     assert found(parse(data), project) == problem
 
@@ -251,10 +251,10 @@ def test_an_existing_cluster_matches_the_file(
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
-    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
-    data["provider"]["access"] = {"admins": ["group:platform@example.com"]}
+    data["target"]["network"] = {"existing": {"network": "shared", **names}}
+    data["target"]["access"] = {"admins": ["group:platform@example.com"]}
     data["teams"] = [{"name": team["name"], "queue": team["queue"]} for team in data["teams"]]
-    data["provider"]["existing_cluster"] = {
+    data["target"]["existing_cluster"] = {
         "name": name,
         "endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog",
         "version": "1.35",
@@ -273,7 +273,7 @@ def test_the_rights_of_break_glass_access_are_checked_if_it_is_declared(
     project.lacking = {"privilegedaccessmanager.entitlements.create"}
     assert found(stack, project) == {}
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    data["provider"]["access"]["break_glass"] = ["group:on-call@example.com"]
+    data["target"]["access"]["break_glass"] = ["group:on-call@example.com"]
     assert found(parse(data), project) == {
         "APIs of the project": "privilegedaccessmanager.googleapis.com: off",
         "IAM permissions of the caller": "not privilegedaccessmanager.entitlements.create",
@@ -319,7 +319,7 @@ def test_on_demand_machines_count_by_their_family(stack: Stack, project: FakeGcp
 
 def test_slices_of_tpus_count_by_their_chips() -> None:
     tpus = load(stack_file("gcp-tpu"))
-    spec = tpus.provider
+    spec = tpus.target
     assert isinstance(spec, GcpSpec)
     bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
     nothing = GcpClient("token", httpx.MockTransport(lambda _: ok()))
@@ -340,7 +340,7 @@ def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
 
 @pytest.mark.parametrize("machine", catalog.machines(cloud="gcp"), ids=lambda machine: machine.name)
 def test_every_machine_of_the_catalogue_has_a_quota_that_is_checked(machine: Machine, stack: Stack) -> None:
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, GcpSpec)
     nothing = GcpClient("token", httpx.MockTransport(lambda _: ok(quotas=[quota("NETWORKS", 99)])))
     unit = machine.num_accelerators or machine.vcpus
@@ -356,7 +356,7 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_checked(machine: Mac
     ],
 )
 def test_tpu7x_has_separate_quotas_by_capacity_type(capacity: str, asked: str, stack: Stack) -> None:
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, GcpSpec)
     nothing = GcpClient("token", httpx.MockTransport(lambda _: ok()))
     (problem,) = _short_families(
@@ -366,7 +366,7 @@ def test_tpu7x_has_separate_quotas_by_capacity_type(capacity: str, asked: str, s
 
 
 def test_a_machine_whose_quota_is_unknown_is_reported(stack: Stack) -> None:
-    spec = stack.provider
+    spec = stack.target
     assert isinstance(spec, GcpSpec)
     newer = replace(catalog.machine("gcp", "n4-standard-16"), name="n9-standard-16")
     (problem,) = _unknown([bought(catalog.machine("gcp", "n4-standard-16")), _of(newer)], spec)

@@ -1,4 +1,4 @@
-"""The `provider` section of a local stack: an embedded cluster, a kind cluster or a kube context."""
+"""The `target` section of a local stack: an embedded cluster, a kind cluster or a kube context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from infra.stackfile.base import Cidr, Spec
-from infra.stackfile.provider import ClusterOnHost, ContextCluster, ProviderSpec
+from infra.stackfile.target import ClusterOnHost, ContextCluster, TargetSpec
 
 
 def _shape(value: Any) -> str:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
@@ -29,7 +29,7 @@ class LocalNetworkSpec(Spec):
     node_cidr: Cidr = Field(default=IPv4Network("10.89.0.0/24"), description="CIDR of nodes")
 
 
-class LocalSpec(ProviderSpec):
+class LocalSpec(TargetSpec):
     """A Kubernetes cluster on this host, with simulated accelerators."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this host: copy it"

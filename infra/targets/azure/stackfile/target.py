@@ -1,4 +1,4 @@
-"""The `provider` section of an Azure stack: subscription, region, network, access, filesystem, and existing
+"""The `target` section of an Azure stack: subscription, region, network, access, filesystem, and existing
 resources to use.
 """
 
@@ -13,8 +13,8 @@ from infra.stackfile.amd import AmdSpec
 from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
-from infra.stackfile.provider import ManagedProviderSpec
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
+from infra.stackfile.target import ManagedTargetSpec
 
 GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GROUP = rf"/subscriptions/{GUID}/resourceGroups/[^/]+/providers"
@@ -184,7 +184,7 @@ class ExistingKeysSpec(Spec):
     data: KeyUrl = Field(description="URL of the key that encrypts disks, filesystem and storage account")
 
 
-class AzureSpec(WithMachines, ManagedProviderSpec):
+class AzureSpec(WithMachines, ManagedTargetSpec):
     """AKS with private nodes.
 
     A preview makes no API calls, so subscription, tenant and zones are declared here.

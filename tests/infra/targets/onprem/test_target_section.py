@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from infra.targets.onprem.stackfile.provider import NfsSpec
+from infra.targets.onprem.stackfile.target import NfsSpec
 
 
 @pytest.mark.parametrize("server", ["nfs.example.com", "10.0.0.5", "fd00::5", "::ffff:10.0.0.5"])

@@ -1,4 +1,4 @@
-"""The `provider` section of an AWS stack: account, region, network, access, filesystem, and existing
+"""The `target` section of an AWS stack: account, region, network, access, filesystem, and existing
 resources to use.
 """
 
@@ -13,8 +13,8 @@ from catalog.purchases.aws import default_snapshot_days
 from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
-from infra.stackfile.provider import ManagedProviderSpec
 from infra.stackfile.storage import FilesystemSpec
+from infra.stackfile.target import ManagedTargetSpec
 
 AccountId = Annotated[
     str,
@@ -224,7 +224,7 @@ class EfsSpec(FilesystemSpec):
     existing: ExistingEfsSpec | None = Field(default=None, description="an existing filesystem to use")
 
 
-class AwsSpec(WithMachines, ManagedProviderSpec):
+class AwsSpec(WithMachines, ManagedTargetSpec):
     """EKS with managed node groups.
 
     A preview makes no API calls, so account and zones are declared here.

@@ -1,4 +1,4 @@
-"""The `provider` section of an on-premises stack: an existing cluster, its RDMA NICs, NFS and S3, and which
+"""The `target` section of an on-premises stack: an existing cluster, its RDMA NICs, NFS and S3, and which
 software the stack installs or finds present.
 """
 
@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 
 from infra.stackfile.amd import AmdSpec, Image
 from infra.stackfile.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, matching, wrong
-from infra.stackfile.provider import ContextCluster, ManagedProviderSpec
 from infra.stackfile.storage import FilesystemSpec
+from infra.stackfile.target import ContextCluster, ManagedTargetSpec
 
 InstallMode = Literal["install", "present"]
 """Mode of software: `install`; or `present` where others have installed and configured it."""
@@ -160,7 +160,7 @@ class S3Spec(Spec):
     )
 
 
-class OnpremSpec(ManagedProviderSpec):
+class OnpremSpec(ManagedTargetSpec):
     """An existing cluster. Destroying the stack removes what the stack added and retains the cluster."""
 
     kind: Literal["onprem"]

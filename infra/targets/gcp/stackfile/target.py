@@ -1,4 +1,4 @@
-"""The `provider` section of a Google Cloud stack: project, region, network, access, filesystem, and existing
+"""The `target` section of a Google Cloud stack: project, region, network, access, filesystem, and existing
 resources to use.
 """
 
@@ -12,8 +12,8 @@ from pydantic import Field
 from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
-from infra.stackfile.provider import ManagedProviderSpec
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
+from infra.stackfile.target import ManagedTargetSpec
 
 ProjectId = Annotated[
     str,
@@ -210,7 +210,7 @@ class FilestoreSpec(FilesystemSpec):
     existing: ExistingFilestoreSpec | None = Field(default=None, description="an existing share to use")
 
 
-class GcpSpec(WithMachines, ManagedProviderSpec):
+class GcpSpec(WithMachines, ManagedTargetSpec):
     """GKE with private nodes.
 
     A preview makes no API calls, so project, its number and zones are declared here.

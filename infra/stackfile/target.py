@@ -1,4 +1,4 @@
-"""Base models of the `provider` section of all targets, and the supported Kubernetes versions."""
+"""Base models of the `target` section of all targets, and the supported Kubernetes versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.stackfile.base import Spec, check_one_of, one_of
 from infra.stackfile.mirror import MirrorSpec
 from infra.stackfile.storage import FilesystemSpec
 
-ProviderKind = str
+TargetKind = str
 """Name of a target in `infra/common/target_registry.py`."""
 KubernetesVersion = Annotated[str, one_of(lambda: [kubernetes_version()])]
 """Kubernetes version that this release was tested with, pinned in `versions.yaml`."""
@@ -46,13 +46,13 @@ class ClusterOnHost:
     """Folder of the cluster's data; None: the stack's own folder in the state."""
 
 
-class ProviderSpec(Spec):
+class TargetSpec(Spec):
     """Base of each target's own spec."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS
     """Reason why the filesystem has no snapshots, for a target without a choice of filesystems."""
 
-    kind: ProviderKind = Field(description="name of the target")
+    kind: TargetKind = Field(description="name of the target")
     kubernetes_version: KubernetesVersion = Field(
         default_factory=kubernetes_version, description="Kubernetes version of the control plane"
     )
@@ -84,7 +84,7 @@ class ProviderSpec(Spec):
         return self.price_region or str(getattr(self, "country", None) or "")
 
 
-class ManagedProviderSpec(ProviderSpec):
+class ManagedTargetSpec(TargetSpec):
     """Base of targets whose control plane is managed by others: they set minor versions only."""
 
     kubernetes_version: str = Field(

@@ -1,4 +1,4 @@
-"""The `provider` section of a CoreWeave stack: zone, network, OIDC sign-in, training image, and the bucket's
+"""The `target` section of a CoreWeave stack: zone, network, OIDC sign-in, training image, and the bucket's
 access policy.
 """
 
@@ -12,8 +12,8 @@ from pydantic import Field
 from infra.stackfile.base import Boolean, Cidr, Name, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
-from infra.stackfile.provider import ManagedProviderSpec
 from infra.stackfile.storage import USE_THE_BUCKET
+from infra.stackfile.target import ManagedTargetSpec
 
 MAX_NAME = 30
 """Maximum length of a CKS cluster's name."""
@@ -62,7 +62,7 @@ class BucketPolicySpec(Spec):
     teams: dict[Name, Principal] = Field(description="team to the principal of its keys")
 
 
-class CoreweaveSpec(WithMachines, ManagedProviderSpec):
+class CoreweaveSpec(WithMachines, ManagedTargetSpec):
     """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"
