@@ -1,4 +1,4 @@
-"""Chooses queue, runtime and pools for a job that states what it needs."""
+"""Chooses queue, runtime and pools for a job that states what it needs; `meets` judges each pool."""
 
 from __future__ import annotations
 
@@ -35,12 +35,7 @@ class FlavorOffer:
     @property
     def memory_gib(self) -> float | None:
         """Memory of one accelerator in GiB; None where it is unknown."""
-        if self.pool.accelerator is None:
-            return None
-        try:
-            return catalog.accelerator(self.pool.accelerator.model).memory_gib
-        except catalog.UnknownNameError:
-            return None
+        return None if self.pool.accelerator is None else _memory_gib(self.pool.accelerator.model)
 
     def num_slots(self, accelerators: int) -> int:
         """Nodes (pods) of a job that fit, with so many accelerators each."""
@@ -83,20 +78,27 @@ def place(job: JobSpec, needs: NeedsSpec, found: Sequence[FlavorOffer]) -> Place
 
 def _satisfies(offer: FlavorOffer, job: JobSpec, needs: NeedsSpec) -> bool:
     pool = offer.pool
-    if pool.accelerator is None or needs.framework not in _frameworks(pool):
+    if pool.accelerator is None or not meets(needs, pool.accelerator.model, pool.fabric):
         return False
+    return offer.num_slots(job.accelerators_per_node) >= job.num_nodes
+
+
+def meets(needs: NeedsSpec, accelerator: str, fabric: str) -> bool:
+    """Whether nodes with these accelerators on this fabric are what a job needs, whatever their number."""
+    has_fabric = fabric not in PLAIN_FABRICS if needs.fabric == ANY_FABRIC else needs.fabric in {None, fabric}
     return (
-        needs.accelerator in {None, pool.accelerator.model}
-        and (needs.memory_gib is None or (offer.memory_gib or 0) >= needs.memory_gib)
-        and _has_fabric(pool, needs.fabric)
-        and offer.num_slots(job.accelerators_per_node) >= job.num_nodes
+        has_fabric
+        and needs.framework in catalog.fabric(fabric).frameworks
+        and needs.accelerator in {None, accelerator}
+        and (needs.memory_gib is None or (_memory_gib(accelerator) or 0) >= needs.memory_gib)
     )
 
 
-def _has_fabric(pool: NodePoolSpec, wanted: str | None) -> bool:
-    if wanted == ANY_FABRIC:
-        return pool.fabric not in PLAIN_FABRICS
-    return wanted in {None, pool.fabric}
+def _memory_gib(accelerator: str) -> float | None:
+    try:
+        return catalog.accelerator(accelerator).memory_gib
+    except catalog.UnknownNameError:
+        return None
 
 
 def _frameworks(pool: NodePoolSpec) -> tuple[str, ...]:

@@ -21,12 +21,11 @@ from infra.errors import InputError, Problem
 from infra.stackfile import JobSpec, parse_job
 from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, JobKey
-from trainyard.jobs.manifest import Checkout, JobPlacement, manifest
-from trainyard.jobs.placement import Chosen, choose, flavors_of
+from trainyard.jobs.manifest import Checkout, manifest
+from trainyard.jobs.placement import PlacedJob, Size, choose, flavors_of
 from trainyard.jobs.retrying_jobs import take_up
 from trainyard.jobs.runtimes import Runtime, runtime_of
 from trainyard.jobs.secrets import Secrets
-from trainyard.jobs.size import Size
 from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import await_data, follow, interruptible, key_of, new_run, submit
 from trainyard.source.files import Listing, list_files
@@ -42,7 +41,7 @@ NUM_SHOWN = 5
 class Ready:
     """A job that was checked, and of which nothing is submitted or uploaded yet."""
 
-    chosen: Chosen
+    placed: PlacedJob
     runtime: Runtime
     run: str
     """Name of the run and of its folder."""
@@ -53,20 +52,18 @@ class Ready:
 
     @property
     def key(self) -> JobKey:
-        return JobKey(self.chosen.job.team, self.chosen.job.name)
+        return JobKey(self.placed.job.team, self.placed.job.name)
 
     def with_code(self, listing: Listing, packed: Pack) -> Ready:
         """Return it with the folder that it starts in."""
-        job = self.chosen.job.model_copy(update={"code": packed.digest, "files": ()})
+        job = self.placed.job.model_copy(update={"code": packed.digest, "files": ()})
         checkout = replace(self.checkout, commit=listing.commit, dirty=listing.dirty)
-        return replace(self, chosen=replace(self.chosen, job=job), checkout=checkout, pack=packed)
+        return replace(self, placed=replace(self.placed, job=job), checkout=checkout, pack=packed)
 
     def manifest(self) -> dict[str, Any]:
         """Return the TrainJob."""
-        chosen = self.chosen
-        placement = JobPlacement(chosen.local_queue, chosen.pools)
-        datasets = self.runtime.datasets
-        return manifest(chosen.job, self.run, datasets, placement, share=chosen.share, checkout=self.checkout)
+        job, placement = self.placed.job, self.placed.placement
+        return manifest(job, self.run, self.runtime.datasets, placement, checkout=self.checkout)
 
 
 def submit_job(
@@ -113,8 +110,8 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
     origin = json.loads(annotations[ORIGIN])
     cluster = MemberCluster(session)
     with interruptible(session, JobKey(job.team, job.name)):
-        chosen = choose(job, Size(), flavors_of(cluster, key.namespace))
-        runtime = runtime_of(cluster, chosen.job)
+        placed = choose(job, Size(), flavors_of(cluster, key.namespace))
+        runtime = runtime_of(cluster, placed.job)
         _check_same(origin, job, runtime)
         if job.code and not CodeStore(session, cluster, key.namespace).has(job.code):
             fix = "check out the code that it ran, and use `trainyard run`"
@@ -122,7 +119,7 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
             raise InputError([Problem("code", got, "code in the team's store", fix)])
         image, commit = str(origin.get("image", "")), str(origin.get("commit", ""))
         checkout = Checkout(image, commit, dirty=bool(origin.get("dirty")))
-        ready = _named(session, Ready(chosen, runtime, "", checkout))
+        ready = _named(session, Ready(placed, runtime, "", checkout))
         _start(session, ready, dry_run=dry_run, detach=detach)
 
 
@@ -162,11 +159,11 @@ def _prepared(session: Session, job: JobSpec, team: str, asked: RunRequest) -> R
     job = job.model_copy(update={"team": team or _only_team(cluster)})
     namespace = names.team_namespace(job.team)
     job = _with_secrets(job, asked, cluster, namespace)
-    chosen = choose(job, asked.size, flavors_of(cluster, namespace))
-    runtime = runtime_of(cluster, chosen.job)
-    runtime.check_datasets(chosen.job)
-    _check_priority(cluster, chosen.job)
-    return _named(session, Ready(chosen, runtime, "", Checkout(runtime.image)))
+    placed = choose(job, Size(asked.gpus, asked.nodes), flavors_of(cluster, namespace))
+    runtime = runtime_of(cluster, placed.job)
+    runtime.check_datasets(placed.job)
+    _check_priority(cluster, placed.job)
+    return _named(session, Ready(placed, runtime, "", Checkout(runtime.image)))
 
 
 def _named(session: Session, ready: Ready) -> Ready:
@@ -237,12 +234,12 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
 
         sys.stdout.write(yaml.safe_dump(ready.manifest(), sort_keys=False, width=110))
         sys.stdout.flush()
-        for line in outlook_of(MemberCluster(session), ready.chosen):
+        for line in outlook_of(MemberCluster(session), ready.placed):
             session.progress.log(line)
         return
     if ready.pack is not None:
         _upload(session, ready.key.namespace, ready.pack)
-    await_data(session, ready.chosen.job)
+    await_data(session, ready.placed.job)
     if ready.replaces:
         Jobs(session.api).delete_and_wait(ready.key, uid=ready.replaces)
     _submit(session, ready.key, ready.manifest(), ready.run, detach=detach)

@@ -13,7 +13,8 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from infra.stackfile import Stack
 from infra.stackfile.job import JobSpec
 from trainyard.jobs.key import JobKey
-from trainyard.jobs.manifest import CHECKPOINTS, SOURCES, manifest, placement_of, share_for, with_data
+from trainyard.jobs.manifest import CHECKPOINTS, SOURCES, manifest, with_data
+from trainyard.jobs.placement import placement_of
 from trainyard.jobs.state import Jobs
 from trainyard.jobs.submit import await_data, new_run, stack_job
 from trainyard.stack.session import Session
@@ -54,8 +55,7 @@ def submit_search(session: Session, file: Path) -> None:
 def trial(pattern: JobSpec, search: Search, run: str, number: int, stack: Stack) -> dict[str, Any]:
     """Render the TrainJob of a trial: one process with an accelerator, which asks the study what to try."""
     one = {"num_nodes": 1, "accelerators_per_node": 1, "processes_per_node": 1}
-    share = share_for(pattern, stack)
-    body = manifest(pattern.model_copy(update=one), run, stack.datasets, placement_of(stack), share=share)
+    body = manifest(pattern.model_copy(update=one), run, stack.datasets, placement_of(stack))
     inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
     body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
     body["metadata"]["labels"][LABEL] = run

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import catalog
 from catalog import fabric_lint
@@ -15,12 +15,10 @@ from infra.common import names
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.stackfile.dataset import DATA_PATH
 from infra.stackfile.job import EXIT_TIMEOUT, JobSpec, starts_by_rank
-from infra.stackfile.share import Share, canonical, quantity, share_of
+from infra.stackfile.share import Share, canonical, quantity
 from trainyard.jobs.key import JOB, ORIGIN, PORTS, QUEUE, RUN, SPEC, TRAIN_JOBS, JobKey
+from trainyard.jobs.placement import JobPlacement
 from trainyard_train.contract import exit_seconds
-
-if TYPE_CHECKING:
-    from infra.stackfile import Stack
 
 CHECKPOINTS = "/mnt/checkpoints"
 """Mount path of the team's checkpoint volume in every training runtime."""
@@ -82,15 +80,6 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class JobPlacement:
-    """The placement of a job."""
-
-    local_queue: str
-    pools: tuple[str, ...] = ()
-    """Pools that the job may use; empty: all of its queue's."""
-
-
-@dataclass(frozen=True)
 class Checkout:
     """Record of a job's origin, besides its manifest."""
 
@@ -108,7 +97,6 @@ def manifest(
     datasets: Sequence[JobDataset] = (),
     placement: JobPlacement | None = None,
     *,
-    share: Share | None = None,
     checkout: Checkout | None = None,
 ) -> dict[str, Any]:
     """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
@@ -117,8 +105,7 @@ def manifest(
         job: the job, with the name of its runtime.
         run: name of this run's folder.
         datasets: datasets of the stack, those that the job reads among them.
-        placement: queue and pools of the job; None: the team's first queue, and any of its pools.
-        share: CPUs and memory per accelerator; default: those of an unknown machine type.
+        placement: placement of the job; None: on any pool of the team's first queue.
         checkout: origin of the job's code and image, as far as it is known.
     """
     placement = placement or JobPlacement(job.team)
@@ -158,7 +145,7 @@ def manifest(
                 **({"image": job.image} if job.image else {}),
                 **started,
                 "env": environment(job, run_dir, origin, datasets),
-                "resourcesPerNode": _resources(job, share or Share()),
+                "resourcesPerNode": _resources(job, placement.share),
             },
         },
     }
@@ -215,22 +202,6 @@ def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
     path = next(each.path for each in datasets if each.name == job.dataset)
     overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
     return job.model_copy(update={"dataset": None, "overrides": overrides})
-
-
-def share_for(job: JobSpec, stack: Stack) -> Share:
-    """Return the CPUs and memory that fit with each accelerator on every pool of the job's fabric."""
-    return share_of(job.runtime.partition("-")[2], stack.pools)
-
-
-def placement_of(stack: Stack) -> JobPlacement | None:
-    """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
-    if stack.job is None or not stack.job.queue:
-        return None
-    team = next(team for team in stack.teams if team.name == stack.job.team)
-    flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
-    placed = stack.placement
-    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
-    return JobPlacement(team.local_queue(stack.job.queue), pools)
 
 
 def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:

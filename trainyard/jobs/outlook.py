@@ -10,27 +10,27 @@ from typing import Any, cast
 import catalog
 from catalog import MachinePurchase, MissingPrice
 from trainyard.jobs.cluster import MemberCluster
-from trainyard.jobs.placement import Chosen, Flavor
+from trainyard.jobs.placement import Flavor, PlacedJob
 from trainyard.jobs.queue import estimate_new_job_start, shown
 
 
-def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
+def outlook_of(cluster: MemberCluster, placed: PlacedJob) -> Iterator[str]:
     """Yield it line by line."""
-    job = chosen.job
+    job = placed.job
     needed = job.num_nodes * job.accelerators_per_node
     size = f"{job.num_nodes} × {job.accelerators_per_node} GPUs"
     yield f"where  {size} by queue {job.queue}, runtime {job.runtime}"
-    for flavor in chosen.flavors:
+    for flavor in placed.flavors:
         offer = flavor.offer
         yield (
             f"       {flavor.pool.name}: {flavor.pool.free} of {flavor.max_accelerators}"
             f" {offer.accelerator} free"
             f" ({offer.capacity}, {offer.cloud}{f' {offer.region}' if offer.region else ''})"
         )
-    pools = [each.pool.name for each in chosen.flavors]
-    start = estimate_new_job_start(cluster, chosen.flavors[0].queue, pools, needed, datetime.now(UTC))
+    pools = [each.pool.name for each in placed.flavors]
+    start = estimate_new_job_start(cluster, placed.flavors[0].queue, pools, needed, datetime.now(UTC))
     yield f"when   {shown(start)}: {start.basis}"
-    for flavor in chosen.flavors:
+    for flavor in placed.flavors:
         yield f"price  {flavor.pool.name}: {_price(flavor, job.num_nodes, job.accelerators_per_node)}"
 
 

@@ -1,28 +1,50 @@
-"""Lists the flavors of a team's queues, and chooses for a job a queue, its fitting flavors, the runtime and
-the number of nodes. The flavors' whole capacity counts, whatever is free now. A job that fits nowhere is
-refused, and the error lists the flavors.
+"""Places a job: its size by the first flavor of its team's queues with room for it, then all pools of that
+queue that can run nodes of this size. The flavors' whole capacity counts, whatever is free now. A job that
+fits nowhere is refused, and the error lists the flavors. The stack's own job is placed by its file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import catalog
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
-from infra.stackfile.fabric import ANY_FABRIC, PLAIN_FABRICS
 from infra.stackfile.job import JobSpec, NeedsSpec
 from infra.stackfile.offer import PoolOffer
-from infra.stackfile.share import Share
-from trainyard.jobs.cluster import MemberCluster
+from infra.stackfile.placement import meets
+from infra.stackfile.share import Share, share_of
 from trainyard.jobs.flavors import offer_of
 from trainyard.jobs.key import LOCAL_QUEUES
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of
-from trainyard.jobs.size import Size
+
+if TYPE_CHECKING:
+    from infra.stackfile import Stack
+    from trainyard.jobs.cluster import MemberCluster
 
 DEFAULT_QUEUE = "default"
 """The local queue of jobs that name none; it submits to the team's first cluster queue."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Requested size of a job, as far as the user has set it."""
+
+    gpus: int | None = None
+    """Accelerators of all nodes together."""
+    nodes: int | None = None
+
+
+@dataclass(frozen=True)
+class JobPlacement:
+    """Where a job's pods may run, and what they request there."""
+
+    local_queue: str
+    pools: tuple[str, ...] = ()
+    """Pools that the job may use if its queue has others too; empty: all of them."""
+    share: Share = field(default_factory=Share)
+    """CPUs and memory of each accelerator, on any of its pools; default: those of an unknown machine type."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +66,27 @@ class Flavor:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The placement of a job."""
+class PlacedJob:
+    """A job with its runtime, queue and size filled in, and its placement."""
 
     job: JobSpec
-    """The job with its runtime, queue and size filled in."""
-    local_queue: str
-    pools: tuple[str, ...]
-    """Pools that the job may use if its queue has others too; empty: all of them."""
+    placement: JobPlacement
     flavors: tuple[Flavor, ...]
     """Flavors that the job may use, the preferred one first."""
 
-    @property
-    def share(self) -> Share:
-        """CPUs and memory of each accelerator, on any of its pools."""
-        shares = [each.offer.share for each in self.flavors]
-        return Share(min(each.cpus for each in shares), min(each.memory_gib for each in shares))
+
+def placement_of(stack: Stack) -> JobPlacement:
+    """Return where the stack file places its job; without a queue, on any pool of its team's first queue."""
+    job = stack.job
+    assert job is not None
+    share = share_of(job.runtime.partition("-")[2], stack.pools)
+    if not job.queue:
+        return JobPlacement(job.team, share=share)
+    team = next(team for team in stack.teams if team.name == job.team)
+    flavors = next(queue for queue in stack.queues if queue.name == job.queue).flavors
+    placed = stack.placement
+    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
+    return JobPlacement(team.local_queue(job.queue), pools, share)
 
 
 def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
@@ -99,7 +126,7 @@ def _local_queues(cluster: MemberCluster, namespace: str) -> dict[str, str]:
     return found
 
 
-def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
+def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> PlacedJob:
     """Return the first queue with room for all of the job in one flavor, and the job with defaults filled in.
 
     Raises:
@@ -116,7 +143,9 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
         # The other flavors get the same nodes and runtime, whatever would suit them.
         good = [each for each in of_queue if _is_good(each, placed, needs)]
         pools = tuple(each.pool.name for each in good) if len(good) < len(of_queue) else ()
-        return Chosen(placed, good[0].local_queue, pools, tuple(good))
+        shares = [each.offer.share for each in good]
+        share = Share(min(each.cpus for each in shares), min(each.memory_gib for each in shares))
+        return PlacedJob(placed, JobPlacement(good[0].local_queue, pools, share), tuple(good))
     known = [name for each in flavors for name in (each.queue, each.local_queue)]
     if job.queue not in {None, *known}:
         raise InputError([_no_such_queue(str(job.queue), known)])
@@ -152,35 +181,11 @@ def _is_good(flavor: Flavor, placed: JobSpec, needs: NeedsSpec) -> bool:
     offer, per_node = flavor.offer, placed.accelerators_per_node
     if per_node > offer.accelerators_per_node or placed.num_nodes * per_node > flavor.max_accelerators:
         return False
-    if needs.framework not in catalog.fabric(offer.fabric).frameworks:
-        return False
-    if placed.runtime.partition("-")[2] not in {"", names.ANY_FABRIC, offer.fabric}:
-        return False
-    return (
-        needs.accelerator in {None, offer.accelerator}
-        and (needs.memory_gib is None or _memory_gib(offer.accelerator) >= needs.memory_gib)
-        and _has_fabric(offer, needs.fabric)
-    )
+    has_runtime = placed.runtime.partition("-")[2] in {"", names.ANY_FABRIC, offer.fabric}
+    return has_runtime and meets(needs, offer.accelerator, offer.fabric)
 
 
-def _has_fabric(offer: PoolOffer, wanted: str | None) -> bool:
-    return offer.fabric not in PLAIN_FABRICS if wanted == ANY_FABRIC else wanted in {None, offer.fabric}
-
-
-def _memory_gib(model: str) -> float:
-    """Memory of one accelerator in GiB; 0 if unknown."""
-    try:
-        return float(catalog.accelerator(model).memory_gib or 0)
-    except catalog.UnknownNameError:
-        return 0.0
-
-
-def asked(job: JobSpec, size: Size) -> str:
-    """Describe a job's requests."""
-    return ", ".join(_parts(job, size))
-
-
-def _parts(job: JobSpec, size: Size) -> Iterator[str]:
+def _requests(job: JobSpec, size: Size) -> Iterator[str]:
     if size.gpus is not None:
         yield f"{size.gpus} GPUs" + (f" on {size.nodes} nodes" if size.nodes else "")
     else:
@@ -197,7 +202,7 @@ def _parts(job: JobSpec, size: Size) -> Iterator[str]:
 def _no_room(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Problem:
     return Problem(
         path="--gpus" if size.gpus is not None else "--nodes" if size.nodes is not None else "job",
-        got=asked(job, size),
+        got=", ".join(_requests(job, size)),
         allowed="; ".join(map(str, flavors)),
         fix="ask for what one pool has; `trainyard queue` shows what is free",
     )

@@ -16,7 +16,8 @@ from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.stackfile.job import JobSpec
 from trainyard.jobs.key import RUN, JobKey
-from trainyard.jobs.manifest import CHECKPOINTS, manifest, placement_of, share_for
+from trainyard.jobs.manifest import CHECKPOINTS, manifest
+from trainyard.jobs.placement import placement_of
 from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
 from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.stack.session import Session, next_run
@@ -261,9 +262,7 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
 
 
 def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
-    stack = session.stack
-    placement = placement_of(stack) if job == stack.job else None
-    return manifest(job, run, stack.datasets, placement, share=share_for(job, stack))
+    return manifest(job, run, session.stack.datasets, placement_of(session.stack))
 
 
 def await_data(session: Session, job: JobSpec) -> None:

@@ -16,7 +16,6 @@ from infra.errors import InputError, Problem
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.job import starts_by_rank
 from infra.stackfile.source import SpecSource, read_whole
-from trainyard.jobs.size import Size
 from trainyard.source.files import Listing
 
 TRAIN_JOB = "TrainJob"
@@ -50,11 +49,6 @@ class RunRequest:
     def command(self) -> tuple[str, ...]:
         """The command, if one is given."""
         return tuple(self.words[1:] if self.file else self.words)
-
-    @property
-    def size(self) -> Size:
-        """Size of the job as the user set it."""
-        return Size(self.gpus, self.nodes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import yaml
 from infra.stackfile import Stack, parse
 from tests.infra.plan import plan, stack_file
 from tests.infra.stackfile.wrong import good
-from trainyard.jobs.manifest import JobPlacement, manifest, placement_of
+from trainyard.jobs.manifest import manifest
+from trainyard.jobs.placement import placement_of
 
 
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:
@@ -88,7 +89,7 @@ def test_pods_are_restricted_to_the_pools_that_fit() -> None:
     stack = onprem({"accelerator": "h200"}, num_nodes=2)
     assert stack.job is not None
     placement = placement_of(stack)
-    assert placement == JobPlacement("research", ("h200",))
+    assert (placement.local_queue, placement.pools) == ("research", ("h200",))
     (patch,) = manifest(stack.job, "run-001", (), placement)["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     affinity = node["template"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
@@ -100,7 +101,7 @@ def test_nothing_is_patched_if_all_pools_of_the_queue_fit() -> None:
     stack = onprem({"accelerator": "mi300x"}, num_nodes=2)
     assert stack.job is not None
     placement = placement_of(stack)
-    assert placement == JobPlacement("research-amd")
+    assert (placement.local_queue, placement.pools) == ("research-amd", ())
     body = manifest(stack.job, "run-001", (), placement)
     assert "runtimePatches" not in body["spec"]
     assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research-amd"

@@ -115,7 +115,7 @@ def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) 
         key=KEY,
         run="run-1",
         manifest=dict,
-        chosen=SimpleNamespace(job=JOB),
+        placed=SimpleNamespace(job=JOB),
     )
     _start(SimpleNamespace(), ready, dry_run=False, detach=True)  # type: ignore[arg-type]
     assert done == ["_upload", "await_data", "_submit"]

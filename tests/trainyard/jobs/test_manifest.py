@@ -18,6 +18,7 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import Share, canonical, share_of
 from trainyard.jobs.key import RUN, SPEC
 from trainyard.jobs.manifest import Checkout, manifest
+from trainyard.jobs.placement import JobPlacement
 
 IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
@@ -207,7 +208,9 @@ def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
     known = NodePoolSpec.model_validate({**facts, "machine": "p5.48xlarge"})
     share = share_of(known.fabric, [known])
     assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
-    assert spec(job("python", "a.py"), share=share)["trainer"]["resourcesPerNode"]["requests"] == {
+    assert spec(job("python", "a.py"), placement=JobPlacement("research", share=share))["trainer"][
+        "resourcesPerNode"
+    ]["requests"] == {
         "cpu": "76",
         "memory": "819Gi",
         "nvidia.com/gpu": "4",

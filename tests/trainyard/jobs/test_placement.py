@@ -14,8 +14,7 @@ from infra.stackfile.offer import PoolOffer
 from tests.trainyard.jobs.lists import Lists, about, cluster_queue, local_queue, research
 from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from trainyard.jobs.outlook import outlook_of
-from trainyard.jobs.placement import choose, flavors_of
-from trainyard.jobs.size import Size
+from trainyard.jobs.placement import Size, choose, flavors_of
 
 H100 = PoolOffer(
     accelerator="h100",
@@ -107,10 +106,10 @@ def job(**more: Any) -> JobSpec:
 def test_a_job_is_submitted_to_the_first_queue_with_room_for_all_of_it(
     size: Size, more: dict[str, Any], found: tuple[object, ...]
 ) -> None:
-    chosen = choose(job(**more), size, flavors_of(lab(), "team-research"))
-    submitted = chosen.job
+    placed = choose(job(**more), size, flavors_of(lab(), "team-research"))
+    submitted = placed.job
     nodes, of_each = submitted.num_nodes, submitted.accelerators_per_node
-    assert (nodes, of_each, submitted.runtime, chosen.local_queue, chosen.pools) == found
+    assert (nodes, of_each, submitted.runtime, placed.placement.local_queue, placed.placement.pools) == found
 
 
 def test_only_pools_that_can_run_the_jobs_nodes_are_offered() -> None:
@@ -131,18 +130,20 @@ def test_only_pools_that_can_run_the_jobs_nodes_are_offered() -> None:
         ],
     }
     flavors = flavors_of(cluster, "team-research")
-    chosen = choose(job(), Size(gpus=8), flavors)
-    assert (chosen.job.num_nodes, chosen.job.accelerators_per_node) == (1, 8)
-    assert chosen.pools == ("h100", "h200"), "four nodes of one A10, and nodes of four H100, cannot run it"
-    assert [each.pool.name for each in chosen.flavors] == ["h100", "h200"]
-    where, *lines = outlook_of(cluster, chosen)
+    placed = choose(job(), Size(gpus=8), flavors)
+    assert (placed.job.num_nodes, placed.job.accelerators_per_node) == (1, 8)
+    assert placed.placement.pools == ("h100", "h200"), (
+        "four nodes of one A10, and nodes of four H100, cannot run it"
+    )
+    assert [each.pool.name for each in placed.flavors] == ["h100", "h200"]
+    where, *lines = outlook_of(cluster, placed)
     assert where == "where  1 × 8 GPUs by queue nvidia, runtime torch-ib-shared"
     assert [line.split()[0] for line in lines] == ["h100:", "h200:", "when", "price", "price"]
-    assert choose(job(), Size(gpus=4), flavors).pools == ("a10", "h100", "small", "h200")
+    assert choose(job(), Size(gpus=4), flavors).placement.pools == ("a10", "h100", "small", "h200")
 
 
 def test_a_pod_requests_no_more_than_each_of_its_possible_pools_has() -> None:
-    assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).share.cpus == 18.0
+    assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).placement.share.cpus == 18.0
 
 
 def test_a_queue_of_another_team_is_refused_with_the_teams_queues() -> None:
@@ -195,12 +196,12 @@ def test_a_dry_run_shows_queue_start_and_price() -> None:
             FLAVORS: [flavor("spot", priced)],
         }
     )
-    chosen = choose(job(), Size(gpus=16), flavors_of(cluster, "team-research"))
-    where, pool, when, price = outlook_of(cluster, chosen)
+    placed = choose(job(), Size(gpus=16), flavors_of(cluster, "team-research"))
+    where, pool, when, price = outlook_of(cluster, placed)
     assert where == "where  2 × 8 GPUs by queue gpu, runtime torch-ib-shared"
     assert pool == "       spot: 24 of 32 h100 free (on-demand, aws us-east-1)"
     assert when.startswith("when   now to now: ")
     assert price.startswith("price  spot: ") and "USD per hour (price of 20" in price
-    unpriced = replace(chosen.flavors[0], offer=H100)
-    *_, price = outlook_of(cluster, replace(chosen, flavors=(unpriced,)))
+    unpriced = replace(placed.flavors[0], offer=H100)
+    *_, price = outlook_of(cluster, replace(placed, flavors=(unpriced,)))
     assert price == "price  spot: no machine is bought for it"
